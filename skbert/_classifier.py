@@ -1,0 +1,476 @@
+"""BertClassifier: one label or several per text or pair, and the two tasks behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from scipy.special import expit, logit, softmax
+from sklearn.base import ClassifierMixin
+from sklearn.utils._param_validation import Interval, StrOptions
+from torch.nn import functional as F
+
+from skbert._base import BertEstimator
+from skbert._callbacks import with_callbacks
+from skbert._check import Texts
+from skbert._check_y import check_class_weight, check_labels
+from skbert._core.batches import Batch
+from skbert._core.encoder import Network
+from skbert._core.infer import infer
+from skbert._core.task import Head, Items, mean_by_sample
+from skbert._core.tokens import LongText, Ragged, TextTokenizer, encode_texts
+from skbert._fit import Lesson, Run, run_fit
+from skbert._report import first_of_samples
+from skbert._tuning import best_thresholds, fit_temperature
+from skbert.exceptions import InputError, InputTypeError
+
+__all__ = ["BertClassifier"]
+
+_HEAD = "BertForSequenceClassification"
+
+
+@dataclass(frozen=True)
+class SingleLabel:
+    """One of ``n_classes`` classes per sample. Targets are codes, ``(n_items,)`` int64."""
+
+    n_classes: int
+    max_length: int
+    long_text: LongText = "truncate"
+    label_smoothing: float = 0.0
+
+    def encode(self, X: Texts, y: Any, tokenizer: TextTokenizer) -> Items:
+        """One item per text, or per window of a long one."""
+        rows = encode_texts(tokenizer, X.first, X.second, self.max_length, self.long_text)
+        return Items.one_row_each(rows, y)
+
+    def head(self) -> Head:
+        """One logit per class."""
+        return Head(_HEAD, self.n_classes)
+
+    def loss(self, logits: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        """Cross-entropy."""
+        assert batch.targets is not None
+        losses = F.cross_entropy(
+            logits, batch.targets, reduction="none", label_smoothing=self.label_smoothing
+        )
+        return (losses * batch.weights).sum(), batch.weights.sum()
+
+    def decode(self, outputs: Ragged, items: Items) -> np.ndarray[Any, Any]:
+        """Scores ``(n_samples, n_classes)`` whose softmax is the probability.
+
+        Logits as they are where a sample is one item, else the log of the mean probability.
+        """
+        return _pooled(outputs, items, lambda scores: softmax(scores, axis=1), np.log)
+
+
+@dataclass(frozen=True)
+class MultiLabel(SingleLabel):
+    """Any of ``n_classes`` labels per sample. Targets are 0 or 1, ``(n_items, n_classes)``."""
+
+    positive_weights: tuple[float, ...] | None = None  # factor on a label where it is there
+
+    def loss(self, logits: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        """Binary cross-entropy, averaged over the labels."""
+        assert batch.targets is not None
+        smooth = self.label_smoothing
+        factors = None if self.positive_weights is None else logits.new_tensor(
+            self.positive_weights)  # fmt: skip
+        losses = F.binary_cross_entropy_with_logits(
+            logits, batch.targets * (1 - smooth) + smooth / 2,
+            reduction="none", pos_weight=factors,
+        )  # fmt: skip
+        return (losses.mean(dim=1) * batch.weights).sum(), batch.weights.sum()
+
+    def decode(self, outputs: Ragged, items: Items) -> np.ndarray[Any, Any]:
+        """Scores ``(n_samples, n_classes)`` whose logistic function is the probability."""
+        return _pooled(outputs, items, expit, logit)
+
+
+def _pooled(
+    outputs: Ragged,
+    items: Items,
+    probability: Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]],
+    score: Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]],
+) -> np.ndarray[Any, Any]:
+    """Scores as they are where a sample is one item, else the score of its mean probability.
+
+    What a sample gets depends on itself alone, and is finite.
+    """
+    scores = outputs.values
+    _, first, counts = np.unique(items.samples, return_index=True, return_counts=True)
+    if len(counts) == len(items):
+        return scores
+    limits = np.finfo(scores.dtype)
+    mean = mean_by_sample(probability(scores), items)
+    pooled = score(np.clip(mean, limits.tiny, 1 - limits.epsneg))
+    return np.where((counts == 1)[:, None], scores[first], pooled)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class BertClassifier(ClassifierMixin, BertEstimator):
+    """Classify texts or pairs of texts with a fine-tuned BERT.
+
+    Binary, multiclass, and multi-label where ``y`` is an indicator matrix.
+
+    Parameters
+    ----------
+    model : str or path-like, default="sentence-transformers/all-MiniLM-L6-v2"
+        Folder or id of a BERT checkpoint. An id is looked up in the local cache, in the
+        package of the extra ``skbert[offline]``, and only then on the hub.
+    epochs : int, default=3
+        Passes over the training rows.
+    batch_size : int, default=16
+        Rows per forward pass; a step learns from ``batch_size * accumulate`` rows.
+    learning_rate : float, default=5e-5
+        Peak learning rate of the encoder, for AdamW.
+    head_learning_rate : float or None, default=1e-3
+        Peak learning rate of the output layer; None takes ``learning_rate``.
+    weight_decay : float, default=0.01
+        Decoupled weight decay; biases and LayerNorm weights have none.
+    warmup : float or int, default=0.1
+        Steps of linear warm-up: a share of all steps if below 1, else their number.
+    schedule : {"linear", "cosine", "cosine_with_restarts", "polynomial", "constant", \
+            "constant_with_warmup"}, default="linear"
+        Learning rate after the warm-up, as transformers' schedulers of these names.
+    layer_decay : float, default=1.0
+        Factor on the learning rate from each layer to the one below it.
+    freeze : int or "all", default=0
+        0 trains everything; k leaves the embeddings and the first k layers as they are,
+        ``"all"`` everything but the output layer.
+    max_grad_norm : float or None, default=1.0
+        Norm to which the gradient of a step is clipped; None does not clip.
+    accumulate : int, default=1
+        Batches whose gradients make one step.
+    pooling : {"auto", "pooler", "cls", "mean", "max"}, default="auto"
+        What the head reads of a row. ``"auto"`` takes what the checkpoint declares, as
+        sentence encoders do, else BERT's pooler.
+    head_init : {"probe", "random"}, default="probe"
+        Start the head from a linear model on the frozen encoder's features, or at random.
+    max_length : int or None, default=None
+        Longest row in tokens, special tokens included; None is the model's own limit, 512
+        at most.
+    long_text : {"truncate", "head_tail", "windows"}, default="truncate"
+        What happens to longer rows: keep the start (in pairs the longer text gives way
+        first), keep a quarter from the start and the rest from the end, or read
+        overlapping windows and average their predictions.
+    text_columns : str, int, sequence of these, or None, default=None
+        The one or two columns of X that hold the texts; None takes all there are.
+    missing : {"raise", "empty"}, default="raise"
+        Refuse missing texts, or read them as empty ones.
+    validation_fraction : float or None, default=None
+        Share of the rows held out, in (0, 1): validated on after each pass, and the
+        weights with the lowest loss there are kept. None holds out none.
+    patience : int or None, default=None
+        Passes without improvement on the held-out rows after which training stops; None
+        never stops early.
+    precision : {"auto", "float32", "bfloat16", "float16", "float64"}, default="auto"
+        What products are computed in; weights stay float32 (float64 in that precision).
+        ``"auto"`` is bfloat16 where the hardware is fast at it, else float32.
+    device : str, default="auto"
+        ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or ``"mps"``; ``"auto"`` takes the best there is.
+    gradient_checkpointing : bool, default=False
+        Compute activations twice to hold fewer of them.
+    compile : bool, default=False
+        Compile the encoder with ``torch.compile``; pays off on long runs only.
+    warm_start : bool, default=False
+        Go on from the weights of the last fit.
+    random_state : int, RandomState instance or None, default=None
+        Seed of every draw: order, dropout, hold-out and new weights. With an int, the same
+        fit on the same machine and thread count gives the same bits.
+    verbose : int, default=0
+        1 shows a progress bar with loss and validation score.
+    class_weight : dict, "balanced" or None, default=None
+        Factor per class on the weight of its rows. ``"balanced"`` gives every class the same
+        total weight. For multi-label targets it weighs the presence of a label, by column
+        number.
+    label_smoothing : float, default=0.0
+        Share of the target that is spread over all classes, in [0, 1).
+    calibrate : bool, default=False
+        Divide the logits by one temperature that fits the held-out rows (Guo et al. 2017,
+        "On calibration of modern neural networks"); needs ``validation_fraction``.
+    tune_thresholds : bool, default=False
+        Choose each label's threshold for the best F1 on the held-out rows; multi-label
+        targets only, needs ``validation_fraction``.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        The labels, sorted; column numbers for multi-label targets.
+    model_ : transformers.BertForSequenceClassification
+        The fine-tuned model, an ordinary transformers object.
+    tokenizer_ : transformers.PreTrainedTokenizerBase
+        Its tokenizer, likewise.
+    pooling_ : str
+        What the head reads of a row.
+    history_ : list of dict
+        One record per pass: loss, learning rate, seconds, and with a hold-out
+        ``validation_loss`` and ``validation_score``.
+    n_iter_ : int
+        Passes run.
+    n_truncated_ : int
+        Rows of X that were cut to ``max_length`` in fit.
+    temperature_ : float
+        What the logits were divided by; 1.0 where not calibrated.
+    thresholds_ : ndarray of shape (n_classes,)
+        Probability from which a label is predicted; multi-label targets only.
+    n_features_in_ : int
+        Columns of X.
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Names of the columns, where X was a frame with str names.
+
+    See Also
+    --------
+    BertRegressor : The same for numbers.
+
+    References
+    ----------
+    Devlin et al. 2019, "BERT", section 4.1, for the head and the recipe; Kumar et al. 2022,
+    "Fine-tuning can distort pretrained features and underperform out-of-distribution".
+
+    Examples
+    --------
+    >>> from skbert import BertClassifier
+    >>> from skbert.datasets import load_intents
+    >>> X, y = load_intents(return_X_y=True)
+    >>> classifier = BertClassifier(epochs=1, freeze="all", random_state=0).fit(X, y)
+    >>> classifier.predict(["I forgot my password and cannot sign in"])
+    array(['login'], dtype=object)
+    """
+
+    class_weight: Mapping[Any, float] | str | None = None
+    label_smoothing: float = 0.0
+    calibrate: bool = False
+    tune_thresholds: bool = False
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **BertEstimator._parameter_constraints,
+        "class_weight": [dict, StrOptions({"balanced"}), None],
+        "label_smoothing": [Interval(Real, 0, 1, closed="left")],
+        "calibrate": ["boolean"],
+        "tune_thresholds": ["boolean"],
+    }
+    _saved_attributes: ClassVar[tuple[str, ...]] = (
+        *BertEstimator._saved_attributes, "classes_", "temperature_", "thresholds_",
+    )  # fmt: skip
+    _tasks: ClassVar[tuple[type, ...]] = (SingleLabel, MultiLabel)
+
+    @with_callbacks
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
+        """Learn from one more batch of rows, in one pass.
+
+        Labels never seen before are welcome: the output layer grows, and keeps what it
+        learned.
+
+        Parameters
+        ----------
+        X : array-like of str of shape (n_samples,), or pairs of shape (n_samples, 2)
+            One text, or one pair of texts, per row.
+        y : array-like of shape (n_samples,)
+            A label per row, or an indicator matrix.
+        classes : array-like of shape (n_classes,), default=None
+            Labels to make room for that need not be in ``y``.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weight of each row in the loss; None weighs all alike.
+
+        Returns
+        -------
+        self : BertClassifier
+            The estimator, one pass wiser.
+        """
+        self._more_classes = () if classes is None else classes
+        try:
+            run_fit(self, X, y, sample_weight, again=True, epochs=1)
+            return self
+        finally:
+            del self._more_classes
+
+    def predict(self, X: Any) -> np.ndarray[Any, Any]:
+        """Predict a label per row, or an indicator matrix.
+
+        Parameters
+        ----------
+        X : array-like of str of shape (n_samples,), or pairs of shape (n_samples, 2)
+            The texts.
+
+        Returns
+        -------
+        y : ndarray of shape (n_samples,) or (n_samples, n_classes)
+            Predicted labels, or 0 and 1 for multi-label targets.
+        """
+        scores = self._decoded(X)
+        if isinstance(self._task, MultiLabel):
+            return (expit(scores) >= self.thresholds_).astype(np.int64)
+        labels: np.ndarray[Any, Any] = self.classes_[scores.argmax(axis=1)]
+        return labels
+
+    def predict_proba(self, X: Any) -> np.ndarray[Any, Any]:
+        """Probability of each class, or of each label by itself.
+
+        Parameters
+        ----------
+        X : array-like of str of shape (n_samples,), or pairs of shape (n_samples, 2)
+            The texts.
+
+        Returns
+        -------
+        probabilities : ndarray of shape (n_samples, n_classes)
+            Columns in the order of ``classes_``; float32, float64 in that precision.
+        """
+        scores = self._decoded(X)
+        multi_label = isinstance(self._task, MultiLabel)
+        probabilities: np.ndarray[Any, Any] = (
+            expit(scores) if multi_label else softmax(scores, axis=1)
+        )
+        return probabilities
+
+    def decision_function(self, X: Any) -> np.ndarray[Any, Any]:
+        """Score of each class: the logits.
+
+        Parameters
+        ----------
+        X : array-like of str of shape (n_samples,), or pairs of shape (n_samples, 2)
+            The texts.
+
+        Returns
+        -------
+        scores : ndarray of shape (n_samples,) or (n_samples, n_classes)
+            For two classes, how much the second one's logit is above the first one's.
+        """
+        scores = self._decoded(X)
+        if not isinstance(self._task, MultiLabel) and scores.shape[1] == 2:
+            return scores[:, 1] - scores[:, 0]
+        return scores
+
+    def _teach(
+        self, y: Any, n_samples: int, room: int, network: Network | None, weight: Any
+    ) -> Lesson:
+        labels, multi_label = check_labels(y, n_samples, estimator_name=type(self).__name__)
+        self._check_hold_out(multi_label)
+        if network is not None and multi_label != isinstance(self._task, MultiLabel):
+            raise InputError(
+                f"y holds {'several labels' if multi_label else 'one label'} per row, but the "
+                "fitted estimator learned otherwise. Give the same kind of y, or fit anew with "
+                "warm_start=False."
+            )
+        if multi_label:
+            return self._teach_indicator(labels, room, network, weight)
+        self.__dict__.pop("thresholds_", None)
+        more = np.asarray(self.__dict__.get("_more_classes", labels[:0]))
+        old = self.classes_ if network else labels[:0]
+        classes = _union(labels, more, old)
+        if network is not None:
+            network.grow(len(classes), np.searchsorted(classes, old))
+        codes = np.searchsorted(classes, labels)
+        per_class = check_class_weight(self.class_weight, classes, codes, weight)
+        if per_class is not None:
+            weight = per_class[codes] * (1.0 if weight is None else weight)
+        learned = {"classes_": classes, "temperature_": 1.0}
+        task = SingleLabel(len(classes), room, self.long_text, self.label_smoothing)
+        return Lesson(task, codes, learned, _accuracy, codes, weight)
+
+    def _teach_indicator(
+        self, labels: np.ndarray[Any, Any], room: int, network: Network | None, weight: Any
+    ) -> Lesson:
+        n_classes = labels.shape[1]
+        if network is not None and n_classes != len(self.classes_):
+            raise InputError(
+                f"y has {n_classes} columns, but the fitted estimator knows "
+                f"{len(self.classes_)} labels. Give the same columns, or fit anew with "
+                "warm_start=False."
+            )
+        classes = np.arange(n_classes)
+        factors = self.class_weight
+        if factors == "balanced":
+            weights = np.ones(len(labels)) if weight is None else weight
+            per_label = weights.sum() / (2 * np.maximum(weights @ labels, 1e-9))
+            factors = dict(enumerate(np.where(labels.any(axis=0), per_label, 1.0)))
+        per_class = check_class_weight(factors, classes, labels.argmax(axis=1), weight)
+        positive = None if per_class is None else tuple(per_class.tolist())
+        learned = {
+            "classes_": classes,
+            "temperature_": 1.0,
+            "thresholds_": np.full(n_classes, 0.5),
+        }
+        task = MultiLabel(n_classes, room, self.long_text, self.label_smoothing, positive)
+        return Lesson(task, labels.astype(np.float64), learned, _subset_accuracy, None, weight)
+
+    def _check_hold_out(self, multi_label: bool) -> None:
+        for name in ("calibrate", "tune_thresholds"):
+            if getattr(self, name) and self.validation_fraction is None:
+                raise InputError(
+                    f"{name}=True looks at rows held out from training, and there are none. "
+                    "Set validation_fraction, to 0.1 for example."
+                )
+        if self.tune_thresholds and not multi_label:
+            raise InputError(
+                "tune_thresholds=True is for multi-label targets, and y has one label per row. "
+                "For a binary y use sklearn.model_selection.TunedThresholdClassifierCV."
+            )
+
+    def _finish(self, run: Run) -> None:
+        self._describe(run.network.model.config)
+        if run.held is None or not (self.calibrate or self.tune_thresholds):
+            return
+        outputs = infer(run.network, run.held, run.precision)
+        if self.calibrate:
+            self.temperature_ = fit_temperature(run, outputs)
+            run.network.scale_output(1 / self.temperature_)
+            outputs = Ragged(outputs.values / self.temperature_, outputs.starts)
+        if self.tune_thresholds:
+            present = first_of_samples(run.held)
+            self.thresholds_ = best_thresholds(present, run.task.decode(outputs, run.held))
+
+    def _adopt(self, network: Network, room: int) -> None:
+        config = network.model.config
+        n_classes = config.num_labels
+        self.temperature_ = 1.0
+        if config.problem_type == "multi_label_classification":
+            self.classes_ = np.arange(n_classes)
+            self.thresholds_ = np.full(n_classes, 0.5)
+            self._task: SingleLabel = MultiLabel(n_classes, room, self.long_text)
+            return
+        names = np.array([config.id2label[i] for i in range(n_classes)])
+        order = np.argsort(names)
+        network.grow(n_classes, np.argsort(order))
+        self.classes_ = names[order]
+        self._task = SingleLabel(n_classes, room, self.long_text)
+        self._describe(config)
+
+    def _describe(self, config: Any) -> None:
+        multi_label = isinstance(self._task, MultiLabel)
+        kind = "multi_label" if multi_label else "single_label"
+        config.problem_type = f"{kind}_classification"
+        if not multi_label:
+            config.id2label = {i: str(name) for i, name in enumerate(self.classes_)}
+            config.label2id = {str(name): i for i, name in enumerate(self.classes_)}
+
+    def __sklearn_tags__(self) -> Any:
+        """Add that indicator matrices are welcome."""
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        return tags
+
+
+def _union(labels: np.ndarray[Any, Any], *known: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """All classes there are, sorted: those in ``labels`` and those known before."""
+    is_text = isinstance(labels.tolist()[0], str)
+    for other in known:
+        if len(other) and isinstance(other.tolist()[0], str) != is_text:
+            raise InputTypeError(
+                f"y mixes str and numbers: row 0 is {labels.tolist()[0]!r}, but the classes known "
+                f"or given are like {other.tolist()[0]!r}. Labels must be of one kind; type "
+                "y = [str(label) for label in y], or fit anew with warm_start=False."
+            )
+    return np.unique(np.concatenate([part for part in (labels, *known) if len(part)]))
+
+
+def _accuracy(scores: np.ndarray[Any, Any], codes: np.ndarray[Any, Any]) -> float:
+    return float((scores.argmax(axis=1) == codes).mean())
+
+
+def _subset_accuracy(scores: np.ndarray[Any, Any], present: np.ndarray[Any, Any]) -> float:
+    return float(((scores > 0) == present).all(axis=1).mean())

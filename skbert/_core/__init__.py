@@ -1,0 +1,5 @@
+"""The lower storey: texts to tensors, the training loop, inference.
+
+It may import torch, numpy, the tokenizer and model libraries, ``skbert.exceptions``
+and its own modules. It never imports an estimator, scikit-learn or pandas.
+"""

@@ -1,0 +1,142 @@
+"""Plans of which items go together, and the packed batches made from them.
+
+Depends on numpy, torch tensors and items; knows no model. A packed batch holds the tokens of
+all its rows one after another, ``(1, n_tokens)``, and not one token of padding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from skbert._core.task import Items
+from skbert._core.tokens import IntArray, Ragged
+
+__all__ = ["Batch", "Layout", "by_budget", "by_length", "collate", "steps_of_a_pass"]
+
+_NEIGHBOURS = 32  # steps whose samples are sorted together before they are cut into steps
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the rows of a packed batch lie. Rows of equal length are neighbours."""
+
+    lengths: IntArray  # (n_rows,) in packed order
+    runs: tuple[tuple[int, int, int], ...]  # (first token, how many rows, their length)
+    bounds: torch.Tensor  # (n_rows + 1,) int32, cumulative lengths
+    row_of_token: torch.Tensor  # (n_tokens,) int64
+
+    @property
+    def longest(self) -> int:
+        """Tokens in the longest row."""
+        return int(self.lengths.max())
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One packed batch on its device.
+
+    ``ids``, ``positions`` and ``segments`` are ``(1, n_tokens)`` int64. ``order`` puts rows,
+    or for heads that read tokens the tokens, back into the order of the items; None when they
+    are in it. ``targets`` has one entry per item, or per token for ragged targets.
+    """
+
+    ids: torch.Tensor
+    positions: torch.Tensor
+    segments: torch.Tensor
+    layout: Layout
+    row_order: torch.Tensor | None
+    token_order: torch.Tensor | None
+    rows_per_item: torch.Tensor  # (n_items,)
+    weights: torch.Tensor  # (n_items,)
+    targets: torch.Tensor | None
+
+
+def by_length(sizes: IntArray, budget: int) -> list[IntArray]:
+    """Batches of similar sizes, each of at most ``budget`` tokens or of a single item."""
+    order = np.argsort(sizes, kind="stable")
+    return [order[part] for part in by_budget(sizes[order], budget)]
+
+
+def by_budget(sizes: IntArray, budget: int) -> Iterator[slice]:
+    """Cut a sequence of sizes, in its order, wherever the next one would pass the budget."""
+    ends = np.cumsum(sizes)
+    begin, n = 0, len(sizes)
+    while begin < n:
+        spent = ends[begin - 1] if begin else 0
+        end = max(int(np.searchsorted(ends, spent + budget, side="right")), begin + 1)
+        yield slice(begin, end)
+        begin = end
+
+
+def steps_of_a_pass(
+    items: Items, samples_per_step: int, rng: np.random.Generator
+) -> list[IntArray]:
+    """The items of each optimizer step of one pass, drawn afresh.
+
+    Every step covers the same number of samples, the last one excepted. Samples are shuffled;
+    within stretches of some steps they are then sorted by size, so that a step holds few
+    distinct lengths, and the steps are shuffled again.
+    """
+    samples, owner = np.unique(items.samples, return_inverse=True)
+    size = np.zeros(len(samples), np.int64)
+    np.maximum.at(size, owner, items.sizes)
+    order = rng.permutation(len(samples))
+    stretch = samples_per_step * _NEIGHBOURS
+    parts = [order[at : at + stretch] for at in range(0, len(order), stretch)]
+    order = np.concatenate([part[np.argsort(size[part], kind="stable")] for part in parts])
+    cuts = range(samples_per_step, len(order), samples_per_step)
+    steps = np.split(order, list(cuts))
+    last = steps.pop() if len(steps[-1]) < samples_per_step else None
+    steps = [steps[i] for i in rng.permutation(len(steps))]
+    steps += [] if last is None else [last]
+    owned = Ragged.of(np.argsort(owner, kind="stable"), np.bincount(owner))
+    return [owned.take(step).values for step in steps]
+
+
+def collate(items: Items, chosen: IntArray, device: torch.device, dtype: torch.dtype) -> Batch:
+    """Pack the chosen items; floating targets and weights come in ``dtype``."""
+    part = items.take(chosen)
+    order = np.argsort(part.tokens.lengths, kind="stable")
+    table = part.tokens.take(order)
+    lengths, starts = table.lengths, table.ids.starts
+    row_of_token = np.repeat(np.arange(len(table)), lengths)
+    positions = np.arange(len(row_of_token)) - starts[row_of_token]
+    in_order = bool((order[1:] > order[:-1]).all())
+    back = np.argsort(order, kind="stable")
+    tokens_back = Ragged(np.arange(len(row_of_token)), starts)
+
+    def send(values: np.ndarray[Any, Any]) -> torch.Tensor:
+        tensor = torch.from_numpy(np.ascontiguousarray(values))
+        if tensor.is_floating_point():
+            tensor = tensor.to(dtype)
+        if device.type == "cuda":
+            return tensor.pin_memory().to(device, non_blocking=True)
+        return tensor.to(device)
+
+    targets = part.targets.values if isinstance(part.targets, Ragged) else part.targets
+    return Batch(
+        ids=send(table.ids.values.astype(np.int64))[None],
+        positions=send(positions)[None],
+        segments=send((positions >= table.second[row_of_token]).astype(np.int64))[None],
+        layout=Layout(
+            lengths, tuple(_runs(lengths, starts)), send(starts.astype(np.int32)),
+            send(row_of_token),
+        ),
+        row_order=None if in_order else send(back),
+        token_order=None if in_order else send(tokens_back.take(back).values),
+        rows_per_item=send(np.diff(part.rows)),
+        weights=send(part.weights),
+        targets=None if targets is None else send(targets),
+    )  # fmt: skip
+
+
+def _runs(lengths: IntArray, starts: IntArray) -> Iterator[tuple[int, int, int]]:
+    edges = np.flatnonzero(np.diff(lengths)) + 1
+    firsts: Sequence[int] = [0, *edges.tolist()]
+    for first, end in zip(firsts, [*firsts[1:], len(lengths)], strict=True):
+        yield int(starts[first]), end - first, int(lengths[first])

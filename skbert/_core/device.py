@@ -1,0 +1,110 @@
+"""Where and how exactly to compute: device, precision, seeds, and memory that runs out.
+
+Depends on torch only.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+import torch
+
+from skbert.exceptions import InputError
+
+__all__ = ["Budget", "Precision", "is_out_of_memory", "pick_device", "seeded"]
+
+_SEEDING = threading.RLock()
+
+
+def pick_device(name: str) -> torch.device:
+    """The device that ``auto``, ``cpu``, ``cuda``, ``cuda:k`` or ``mps`` means here."""
+    if name == "auto":
+        mps = torch.backends.mps.is_available()
+        name = "cuda" if torch.cuda.is_available() else "mps" if mps else "cpu"
+    kind, _, index = name.partition(":")
+    if kind not in ("cpu", "cuda", "mps") or not (index == "" or index.isdigit()):
+        raise InputError(
+            f"device={name!r} is not a device: give 'auto', 'cpu', 'cuda', 'cuda:1' or 'mps'."
+        )
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise InputError(f"device={name!r}: torch sees no CUDA device; use device='auto'.")
+    if kind == "cuda" and index and int(index) >= torch.cuda.device_count():
+        count = torch.cuda.device_count()
+        raise InputError(f"device={name!r}: torch sees {count} CUDA device(s), counted from 0.")
+    if kind == "mps" and not torch.backends.mps.is_available():
+        raise InputError(f"device={name!r}: torch sees no MPS device; use device='auto'.")
+    return torch.device("cuda:0" if name == "cuda" else name)
+
+
+class Precision:
+    """Type of the weights, and the lower type that products are computed in, if any."""
+
+    def __init__(self, name: str, device: torch.device) -> None:
+        if name == "auto":
+            name = "bfloat16" if _has_fast_bfloat16(device) else "float32"
+        self.weights = torch.float64 if name == "float64" else torch.float32
+        self.products: torch.dtype = getattr(torch, name)
+        self.device = device
+
+    def context(self) -> AbstractContextManager[object]:
+        """Compute in this precision inside the ``with``."""
+        if self.products == self.weights:
+            return nullcontext()
+        return torch.autocast(self.device.type, dtype=self.products)
+
+    @property
+    def needs_loss_scale(self) -> bool:
+        """Whether small gradients would be lost without scaling the loss."""
+        return self.products == torch.float16
+
+
+def _has_fast_bfloat16(device: torch.device) -> bool:
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    if device.type != "cpu":
+        return False
+    capabilities = getattr(torch.cpu, "get_capabilities", dict)()  # absent in older torch
+    return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
+
+
+class Budget:
+    """How many tokens may be computed together; halved when memory runs out."""
+
+    def __init__(self, tokens: int) -> None:
+        self.tokens = tokens
+
+    def halve(self, error: BaseException, device: torch.device) -> None:
+        """Make do with half, or give up with advice when half is next to nothing."""
+        if self.tokens < 64:
+            raise MemoryError(
+                f"Out of memory on {device} with only {self.tokens} tokens at a time: the model "
+                "itself hardly fits. Use gradient_checkpointing=True, a smaller max_length, "
+                "freeze more layers, or a smaller model."
+            ) from error
+        self.tokens //= 2
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory ran out, on any device."""
+    kinds = (torch.OutOfMemoryError, MemoryError)
+    return isinstance(error, kinds) or "can't allocate memory" in str(error)
+
+
+@contextmanager
+def seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Draw torch's random numbers from ``seed`` inside, and leave the global state as it was.
+
+    torch's layers draw from one global generator, so that threads which fit at the same time
+    would take each other's numbers: they wait for each other here.
+    """
+    devices = [device] if device.type == "cuda" else []
+    with _SEEDING, torch.random.fork_rng(devices):
+        torch.default_generator.manual_seed(seed)
+        if device.type == "cuda":
+            with torch.cuda.device(device):
+                torch.cuda.manual_seed(seed)
+        yield

@@ -1,0 +1,261 @@
+"""A vetted checkpoint folder opened: the model, its tokenizer, and what runs them.
+
+The only module that imports transformers. Knows heads by the name of their class and by
+what they read; knows no task.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from transformers import AttentionInterface
+from transformers.utils import logging as library_logging
+
+from skbert._core import packed
+from skbert._core.batches import Batch
+from skbert._core.source import Checkpoint
+from skbert._core.task import Head
+from skbert._core.tokens import IntArray, TextTokenizer
+from skbert.exceptions import ModelError, SkbertWarning
+
+__all__ = ["Network", "open_network", "write_folder"]
+
+AttentionInterface.register(packed.NAME, packed.attention)
+
+
+class Network:
+    """A model with one head, run on packed batches.
+
+    Attributes
+    ----------
+    model : transformers.PreTrainedModel
+        The transformers model of the head's class, weights and all.
+    tokenizer : transformers.PreTrainedTokenizerBase
+        The tokenizer as transformers opens it.
+    text : TextTokenizer
+        The same tokenizer's raw backend, which skbert reads text with.
+    head : Head
+        What the head reads and how many outputs it has.
+    pooling : str
+        ``pooler``, ``cls``, ``mean`` or ``max``: how tokens become the vector of a row.
+    packs : bool
+        Whether the model's attention takes packed batches; else rows are padded inside.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, head: Head, pooling: str) -> None:
+        self.model = model
+        self.tokenizer = tokenizer
+        self.text = TextTokenizer(tokenizer.backend_tokenizer)
+        self.head = head
+        self.pooling = pooling
+        self.packs = _takes_packed_batches(model)
+        self.compiled: Any = None  # the encoder's layers, compiled on demand
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.output_layer.weight.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of the weights."""
+        return self.output_layer.weight.dtype
+
+    @property
+    def max_length(self) -> int:
+        """Positions that the model knows, 512 at most."""
+        return min(512, int(self.model.config.max_position_embeddings))
+
+    @property
+    def output_layer(self) -> torch.nn.Linear:
+        """The layer that gives the logits."""
+        layer: torch.nn.Linear = getattr(self.model, self.head.layer)
+        return layer
+
+    def logits(self, batch: Batch) -> torch.Tensor:
+        """Forward pass: ``(n_rows, n_outputs)``, or ``(n_tokens, n_outputs)`` for tokens."""
+        return self.read(self.features(batch))
+
+    def read(self, features: torch.Tensor) -> torch.Tensor:
+        """The head alone: dropout, then the output layer."""
+        logits: torch.Tensor = self.output_layer(self.model.dropout(features))
+        return logits
+
+    def features(self, batch: Batch) -> torch.Tensor:
+        """What the head reads, in the order of the items."""
+        hidden = self.hidden(batch)
+        if self.head.reads == "tokens":
+            return hidden if batch.token_order is None else hidden[batch.token_order]
+        if self.pooling == "pooler":
+            first = packed.pool(hidden, batch.layout, "cls")
+            pooled: torch.Tensor = self.model.base_model.pooler(first[:, None])
+        else:
+            pooled = packed.pool(hidden.to(self.dtype), batch.layout, self.pooling)
+        return pooled if batch.row_order is None else pooled[batch.row_order]
+
+    def hidden(self, batch: Batch) -> torch.Tensor:
+        """Last hidden states of all tokens in packed order, ``(n_tokens, size)``."""
+        forward = self._packed if self.packs else self._padded
+        return forward(batch)
+
+    def _packed(self, batch: Batch) -> torch.Tensor:
+        body = self.model.base_model
+        states = body.embeddings(
+            input_ids=batch.ids, position_ids=batch.positions, token_type_ids=batch.segments
+        )
+        layers = self.compiled or body.encoder
+        hidden = layers(states, attention_mask=None, layout=batch.layout)
+        return hidden.last_hidden_state[0]  # type: ignore[no-any-return]
+
+    def _padded(self, batch: Batch) -> torch.Tensor:
+        layout = batch.layout
+        at = (layout.row_of_token, batch.positions[0])
+        shape = (len(layout.lengths), layout.longest)
+        ids, segments, mask = (batch.ids.new_zeros(shape) for _ in range(3))
+        ids[at], segments[at], mask[at] = batch.ids[0], batch.segments[0], 1
+        out = self.model.base_model(input_ids=ids, token_type_ids=segments, attention_mask=mask)
+        return out.last_hidden_state[at]  # type: ignore[no-any-return]
+
+    def compile(self) -> None:
+        """Compile the encoder's layers on their next use, for batches of any length."""
+        self.compiled = torch.compile(self.model.base_model.encoder, dynamic=True)
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> None:
+        """Have the weights on that device and of that type."""
+        if (self.device, self.dtype) != (device, dtype):
+            self.model.to(device, dtype)
+
+    def grow(self, n_outputs: int, kept: IntArray) -> None:
+        """Give the output layer ``n_outputs`` outputs; output i of now becomes ``kept[i]``.
+
+        The new ones start as in ``open_network``, from torch's global generator.
+        """
+        old = self.output_layer
+        new = torch.nn.Linear(old.in_features, n_outputs, device=old.weight.device)
+        setattr(self.model, self.head.layer, new.to(old.weight.dtype))
+        _draw(self.model, self.head)
+        with torch.no_grad():
+            self.output_layer.weight[kept] = old.weight
+            self.output_layer.bias[kept] = old.bias
+        self.head = replace(self.head, n_outputs=n_outputs)
+        self.model.num_labels = self.model.config.num_labels = n_outputs
+
+    def scale_output(self, factor: Any, shift: Any = 0.0) -> None:
+        """Have the output layer give ``factor * logits + shift``; both per output or numbers."""
+        layer = self.output_layer
+        factor, shift = (torch.as_tensor(x).to(layer.weight) for x in (factor, shift))
+        with torch.no_grad():
+            layer.weight *= factor.reshape(-1, 1)
+            layer.bias.mul_(factor).add_(shift)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle with the weights on the CPU, so that any machine can open them."""
+        state = {**self.__dict__, "compiled": None}
+        if self.device.type != "cpu":
+            state["model"] = copy.deepcopy(self.model).cpu()
+        return state
+
+
+def _takes_packed_batches(model: Any) -> bool:
+    """Whether attention goes through the interface and rows see both ways."""
+    plain = not getattr(model.config, "is_decoder", False)
+    taken = plain and bool(getattr(model, "_supports_attention_backend", False))
+    model.config._attn_implementation = packed.NAME if taken else "sdpa"
+    return taken
+
+
+def open_network(
+    checkpoint: Checkpoint,
+    head: Head,
+    *,
+    pooling: str = "auto",
+    dtype: torch.dtype = torch.float32,
+    fresh_head: bool = True,
+) -> Network:
+    """Open a vetted checkpoint with the given head.
+
+    A fresh head, and a pooler that the checkpoint lacks, are drawn from torch's global
+    generator: seed it. With ``fresh_head=False`` the checkpoint must bring its own head.
+    """
+    model, loaded = _quietly_load(checkpoint, head, dtype, keep_head=not fresh_head)
+    missing = {name.split(".")[0] for name in loaded["missing_keys"]}
+    pooler = {n for n in loaded["missing_keys"] if ".pooler." in n}
+    absent = [
+        n for n in loaded["missing_keys"] if n not in pooler and n.split(".")[0] != head.layer
+    ]
+    if absent:
+        raise ModelError(
+            f"The checkpoint {checkpoint.folder} lacks {len(absent)} of the model's weights, "
+            f"{absent[0]!r} first. Give a complete checkpoint; nothing was filled in."
+        )
+    if not fresh_head and head.layer in missing:
+        raise ModelError(
+            f"The checkpoint {checkpoint.folder} has no head for {head.model}: it is not "
+            "fine-tuned for this job. Give it as model= and call fit."
+        )
+    if pooling == "auto":
+        pooling = (fresh_head and checkpoint.pooling) or "pooler"
+    if pooler and pooling == "pooler" and head.reads == "rows":
+        warnings.warn(
+            f"The checkpoint {checkpoint.folder} has no pooler: it starts from random "
+            "weights. pooling='mean' or 'cls' needs none.",
+            SkbertWarning,
+            stacklevel=2,
+        )
+    if fresh_head:
+        _draw(model, head)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(
+        checkpoint.folder, local_files_only=True, trust_remote_code=False
+    )
+    return Network(model.eval(), tokenizer, head, pooling)
+
+
+def _quietly_load(
+    checkpoint: Checkpoint, head: Head, dtype: torch.dtype, *, keep_head: bool
+) -> tuple[Any, dict[str, Any]]:
+    """Load without the library's progress bar and its report of new weights."""
+    config = transformers.AutoConfig.for_model(**checkpoint.config)
+    if not keep_head:
+        config.num_labels = head.n_outputs
+        config.problem_type = None
+    verbosity, bar = library_logging.get_verbosity(), library_logging.is_progress_bar_enabled()
+    library_logging.set_verbosity_error()
+    library_logging.disable_progress_bar()
+    try:
+        loaded = getattr(transformers, head.model).from_pretrained(
+            checkpoint.folder,
+            config=config,
+            dtype=dtype,
+            attn_implementation="sdpa",
+            use_safetensors=True,
+            local_files_only=True,
+            ignore_mismatched_sizes=not keep_head,
+            output_loading_info=True,
+        )
+    finally:
+        library_logging.set_verbosity(verbosity)
+        if bar:
+            library_logging.enable_progress_bar()
+    return loaded  # type: ignore[no-any-return]
+
+
+def _draw(model: Any, head: Head) -> None:
+    """New weights for the output layer, as BERT's authors start one."""
+    layer = getattr(model, head.layer)
+    torch.nn.init.normal_(layer.weight, std=model.config.initializer_range)
+    torch.nn.init.zeros_(layer.bias)
+
+
+def write_folder(network: Network, folder: Path, *, weights: bool = True) -> None:
+    """Write a plain transformers folder: configuration, safetensors and tokenizer files."""
+    if weights:
+        network.model.save_pretrained(folder)
+    else:
+        network.model.config.save_pretrained(folder)
+    network.tokenizer.save_pretrained(folder)

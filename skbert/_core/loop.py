@@ -1,0 +1,202 @@
+"""The training loop: a generator that yields after each pass over the items.
+
+No validation, no printing, no stopping, nothing of any one task: the caller's ``for`` does
+all that between passes. Depends on the other modules of this folder.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from skbert._core.batches import by_budget, collate, steps_of_a_pass
+from skbert._core.device import Budget, Precision, is_out_of_memory
+from skbert._core.encoder import Network
+from skbert._core.optim import (
+    freeze,
+    gradient_norm,
+    multiplier,
+    parameter_groups,
+    warmup_steps,
+)
+from skbert._core.task import Items, Task
+from skbert._core.tokens import IntArray
+from skbert.exceptions import NonFiniteError
+
+__all__ = ["Epoch", "Recipe", "train"]
+
+TRAINING_TOKENS = {"cpu": 8192, "cuda": 32768, "mps": 8192}
+_FIRST_LOSS_SCALE = 2.0**16
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to train, in the field's names; see the estimators for what each one means."""
+
+    epochs: int = 3
+    batch_size: int = 16
+    accumulate: int = 1
+    learning_rate: float = 5e-5
+    head_learning_rate: float = 1e-3
+    weight_decay: float = 0.01
+    warmup: float = 0.1
+    schedule: str = "linear"
+    layer_decay: float = 1.0
+    freeze: int | str = 0
+    max_grad_norm: float | None = 1.0
+    gradient_checkpointing: bool = False
+
+    def steps_per_pass(self, items: Items) -> int:
+        """Optimizer steps that one pass over the items takes."""
+        return -(-len(np.unique(items.samples)) // (self.batch_size * self.accumulate))
+
+
+class Epoch(NamedTuple):
+    """What one pass came to."""
+
+    epoch: int  # counted from 1
+    loss: float  # mean over the pass, per unit of weight
+    learning_rate: float  # the encoder's, at the end of the pass
+    n_steps: int
+    n_tokens: int
+    seconds: float
+
+
+def train(
+    network: Network,
+    task: Task,
+    items: Items,
+    recipe: Recipe,
+    precision: Precision,
+    seed: int,
+    tick: Callable[[float], object] = lambda loss: None,
+) -> Iterator[Epoch]:
+    """Fine-tune the network in place, one pass at a time.
+
+    ``seed`` fixes the order of the samples; dropout draws from torch's global generator,
+    which the caller seeds. ``tick`` is given the loss of each optimizer step.
+    """
+    n_steps = recipe.steps_per_pass(items)
+    stepper = _Stepper(network, task, items, recipe, precision, n_steps * recipe.epochs)
+    for number in range(1, recipe.epochs + 1):
+        began, total, weight = time.perf_counter(), 0.0, 0.0
+        rng = np.random.default_rng([seed, number])
+        network.model.train()
+        for chosen in steps_of_a_pass(items, recipe.batch_size * recipe.accumulate, rng):
+            step_loss, step_weight = stepper.step(chosen)
+            total, weight = total + step_loss, weight + step_weight
+            tick(step_loss / step_weight)
+        network.model.eval()
+        seconds = time.perf_counter() - began
+        yield Epoch(number, total / weight, stepper.rate, n_steps, int(items.sizes.sum()), seconds)
+
+
+class _Stepper:
+    """One optimizer step after another."""
+
+    def __init__(
+        self,
+        network: Network,
+        task: Task,
+        items: Items,
+        recipe: Recipe,
+        precision: Precision,
+        n_steps: int,
+    ) -> None:
+        self.network, self.task, self.items = network, task, items
+        self.recipe, self.precision = recipe, precision
+        self.sizes = items.sizes
+        self.budget = Budget(TRAINING_TOKENS[network.device.type])
+        self.scale = _FIRST_LOSS_SCALE if precision.needs_loss_scale else 1.0
+        self.n_steps, self.done = n_steps, 0
+        self.rate = recipe.learning_rate
+        freeze(network.model, network.head.layer, recipe.freeze)
+        self.groups = parameter_groups(
+            network.model,
+            network.head.layer,
+            learning_rate=recipe.learning_rate,
+            head_learning_rate=recipe.head_learning_rate,
+            weight_decay=recipe.weight_decay,
+            layer_decay=recipe.layer_decay,
+        )
+        self.parameters = [p for group in self.groups for p in group["params"]]
+        self.optimizer = torch.optim.AdamW(self.groups, fused=network.device.type != "mps")
+        if recipe.gradient_checkpointing:
+            network.model.gradient_checkpointing_enable({"use_reentrant": False})
+
+    def step(self, chosen: IntArray) -> tuple[float, float]:
+        """Learn from the chosen items; returns the sum of their losses and their weight."""
+        loss, weight, gradients, norm = self._gradients(chosen)
+        limit = self.recipe.max_grad_norm or math.inf
+        factor = min(1.0, limit / (norm + 1e-6)) / self._divisor
+        if factor != 1.0:
+            torch._foreach_mul_(gradients, factor)
+        self._follow_schedule()
+        self.optimizer.step()
+        self.done += 1
+        return loss, weight
+
+    def _gradients(self, chosen: IntArray) -> tuple[float, float, list[torch.Tensor], float]:
+        """Gradients of one step, computed again where memory or the range of float16 failed."""
+        while True:
+            self.optimizer.zero_grad()
+            try:
+                loss, weight = self._backward(chosen)
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                self.budget.halve(error, self.network.device)
+                continue
+            gradients = [p.grad for p in self.parameters if p.grad is not None]
+            norm = float(gradient_norm(gradients)) / self._divisor  # waits for the device here
+            if math.isfinite(norm) and math.isfinite(loss):
+                return loss, weight, gradients, norm
+            self._lower_scale_or_stop(chosen, loss, norm)
+
+    def _backward(self, chosen: IntArray) -> tuple[float, float]:
+        """Accumulate gradients over the micro-batches of a step."""
+        n_parts = self.recipe.accumulate
+        parts = [p for p in np.array_split(chosen, n_parts) if len(p)]
+        micro = [part[cut] for part in parts
+                 for cut in by_budget(self.sizes[part], self.budget.tokens)]  # fmt: skip
+        total, weights = 0.0, 0.0
+        for part in micro:
+            batch = collate(self.items, part, self.network.device, self.precision.weights)
+            with self.precision.context():
+                logits = self.network.logits(batch)
+            loss, weight = self.task.loss(logits.to(self.precision.weights), batch)
+            divisor = float(weight) if len(micro) == 1 else 1.0
+            (loss * (self.scale / divisor)).backward()
+            total, weights = total + float(loss.detach()), weights + float(weight)
+        self._divisor = self.scale if len(micro) == 1 else self.scale * weights
+        return total, weights
+
+    def _follow_schedule(self) -> None:
+        n_warmup = warmup_steps(self.recipe.warmup, self.n_steps)
+        for group in self.optimizer.param_groups:
+            rate = group["initial_lr"]
+            group["lr"] = rate * multiplier(
+                self.recipe.schedule, self.done, self.n_steps, n_warmup, rate
+            )
+        self.rate = self.recipe.learning_rate * multiplier(
+            self.recipe.schedule, self.done, self.n_steps, n_warmup, self.recipe.learning_rate
+        )
+
+    def _lower_scale_or_stop(self, chosen: IntArray, loss: float, norm: float) -> None:
+        if self.scale > 1.0 and math.isfinite(loss):
+            self.scale /= 2.0
+            return
+        samples = np.unique(self.items.samples[chosen])
+        raise NonFiniteError(
+            f"At step {self.done + 1} of {self.n_steps} the loss is {loss:g} and the norm of "
+            f"the gradient {norm:g}, on rows {samples[:8].tolist()} of the training data "
+            f"({len(samples)} rows in the step), learning rate {self.rate:g}. No weight was "
+            "changed by this step. Use a lower learning_rate, more warmup, or "
+            "precision='float32'."
+        )

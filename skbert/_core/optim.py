@@ -1,0 +1,130 @@
+"""Parameter groups, schedules and the norm of the gradient.
+
+Depends on torch only; knows a model by its parameter names and nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+__all__ = ["SCHEDULES", "freeze", "multiplier", "parameter_groups", "warmup_steps"]
+
+_LAYER = re.compile(r"\.encoder\.layer\.(\d+)\.")
+_NO_DECAY = re.compile(r"(^|\.)(bias|LayerNorm\.weight)$")
+_POLYNOMIAL_END = 1e-7  # learning rate where the polynomial schedule ends, as in transformers
+
+
+def parameter_groups(
+    model: torch.nn.Module,
+    head: str,
+    *,
+    learning_rate: float,
+    head_learning_rate: float,
+    weight_decay: float,
+    layer_decay: float,
+) -> list[dict[str, Any]]:
+    """Trainable parameters by learning rate and weight decay.
+
+    Biases and LayerNorm weights do not decay. The learning rate of a layer is that of the
+    layer above it times ``layer_decay`` (Clark et al. 2020, ELECTRA); the embeddings come
+    last. The parameters of the ``head`` have their own rate.
+    """
+    named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    n_layers = _n_layers(model)
+    groups: dict[tuple[float, float], list[torch.nn.Parameter]] = {}
+    for name, parameter in named:
+        depth = _depth(name, n_layers)
+        rate = learning_rate * layer_decay ** (n_layers + 1 - depth)
+        if name.startswith(head + "."):
+            rate = head_learning_rate
+        decay = 0.0 if _NO_DECAY.search(name) else weight_decay
+        groups.setdefault((rate, decay), []).append(parameter)
+    return [
+        {"params": parameters, "lr": rate, "initial_lr": rate, "weight_decay": decay}
+        for (rate, decay), parameters in groups.items()
+    ]
+
+
+def freeze(model: torch.nn.Module, head: str, layers: int | str) -> None:
+    """Let learn only what lies above the embeddings and the first ``layers`` layers.
+
+    0 freezes nothing; ``"all"`` leaves nothing but the head to learn.
+    """
+    n_layers = _n_layers(model)
+    for name, parameter in model.named_parameters():
+        is_head = name.startswith(head + ".")
+        if layers == "all":
+            parameter.requires_grad_(is_head)
+        else:
+            frozen = int(layers) > 0 and _depth(name, n_layers) <= int(layers)
+            parameter.requires_grad_(not frozen or is_head)
+
+
+def _n_layers(model: torch.nn.Module) -> int:
+    found = (_LAYER.search(name) for name, _ in model.named_parameters())
+    return 1 + max(int(match[1]) for match in found if match)
+
+
+def _depth(name: str, n_layers: int) -> int:
+    """0 for the embeddings, k for layer k counted from 1, above that for what comes after."""
+    if ".embeddings." in name:
+        return 0
+    match = _LAYER.search(name)
+    return int(match[1]) + 1 if match else n_layers + 1
+
+
+def warmup_steps(warmup: float, n_steps: int) -> int:
+    """Warm-up in steps: a share of all steps below 1, else the number itself."""
+    return math.ceil(warmup * n_steps) if warmup < 1 else int(warmup)
+
+
+def _linear(progress: float, rate: float) -> float:
+    return 1.0 - progress
+
+
+def _cosine(progress: float, rate: float) -> float:
+    return 0.5 * (1.0 + math.cos(math.pi * progress))
+
+
+def _cosine_with_restarts(progress: float, rate: float) -> float:
+    return 0.0 if progress >= 1 else _cosine(progress % 1.0, rate)
+
+
+def _polynomial(progress: float, rate: float) -> float:
+    return ((rate - _POLYNOMIAL_END) * (1.0 - progress) + _POLYNOMIAL_END) / rate
+
+
+def _constant(progress: float, rate: float) -> float:
+    return 1.0
+
+
+SCHEDULES: dict[str, Callable[[float, float], float]] = {
+    "linear": _linear,
+    "cosine": _cosine,
+    "cosine_with_restarts": _cosine_with_restarts,
+    "polynomial": _polynomial,
+    "constant": _constant,
+    "constant_with_warmup": _constant,
+}
+
+
+def multiplier(schedule: str, step: int, n_steps: int, n_warmup: int, rate: float) -> float:
+    """What the learning rate is multiplied by at ``step``, counted from 0.
+
+    ``rate`` is the rate that is multiplied: the polynomial schedule ends at a fixed one.
+    ``constant`` knows no warm-up.
+    """
+    if schedule != "constant" and step < n_warmup:
+        return step / max(1, n_warmup)
+    progress = min(1.0, (step - n_warmup) / max(1, n_steps - n_warmup))
+    return SCHEDULES[schedule](progress, rate)
+
+
+def gradient_norm(gradients: Iterable[torch.Tensor]) -> torch.Tensor:
+    """Euclidean norm of all gradients together, a tensor on their device."""
+    return torch.nn.utils.get_total_norm(list(gradients))

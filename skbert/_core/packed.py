@@ -1,0 +1,91 @@
+"""Attention and pooling over packed batches.
+
+Depends on torch and a batch's layout. The attention function has the signature of
+transformers' attention interface; ``encoder`` registers it under ``NAME``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+
+from skbert._core.batches import Layout
+
+try:
+    from torch.nn.attention.varlen import varlen_attn
+except ImportError:  # a build without flash attention: the grouped way serves
+    varlen_attn = None
+
+__all__ = ["NAME", "attention", "pool"]
+
+NAME = "skbert_packed"
+
+
+@torch.compiler.disable  # the runs differ from batch to batch: one graph each would be compiled
+def attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    *,
+    layout: Layout,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    **_: Any,
+) -> tuple[torch.Tensor, None]:
+    """Attend within each row of a packed batch.
+
+    ``query``, ``key`` and ``value`` are ``(1, n_heads, n_tokens, head_size)``; the result is
+    ``(1, n_tokens, n_heads, head_size)``. The mask is always None: a row sees itself only.
+    """
+    q, k, v = (states[0].transpose(0, 1) for states in (query, key, value))
+    if _flash_serves(q, dropout):
+        bounds, longest = layout.bounds, layout.longest
+        out = varlen_attn(q, k, v, bounds, bounds, longest, longest, scale=scaling)
+        return out[None], None
+    parts = []
+    for begin, count, length in layout.runs:
+        run = slice(begin, begin + count * length)
+        shape = (count, length, *q.shape[1:])
+        states = (x[run].view(shape).transpose(1, 2) for x in (q, k, v))
+        out = _attend(*states, dropout=dropout, scaling=scaling)
+        parts.append(out.transpose(1, 2).reshape(count * length, *q.shape[1:]))
+    return torch.cat(parts)[None], None
+
+
+def _flash_serves(q: torch.Tensor, dropout: float) -> bool:
+    half = q.dtype in (torch.bfloat16, torch.float16)
+    return varlen_attn is not None and q.is_cuda and half and not dropout
+
+
+def _attend(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, dropout: float, scaling: float | None
+) -> torch.Tensor:
+    """Rows of one length, ``(n_rows, n_heads, length, head_size)``.
+
+    On a CPU two plain products beat the fused kernel where rows are short, and in low
+    precision also where gradients are wanted, whose fused backward is slow there.
+    """
+    short = q.shape[2] < 64 or (q.dtype == torch.bfloat16 and torch.is_grad_enabled())
+    if q.device.type != "cpu" or not short:
+        return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, scale=scaling)
+    scores = torch.matmul(q * (scaling or q.shape[-1] ** -0.5), k.transpose(2, 3))
+    weights = F.dropout(torch.softmax(scores, dim=-1), dropout, training=dropout > 0)
+    return torch.matmul(weights, v)
+
+
+def pool(hidden: torch.Tensor, layout: Layout, how: str) -> torch.Tensor:
+    """One vector per row from ``(n_tokens, size)``: ``cls``, ``mean`` or ``max``."""
+    if how == "cls":
+        return hidden[layout.bounds[:-1].long()]
+    if how == "max":
+        runs = (hidden[at : at + n * size].view(n, size, -1) for at, n, size in layout.runs)
+        return torch.cat([run.amax(dim=1) for run in runs])
+    lengths = torch.diff(layout.bounds)
+    if hidden.is_cuda:  # in a fixed order, which adding by index is not there
+        return torch.segment_reduce(hidden, "mean", lengths=lengths.long(), axis=0)
+    total = hidden.new_zeros(len(lengths), hidden.shape[1])
+    return total.index_add(0, layout.row_of_token, hidden) / lengths[:, None]

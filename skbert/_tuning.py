@@ -1,0 +1,46 @@
+"""What a classifier tunes on held-out rows after training: a temperature, thresholds.
+
+Depends on scipy, scikit-learn's metrics and the run; knows no task by name.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+from scipy.special import expit
+from sklearn.metrics import precision_recall_curve
+
+from skbert._core.tokens import Ragged
+from skbert._report import Run, held_out_loss
+
+__all__ = ["best_thresholds", "fit_temperature"]
+
+
+def fit_temperature(run: Run, outputs: Ragged) -> float:
+    """Temperature with the lowest loss on the held-out items, between 1/20 and 20."""
+    run = run._replace(task=replace(run.task, label_smoothing=0.0))  # type: ignore[type-var]
+
+    def loss(log_temperature: float) -> float:
+        cooled = outputs.values / math.exp(log_temperature)
+        return held_out_loss(run, Ragged(cooled, outputs.starts))
+
+    found = minimize_scalar(loss, bounds=(-math.log(20), math.log(20)), method="bounded")
+    return math.exp(found.x)
+
+
+def best_thresholds(
+    present: np.ndarray[Any, Any], scores: np.ndarray[Any, Any]
+) -> np.ndarray[Any, Any]:
+    """For each label the threshold with the best F1; 0.5 for a label never present."""
+    thresholds = np.full(present.shape[1], 0.5)
+    for label in np.flatnonzero(present.any(axis=0)):
+        precision, recall, steps = precision_recall_curve(
+            present[:, label], expit(scores[:, label].astype(np.float64))
+        )
+        f1 = 2 * precision * recall / np.maximum(precision + recall, 1e-12)
+        thresholds[label] = steps[f1[:-1].argmax()]
+    return thresholds

@@ -1,0 +1,74 @@
+"""The errors and warnings of skbert; this module depends on nothing.
+
+An error that is the caller's mistake is a ``ValueError`` or a ``TypeError`` too, so code
+written for scikit-learn catches it without knowing this package::
+
+    Exception
+    └── SkbertError
+        ├── InputError (ValueError)             X, y, a weight or a parameter has a bad value
+        ├── InputTypeError (TypeError)          X, y, a weight or a parameter has a bad type
+        ├── ModelError (ValueError)             a checkpoint that cannot be used
+        │   └── ModelNotFoundError (OSError)    no checkpoint under that name or path
+        ├── SaveError (ValueError)              a saved file that fails its checks
+        └── TrainingError (RuntimeError)        training could not go on
+            └── NonFiniteError                  a loss or gradient became NaN or infinite
+
+    UserWarning
+    └── SkbertWarning                           data or a setting was used, but look at it
+        └── TruncationWarning                   texts were cut to the longest allowed length
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "InputError",
+    "InputTypeError",
+    "ModelError",
+    "ModelNotFoundError",
+    "NonFiniteError",
+    "SaveError",
+    "SkbertError",
+    "SkbertWarning",
+    "TrainingError",
+    "TruncationWarning",
+]
+
+
+class SkbertError(Exception):
+    """Base of every error that skbert raises on purpose."""
+
+
+class InputError(SkbertError, ValueError):
+    """X, y, a weight or a parameter has a value that cannot be used."""
+
+
+class InputTypeError(SkbertError, TypeError):
+    """X, y, a weight or a parameter has a type that cannot be used."""
+
+
+class ModelError(SkbertError, ValueError):
+    """A checkpoint was found but cannot be used."""
+
+
+class ModelNotFoundError(ModelError, OSError):
+    """No checkpoint was found under the name or path given as ``model``."""
+
+
+class SaveError(SkbertError, ValueError):
+    """A saved estimator fails its checks: a name, size, hash or version is wrong."""
+
+
+class TrainingError(SkbertError, RuntimeError):
+    """Training could not go on."""
+
+
+class NonFiniteError(TrainingError):
+    """A loss or a gradient became NaN or infinite."""
+
+
+class SkbertWarning(UserWarning):
+    """Something was accepted, but the result may not be what was meant."""
+
+
+class TruncationWarning(SkbertWarning):
+    """Texts were longer than ``max_length`` and were cut."""
