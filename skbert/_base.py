@@ -75,6 +75,7 @@ class BertEstimator(CallbackSupportMixin, BaseEstimator):
 
     if TYPE_CHECKING:
         _network: Network
+        classes_: Any
         _task: Any
         _seen: FitRecord | None
 
@@ -178,7 +179,8 @@ class BertEstimator(CallbackSupportMixin, BaseEstimator):
         SaveError
             If a file is missing, damaged or foreign, or holds another estimator.
         """
-        return _save.load(cls, Path(path))
+        estimator: Self = _save.load(cls, Path(path))
+        return estimator
 
     def save_pretrained(self, path: str | os.PathLike[str]) -> None:
         """Write a plain transformers folder, whose model gives the same outputs.
@@ -227,7 +229,9 @@ class BertEstimator(CallbackSupportMixin, BaseEstimator):
         estimator = cls(model=path, **params)
         estimator._validate_params()
         checkpoint = vet(find(path))
-        head = estimator._tasks[0](checkpoint.config["num_labels"], 0).head()
+        named = len(checkpoint.config.get("id2label", ()))  # left out where it says nothing
+        n_outputs = named or checkpoint.config.get("num_labels", 2)
+        head = estimator._tasks[0](n_outputs, 0).head()
         network = open_network(checkpoint, head, pooling=estimator.pooling, fresh_head=False)
         estimator._adopt(network, longest_row(checkpoint.max_length, estimator.max_length))
         estimator._seen = None
@@ -276,7 +280,9 @@ class BertEstimator(CallbackSupportMixin, BaseEstimator):
         precision = Precision(self.precision, device)
         self._network.to(device, precision.weights)
         items = encode(self._task, texts, None, self._network)
-        return self._task.decode(infer(self._network, items, precision), items)
+        outputs = infer(self._network, items, precision)
+        decoded: np.ndarray[Any, Any] = self._task.decode(outputs, items)
+        return decoded
 
     def __sklearn_is_fitted__(self) -> bool:
         """Fitted once a fit went through to its end."""

@@ -142,19 +142,19 @@ def _refuse_type(X: Any, name: str) -> None:
     if hasattr(X, "toarray") and hasattr(X, "nnz"):  # a scipy sparse container
         msg = (
             f"Sparse data was passed for {name}, but dense data is required. Use '.toarray()' to "
-            f"convert to a dense numpy array. {name} must hold one entry per row, X texts (str)."
+            f"convert to a dense numpy array. {name} must be a list, an array or a frame."
         )
         raise InputTypeError(msg)
     if name == "X" and type(X).__module__.partition(".")[0] in {"torch", "tensorflow", "jaxlib"}:
         msg = (
-            f"{name} is a tensor ({kind}). Texts are turned into token ids inside the estimator: "
-            "pass the texts themselves, a list with one str per row."
+            f"{name} is a tensor, of type {kind}. Texts are turned into token ids inside the "
+            "estimator: pass the texts themselves, a list with one str per row."
         )
         raise InputTypeError(msg)
     if isinstance(X, (Mapping, set, frozenset)):
         msg = (
-            f"{name} is a {kind}, which has no rows to select. Pass a list with one entry per "
-            f"row, or a frame; for a dict of columns type pandas.DataFrame({name})."
+            f"{name} is of type {kind}, which has no rows to select. Pass a list with one entry "
+            f"per row, or a frame; for a dict of columns type pandas.DataFrame({name})."
         )
         raise InputTypeError(msg)
 
@@ -177,7 +177,7 @@ def _refuse_shape(X: Any, name: str) -> None:
     if not (hasattr(X, "__len__") and hasattr(X, "__getitem__")):
         form = f"list({name})" if hasattr(X, "__iter__") else "a list with one entry per row"
         form = f"{name}.collect()" if hasattr(X, "collect") else form
-        msg = f"{name} is a {kind}, whose rows cannot be counted and selected. Pass {form}."
+        msg = f"{name} is of type {kind}, whose rows cannot be counted and selected. Pass {form}."
         raise InputError(msg)
 
 

@@ -1,113 +1,39 @@
-"""BertClassifier: one label or several per text or pair, and the two tasks behind it."""
+"""BertClassifier: one label or several per text or pair."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import torch
-from scipy.special import expit, logit, softmax
+from scipy.special import expit, softmax
 from sklearn.base import ClassifierMixin
 from sklearn.utils._param_validation import Interval, StrOptions
-from torch.nn import functional as F
 
 from skbert._base import BertEstimator
 from skbert._callbacks import with_callbacks
-from skbert._check import Texts
-from skbert._check_y import check_class_weight, check_labels
-from skbert._core.batches import Batch
+from skbert._check_y import check_labels
 from skbert._core.encoder import Network
 from skbert._core.infer import infer
-from skbert._core.task import Head, Items, mean_by_sample
-from skbert._core.tokens import LongText, Ragged, TextTokenizer, encode_texts
-from skbert._fit import Lesson, Run, run_fit
-from skbert._report import first_of_samples
+from skbert._core.tokens import Ragged
+from skbert._fit import Lesson, run_fit
+from skbert._labels import (
+    MultiLabel,
+    SingleLabel,
+    check_hold_out,
+    describe,
+    teach_indicator,
+    teach_labels,
+)
+from skbert._report import Run, first_of_samples
 from skbert._tuning import best_thresholds, fit_temperature
-from skbert.exceptions import InputError, InputTypeError
+from skbert.exceptions import InputError
 
 __all__ = ["BertClassifier"]
 
 _HEAD = "BertForSequenceClassification"
-
-
-@dataclass(frozen=True)
-class SingleLabel:
-    """One of ``n_classes`` classes per sample. Targets are codes, ``(n_items,)`` int64."""
-
-    n_classes: int
-    max_length: int
-    long_text: LongText = "truncate"
-    label_smoothing: float = 0.0
-
-    def encode(self, X: Texts, y: Any, tokenizer: TextTokenizer) -> Items:
-        """One item per text, or per window of a long one."""
-        rows = encode_texts(tokenizer, X.first, X.second, self.max_length, self.long_text)
-        return Items.one_row_each(rows, y)
-
-    def head(self) -> Head:
-        """One logit per class."""
-        return Head(_HEAD, self.n_classes)
-
-    def loss(self, logits: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-        """Cross-entropy."""
-        assert batch.targets is not None
-        losses = F.cross_entropy(
-            logits, batch.targets, reduction="none", label_smoothing=self.label_smoothing
-        )
-        return (losses * batch.weights).sum(), batch.weights.sum()
-
-    def decode(self, outputs: Ragged, items: Items) -> np.ndarray[Any, Any]:
-        """Scores ``(n_samples, n_classes)`` whose softmax is the probability.
-
-        Logits as they are where a sample is one item, else the log of the mean probability.
-        """
-        return _pooled(outputs, items, lambda scores: softmax(scores, axis=1), np.log)
-
-
-@dataclass(frozen=True)
-class MultiLabel(SingleLabel):
-    """Any of ``n_classes`` labels per sample. Targets are 0 or 1, ``(n_items, n_classes)``."""
-
-    positive_weights: tuple[float, ...] | None = None  # factor on a label where it is there
-
-    def loss(self, logits: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-        """Binary cross-entropy, averaged over the labels."""
-        assert batch.targets is not None
-        smooth = self.label_smoothing
-        factors = None if self.positive_weights is None else logits.new_tensor(
-            self.positive_weights)  # fmt: skip
-        losses = F.binary_cross_entropy_with_logits(
-            logits, batch.targets * (1 - smooth) + smooth / 2,
-            reduction="none", pos_weight=factors,
-        )  # fmt: skip
-        return (losses.mean(dim=1) * batch.weights).sum(), batch.weights.sum()
-
-    def decode(self, outputs: Ragged, items: Items) -> np.ndarray[Any, Any]:
-        """Scores ``(n_samples, n_classes)`` whose logistic function is the probability."""
-        return _pooled(outputs, items, expit, logit)
-
-
-def _pooled(
-    outputs: Ragged,
-    items: Items,
-    probability: Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]],
-    score: Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]],
-) -> np.ndarray[Any, Any]:
-    """Scores as they are where a sample is one item, else the score of its mean probability.
-
-    What a sample gets depends on itself alone, and is finite.
-    """
-    scores = outputs.values
-    _, first, counts = np.unique(items.samples, return_index=True, return_counts=True)
-    if len(counts) == len(items):
-        return scores
-    limits = np.finfo(scores.dtype)
-    mean = mean_by_sample(probability(scores), items)
-    pooled = score(np.clip(mean, limits.tiny, 1 - limits.epsneg))
-    return np.where((counts == 1)[:, None], scores[first], pooled)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -260,10 +186,10 @@ class BertClassifier(ClassifierMixin, BertEstimator):
 
     @with_callbacks
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
-        """Learn from one more batch of rows, in one pass.
+        """Learn from one more batch of rows, in one pass at constant learning rates.
 
         Labels never seen before are welcome: the output layer grows, and keeps what it
-        learned.
+        learned. ``warmup`` and ``schedule`` are for ``fit``.
 
         Parameters
         ----------
@@ -303,9 +229,10 @@ class BertClassifier(ClassifierMixin, BertEstimator):
         """
         scores = self._decoded(X)
         if isinstance(self._task, MultiLabel):
-            return (expit(scores) >= self.thresholds_).astype(np.int64)
-        labels: np.ndarray[Any, Any] = self.classes_[scores.argmax(axis=1)]
-        return labels
+            labels = (expit(scores) >= self.thresholds_).astype(np.int64)
+        else:
+            labels = self.classes_[scores.argmax(axis=1)]
+        return np.asarray(labels)
 
     def predict_proba(self, X: Any) -> np.ndarray[Any, Any]:
         """Probability of each class, or of each label by itself.
@@ -342,14 +269,14 @@ class BertClassifier(ClassifierMixin, BertEstimator):
         """
         scores = self._decoded(X)
         if not isinstance(self._task, MultiLabel) and scores.shape[1] == 2:
-            return scores[:, 1] - scores[:, 0]
-        return scores
+            scores = scores[:, 1] - scores[:, 0]
+        return np.asarray(scores)
 
     def _teach(
         self, y: Any, n_samples: int, room: int, network: Network | None, weight: Any
     ) -> Lesson:
         labels, multi_label = check_labels(y, n_samples, estimator_name=type(self).__name__)
-        self._check_hold_out(multi_label)
+        check_hold_out(self, multi_label=multi_label)
         if network is not None and multi_label != isinstance(self._task, MultiLabel):
             raise InputError(
                 f"y holds {'several labels' if multi_label else 'one label'} per row, but the "
@@ -357,62 +284,13 @@ class BertClassifier(ClassifierMixin, BertEstimator):
                 "warm_start=False."
             )
         if multi_label:
-            return self._teach_indicator(labels, room, network, weight)
+            return teach_indicator(self, labels, room, network, weight)
         self.__dict__.pop("thresholds_", None)
         more = np.asarray(self.__dict__.get("_more_classes", labels[:0]))
-        old = self.classes_ if network else labels[:0]
-        classes = _union(labels, more, old)
-        if network is not None:
-            network.grow(len(classes), np.searchsorted(classes, old))
-        codes = np.searchsorted(classes, labels)
-        per_class = check_class_weight(self.class_weight, classes, codes, weight)
-        if per_class is not None:
-            weight = per_class[codes] * (1.0 if weight is None else weight)
-        learned = {"classes_": classes, "temperature_": 1.0}
-        task = SingleLabel(len(classes), room, self.long_text, self.label_smoothing)
-        return Lesson(task, codes, learned, _accuracy, codes, weight)
-
-    def _teach_indicator(
-        self, labels: np.ndarray[Any, Any], room: int, network: Network | None, weight: Any
-    ) -> Lesson:
-        n_classes = labels.shape[1]
-        if network is not None and n_classes != len(self.classes_):
-            raise InputError(
-                f"y has {n_classes} columns, but the fitted estimator knows "
-                f"{len(self.classes_)} labels. Give the same columns, or fit anew with "
-                "warm_start=False."
-            )
-        classes = np.arange(n_classes)
-        factors = self.class_weight
-        if factors == "balanced":
-            weights = np.ones(len(labels)) if weight is None else weight
-            per_label = weights.sum() / (2 * np.maximum(weights @ labels, 1e-9))
-            factors = dict(enumerate(np.where(labels.any(axis=0), per_label, 1.0)))
-        per_class = check_class_weight(factors, classes, labels.argmax(axis=1), weight)
-        positive = None if per_class is None else tuple(per_class.tolist())
-        learned = {
-            "classes_": classes,
-            "temperature_": 1.0,
-            "thresholds_": np.full(n_classes, 0.5),
-        }
-        task = MultiLabel(n_classes, room, self.long_text, self.label_smoothing, positive)
-        return Lesson(task, labels.astype(np.float64), learned, _subset_accuracy, None, weight)
-
-    def _check_hold_out(self, multi_label: bool) -> None:
-        for name in ("calibrate", "tune_thresholds"):
-            if getattr(self, name) and self.validation_fraction is None:
-                raise InputError(
-                    f"{name}=True looks at rows held out from training, and there are none. "
-                    "Set validation_fraction, to 0.1 for example."
-                )
-        if self.tune_thresholds and not multi_label:
-            raise InputError(
-                "tune_thresholds=True is for multi-label targets, and y has one label per row. "
-                "For a binary y use sklearn.model_selection.TunedThresholdClassifierCV."
-            )
+        return teach_labels(self, labels, more, room, network, weight)
 
     def _finish(self, run: Run) -> None:
-        self._describe(run.network.model.config)
+        describe(run.network.model.config, self._task, self.classes_)
         if run.held is None or not (self.calibrate or self.tune_thresholds):
             return
         outputs = infer(run.network, run.held, run.precision)
@@ -438,39 +316,10 @@ class BertClassifier(ClassifierMixin, BertEstimator):
         network.grow(n_classes, np.argsort(order))
         self.classes_ = names[order]
         self._task = SingleLabel(n_classes, room, self.long_text)
-        self._describe(config)
-
-    def _describe(self, config: Any) -> None:
-        multi_label = isinstance(self._task, MultiLabel)
-        kind = "multi_label" if multi_label else "single_label"
-        config.problem_type = f"{kind}_classification"
-        if not multi_label:
-            config.id2label = {i: str(name) for i, name in enumerate(self.classes_)}
-            config.label2id = {str(name): i for i, name in enumerate(self.classes_)}
+        describe(config, self._task, self.classes_)
 
     def __sklearn_tags__(self) -> Any:
         """Add that indicator matrices are welcome."""
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_label = True
         return tags
-
-
-def _union(labels: np.ndarray[Any, Any], *known: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """All classes there are, sorted: those in ``labels`` and those known before."""
-    is_text = isinstance(labels.tolist()[0], str)
-    for other in known:
-        if len(other) and isinstance(other.tolist()[0], str) != is_text:
-            raise InputTypeError(
-                f"y mixes str and numbers: row 0 is {labels.tolist()[0]!r}, but the classes known "
-                f"or given are like {other.tolist()[0]!r}. Labels must be of one kind; type "
-                "y = [str(label) for label in y], or fit anew with warm_start=False."
-            )
-    return np.unique(np.concatenate([part for part in (labels, *known) if len(part)]))
-
-
-def _accuracy(scores: np.ndarray[Any, Any], codes: np.ndarray[Any, Any]) -> float:
-    return float((scores.argmax(axis=1) == codes).mean())
-
-
-def _subset_accuracy(scores: np.ndarray[Any, Any], present: np.ndarray[Any, Any]) -> float:
-    return float(((scores > 0) == present).all(axis=1).mean())

@@ -60,7 +60,7 @@ def run_fit(
             network.compile()
         items = encode(lesson.task, texts, lesson.targets, network)
         learn, held = _split(items, estimator.validation_fraction, lesson, seed)
-        recipe = _recipe(estimator, epochs or estimator.epochs)
+        recipe = _recipe(estimator, epochs)
         run = Run(network, lesson.task, learn, held, recipe, precision, seed)
         if old is None and estimator.head_init == "probe":
             probe(network, lesson.task, learn, precision)
@@ -158,10 +158,13 @@ def _split(
     return learn, held
 
 
-def _recipe(estimator: Any, epochs: int) -> Recipe:
+def _recipe(estimator: Any, epochs: int | None) -> Recipe:
+    """How to train; given ``epochs``, at constant rates: part of a stream has no end to near."""
     chosen = {field.name: getattr(estimator, field.name) for field in fields(Recipe)}
     chosen["head_learning_rate"] = estimator.head_learning_rate or estimator.learning_rate
-    return Recipe(**chosen | {"epochs": epochs})
+    if epochs is not None:
+        chosen |= {"epochs": epochs, "schedule": "constant"}
+    return Recipe(**chosen)
 
 
 def _draw_seed(random_state: Any) -> int:

@@ -33,7 +33,7 @@ def save(estimator: Any, folder: Path) -> None:
     """Write parameters, attributes, weights and tokenizer."""
     network = estimator._network
     state = {
-        "params": _plain(estimator.get_params(deep=False)),
+        "params": _plain(_parameters(estimator)),
         "attributes": _plain(
             {n: v for n, v in vars(estimator).items() if n in estimator._saved_attributes}
         ),
@@ -42,14 +42,13 @@ def save(estimator: Any, folder: Path) -> None:
     }
     header = {
         "class": type(estimator).__name__,
-        "pooling": network.pooling,
         "dtype": str(network.dtype).removeprefix("torch."),
     }
     with tempfile.TemporaryDirectory() as scratch:
         write_folder(network, Path(scratch), weights=False)
         names = [n for n in (*_REQUIRED, *_OPTIONAL) if (Path(scratch) / n).is_file()]
         members = {name: (Path(scratch) / name).read_bytes() for name in names}
-    members[_STATE] = json.dumps(state, ensure_ascii=False).encode()
+    members[_STATE] = json.dumps(state).encode()
     archive.write(folder, members, header, network.model.state_dict())
 
 
@@ -74,9 +73,7 @@ def load(cls: type[Any], folder: Path) -> Any:
             f"{folder / _STATE} does not describe a {cls.__name__}: {error!r}. It was not "
             "written by this version of skbert; save again with it."
         ) from error
-    network = open_network(
-        vet(folder), task.head(), pooling=header["pooling"], dtype=dtype, fresh_head=False
-    )
+    network = open_network(vet(folder), task.head(), dtype=dtype, fresh_head=False)
     vars(estimator).update(attributes)
     estimator._seen = None if seen is None else FitRecord(*seen)
     estimator._task, estimator._network = task, network
@@ -84,24 +81,30 @@ def load(cls: type[Any], folder: Path) -> Any:
     return estimator
 
 
+def _parameters(estimator: Any) -> dict[str, Any]:
+    """Parameters with paths as str, and no generator: its state was never learned."""
+    params: dict[str, Any] = estimator.get_params(deep=False)
+    params["model"] = os.fspath(params["model"])
+    if isinstance(params["random_state"], np.random.RandomState):
+        params["random_state"] = None
+    return params
+
+
 def _plain(value: Any) -> Any:
     """A value as JSON knows it; what is no JSON of itself becomes a tagged object."""
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    if isinstance(value, np.generic):
-        return _plain(value.item())
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    if isinstance(value, list):
-        return [_plain(part) for part in value]
-    if isinstance(value, tuple):
-        return {"tuple": [_plain(part) for part in value]}
-    if isinstance(value, Mapping):
-        return {"dict": [[_plain(key), _plain(part)] for key, part in value.items()]}
-    if isinstance(value, np.ndarray):
-        return {"array": _plain(value.tolist()), "dtype": value.dtype.str}
-    if isinstance(value, np.random.RandomState):
-        return None  # a generator's state is not part of what was learned
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case np.generic():
+            return value.item()
+        case list():
+            return [_plain(part) for part in value]
+        case tuple():
+            return {"tuple": [_plain(part) for part in value]}
+        case Mapping():
+            return {"dict": [[_plain(key), _plain(part)] for key, part in value.items()]}
+        case np.ndarray():
+            return {"array": _plain(value.tolist()), "dtype": value.dtype.str}
     raise SaveError(
         f"A {type(value).__name__} cannot be saved as JSON: {value!r:.80}. Use str, numbers or "
         "bool for labels and parameters, or pickle the estimator."

@@ -35,12 +35,16 @@ def fit_temperature(run: Run, outputs: Ragged) -> float:
 def best_thresholds(
     present: np.ndarray[Any, Any], scores: np.ndarray[Any, Any]
 ) -> np.ndarray[Any, Any]:
-    """For each label the threshold with the best F1; 0.5 for a label never present."""
+    """For each label the threshold with the best F1; 0.5 for a label never present.
+
+    It lies midway to the next lower score, so that no rounding in the last bits crosses it.
+    """
     thresholds = np.full(present.shape[1], 0.5)
     for label in np.flatnonzero(present.any(axis=0)):
-        precision, recall, steps = precision_recall_curve(
-            present[:, label], expit(scores[:, label].astype(np.float64))
-        )
+        rounded = np.round(scores[:, label].astype(np.float64), 3)
+        precision, recall, steps = precision_recall_curve(present[:, label], rounded)
         f1 = 2 * precision * recall / np.maximum(precision + recall, 1e-12)
-        thresholds[label] = steps[f1[:-1].argmax()]
+        best = f1[:-1].argmax()
+        below = steps[best - 1] if best else steps[best] - 1.0
+        thresholds[label] = expit((steps[best] + below) / 2)
     return thresholds

@@ -943,9 +943,11 @@ refuse(
     target(lambda: None),
 )
 refuse("y-str", "label", InputError, "one value per row", target(lambda: "goodbad"))
-refuse("y-number", "label", InputError, "y is a int", target(lambda: 1))
-refuse("y-dict", "label", InputTypeError, "y is a dict", target(lambda: dict(enumerate(ONES))))
-refuse("y-set", "label", InputTypeError, "y is a set", target(lambda: {0, 1, 2, 3, 4, 5}))
+refuse("y-number", "label", InputError, "y is of type int", target(lambda: 1))
+refuse(
+    "y-dict", "label", InputTypeError, "y is of type dict", target(lambda: dict(enumerate(ONES)))
+)
+refuse("y-set", "label", InputTypeError, "y is of type set", target(lambda: {0, 1, 2, 3, 4, 5}))
 refuse("y-generator", "label", InputError, r"list\(y\)", target(lambda: (one for one in ONES)))
 refuse("y-3d", "label", InputError, "dim 3", target(lambda: np.zeros((6, 2, 2))))
 refuse("y-no-columns", "label", InputError, r"0 feature\(s\)", target(lambda: np.zeros((6, 0))))
@@ -1288,7 +1290,7 @@ refuse(
     "weight-dict",
     "weight",
     InputTypeError,
-    "sample_weight is a dict",
+    "sample_weight is of type dict",
     weighted(lambda: {"good": 1.0}),
 )
 

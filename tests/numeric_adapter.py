@@ -6,8 +6,9 @@ X, and say in their tags that they take matrices. Everything else is the shipped
 weights, training loop, cloning, pickling. The words are whole pieces of a tiny BERT's vocabulary,
 so that there is something to learn.
 
-Their defaults are the library's but for ``model`` and the four parameters that a two-layer BERT
-with random weights and a few hundred rows need to learn at all.
+`NumericClassifier` and `NumericRegressor` keep the library's defaults but for ``model`` and
+``learning_rate``, which is what a BERT of one layer with random weights needs to learn at all.
+`ExactClassifier` and `ExactRegressor` take chance out: float64, one batch of all rows, no dropout.
 """
 
 from __future__ import annotations
@@ -102,8 +103,7 @@ class NumericClassifier(BertClassifier):
     """`BertClassifier` on matrices of numbers."""
 
     model: str = field(default=MODEL, kw_only=False)
-    epochs: int = 4
-    learning_rate: float = 3e-3
+    learning_rate: float = 1e-3
 
     def _read(self, X: Any, *, fitting: bool) -> Texts:
         return read_numbers(self, X, fitting)
@@ -117,8 +117,7 @@ class NumericRegressor(BertRegressor):
     """`BertRegressor` on matrices of numbers."""
 
     model: str = field(default=MODEL, kw_only=False)
-    epochs: int = 4
-    learning_rate: float = 3e-3
+    learning_rate: float = 1e-3
 
     def _read(self, X: Any, *, fitting: bool) -> Texts:
         return read_numbers(self, X, fitting)
@@ -132,9 +131,8 @@ class ExactClassifier(NumericClassifier):
     """`NumericClassifier` without chance: float64, all rows in one batch, no dropout."""
 
     model: str = field(default=MODEL_NO_DROPOUT, kw_only=False)
-    epochs: int = 20
+    epochs: int = 12
     batch_size: int = 1024
-    learning_rate: float = 1e-2
     precision: str = "float64"
 
 
@@ -143,7 +141,6 @@ class ExactRegressor(NumericRegressor):
     """`NumericRegressor` without chance: float64, all rows in one batch, no dropout."""
 
     model: str = field(default=MODEL_NO_DROPOUT, kw_only=False)
-    epochs: int = 20
+    epochs: int = 12
     batch_size: int = 1024
-    learning_rate: float = 1e-2
     precision: str = "float64"

@@ -776,25 +776,26 @@ def test_errors_are_a_tree_with_the_names_python_has() -> None:
 
 
 def best_of(tries: int, call: Callable[[], Any]) -> float:
+    """Seconds of computing, whatever else this machine is busy with."""
     times = []
     for _ in range(tries):
-        start = time.perf_counter()
+        start = time.process_time()
         call()
-        times.append(time.perf_counter() - start)
+        times.append(time.process_time() - start)
     return min(times)
 
 
 @pytest.mark.parametrize("cell", ["a plain text %d", "\u00e9t\u00e9 \u4e2d %d"])
 def test_a_million_cells_take_less_than_half_a_second(cell: str) -> None:
     cells = [cell % row for row in range(1_000_000)]
-    assert best_of(3, lambda: check_texts(cells)) < 0.5
+    assert best_of(5, lambda: check_texts(cells)) < 0.5
 
 
 @pytest.mark.parametrize(("sign", "seconds"), [("a", 0.03), ("\u00e9", 0.1), ("\u4e2d", 0.1)])
 def test_a_text_of_fifty_megabytes_is_not_copied(sign: str, seconds: float) -> None:
     text = sign * (50_000_000 // len(sign.encode()))
     assert check_texts([text, "b", "c"]).first[0] is text
-    assert best_of(3, lambda: check_texts([text, "b", "c"])) < seconds
+    assert best_of(5, lambda: check_texts([text, "b", "c"])) < seconds
 
 
 def test_no_container_is_imported_to_be_recognised() -> None:
@@ -812,7 +813,7 @@ def test_no_container_is_imported_to_be_recognised() -> None:
 
 
 def test_tables_are_named_in_messages() -> None:
-    with pytest.raises(InputTypeError, match="spans is a dict"):
+    with pytest.raises(InputTypeError, match="spans is of type dict"):
         open_table({}, "spans")
     with pytest.raises(InputError, match=r"rows of spans differ.*Say so\."):
         open_table([[1, 2], [1]], "spans", "Say so.")

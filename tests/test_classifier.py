@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from scipy.special import expit, log_softmax, logit, softmax
+from scipy.special import expit, logit, softmax
 from sklearn.metrics import accuracy_score, f1_score
 from sklearn.utils.class_weight import compute_sample_weight
 
@@ -74,7 +74,6 @@ def test_labels_come_back_as_they_were(kind: str, tiny_model: Path, sentiment: S
     assert predicted.dtype == fitted.classes_.dtype
     assert predicted.tolist() == list(y)
     assert fitted.classes_.tolist() == sorted(set(y))
-    assert fitted.score(sentiment.texts, y) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -267,9 +266,9 @@ def test_truncate_and_head_tail(tiny_model: Path, sentiment: Sentiment) -> None:
 def test_windows_average_probabilities(kind: str, tiny_model: Path, sentiment: Sentiment) -> None:
     X, y = sentiment.texts[:9], np.array(["a", "b", "c"] * 3)
     y = y if kind == "single label" else np.array([[0, 1], [1, 1], [1, 0]] * 3)
-    fitted = classifier(
-        tiny_model, max_length=ROOM + 2, long_text="windows", **LEARNS
-    ).fit([*X[:8], " ".join(WORDS * 3)], y)
+    fitted = classifier(tiny_model, max_length=ROOM + 2, long_text="windows", **LEARNS).fit(
+        [*X[:8], " ".join(WORDS * 3)], y
+    )
     assert fitted.n_truncated_ == 0
     words = WORDS * 2  # 28 words: windows begin every 8, the last one ends with the text
     windows = [" ".join(words[begin : begin + ROOM]) for begin in (0, 8, 16, 18)]
@@ -277,7 +276,7 @@ def test_windows_average_probabilities(kind: str, tiny_model: Path, sentiment: S
     proba = fitted.predict_proba(mixed)
     expected = fitted.predict_proba(windows).mean(axis=0)
     np.testing.assert_allclose(proba[-1], expected, rtol=1e-5)
-    turn = logit if kind == "multi-label" else lambda proba: np.log(proba)
+    turn = logit if kind == "multi-label" else np.log
     scores = fitted.decision_function(mixed)
     np.testing.assert_allclose(scores[-1], turn(proba[-1]), rtol=1e-4, atol=1e-5)
     # A neighbour with windows changes nothing for a row without.
@@ -288,14 +287,17 @@ def test_windows_average_probabilities(kind: str, tiny_model: Path, sentiment: S
 # --- one batch after another ---------------------------------------------------------------------
 
 
-def test_partial_fit_from_scratch_learns(tiny_model: Path, sentiment: Sentiment) -> None:
+def test_partial_fit_from_scratch_learns(
+    tiny_model_no_dropout: Path, sentiment: Sentiment
+) -> None:
     X, y = sentiment
-    online = classifier(tiny_model, **{**LEARNS, "epochs": 99})
+    online = classifier(tiny_model_no_dropout, **{**LEARNS, "epochs": 99})
     losses = []
     for _ in range(6):
         online.partial_fit(X[:12], y[:12], classes=["good", "bad"])
         losses.append(online.history_[-1]["loss"])
         assert online.n_iter_ == 1
+    assert losses == sorted(losses, reverse=True)
     assert losses[-1] < 0.7 * losses[0]
     assert online.score(X[:12], y[:12]) == 1.0
 
@@ -330,7 +332,7 @@ def test_unseen_labels_leave_the_old_ones_alone(tiny_model: Path, sentiment: Sen
 def test_labels_of_another_kind_are_refused(tiny_model: Path, sentiment: Sentiment) -> None:
     X, Y = sentiment.texts, indicator(sentiment.labels)
     for first, then in (
-        (sentiment.labels, list(range(len(X)))), (Y[:, 0], sentiment.labels),
+        (sentiment.labels, [1, 2] * 20), (Y[:, 0], sentiment.labels),
         (Y, Y[:, :2]), (Y, sentiment.labels), (Y, Y[:, 0]), (sentiment.labels, Y), (Y[:, 0], Y),
     ):  # fmt: skip
         for again in ("fit", "partial_fit"):
@@ -413,4 +415,3 @@ def test_scores_stay_finite(tiny_model: Path) -> None:
             scores = fitted.decision_function(X)
         assert np.isfinite(scores).all()
         np.testing.assert_array_equal(fitted.predict(X), y)
-    assert log_softmax([0.0, 0.0])[0] < 0

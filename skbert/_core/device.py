@@ -5,6 +5,7 @@ Depends on torch only.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -16,25 +17,26 @@ from skbert.exceptions import InputError
 __all__ = ["Budget", "Precision", "is_out_of_memory", "pick_device", "seeded"]
 
 _SEEDING = threading.RLock()
+_DEVICE = re.compile(r"cpu|mps|cuda(:\d+)?")
 
 
 def pick_device(name: str) -> torch.device:
     """The device that ``auto``, ``cpu``, ``cuda``, ``cuda:k`` or ``mps`` means here."""
+    there = {
+        "cuda": torch.cuda.device_count(),
+        "mps": int(torch.backends.mps.is_available()),
+        "cpu": 1,
+    }
     if name == "auto":
-        mps = torch.backends.mps.is_available()
-        name = "cuda" if torch.cuda.is_available() else "mps" if mps else "cpu"
+        name = next(kind for kind, count in there.items() if count)
     kind, _, index = name.partition(":")
-    if kind not in ("cpu", "cuda", "mps") or not (index == "" or index.isdigit()):
+    if not _DEVICE.fullmatch(name):
         raise InputError(
             f"device={name!r} is not a device: give 'auto', 'cpu', 'cuda', 'cuda:1' or 'mps'."
         )
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise InputError(f"device={name!r}: torch sees no CUDA device; use device='auto'.")
-    if kind == "cuda" and index and int(index) >= torch.cuda.device_count():
-        count = torch.cuda.device_count()
-        raise InputError(f"device={name!r}: torch sees {count} CUDA device(s), counted from 0.")
-    if kind == "mps" and not torch.backends.mps.is_available():
-        raise InputError(f"device={name!r}: torch sees no MPS device; use device='auto'.")
+    if int(index or 0) >= there[kind]:
+        seen = f"{there[kind] or 'no'} {kind.upper()} device{'s' * (there[kind] > 1)}"
+        raise InputError(f"device={name!r}: torch sees {seen}; use device='auto'.")
     return torch.device("cuda:0" if name == "cuda" else name)
 
 
@@ -62,10 +64,10 @@ class Precision:
 
 def _has_fast_bfloat16(device: torch.device) -> bool:
     if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     if device.type != "cpu":
         return False
-    capabilities = getattr(torch.cpu, "get_capabilities", dict)()  # absent in older torch
+    capabilities: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()
     return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
 
 

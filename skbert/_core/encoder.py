@@ -19,6 +19,7 @@ from transformers.utils import logging as library_logging
 
 from skbert._core import packed
 from skbert._core.batches import Batch
+from skbert._core.rows import RowGradients
 from skbert._core.source import Checkpoint
 from skbert._core.task import Head
 from skbert._core.tokens import IntArray, TextTokenizer
@@ -55,7 +56,9 @@ class Network:
         self.head = head
         self.pooling = pooling
         self.packs = _takes_packed_batches(model)
+        model.config.skbert_pooling = pooling  # goes into config.json, and comes back from there
         self.compiled: Any = None  # the encoder's layers, compiled on demand
+        self.words: RowGradients | None = None  # while training on a CPU
 
     @property
     def device(self) -> torch.device:
@@ -80,11 +83,7 @@ class Network:
 
     def logits(self, batch: Batch) -> torch.Tensor:
         """Forward pass: ``(n_rows, n_outputs)``, or ``(n_tokens, n_outputs)`` for tokens."""
-        return self.read(self.features(batch))
-
-    def read(self, features: torch.Tensor) -> torch.Tensor:
-        """The head alone: dropout, then the output layer."""
-        logits: torch.Tensor = self.output_layer(self.model.dropout(features))
+        logits: torch.Tensor = self.output_layer(self.model.dropout(self.features(batch)))
         return logits
 
     def features(self, batch: Batch) -> torch.Tensor:
@@ -106,8 +105,11 @@ class Network:
 
     def _packed(self, batch: Batch) -> torch.Tensor:
         body = self.model.base_model
+        look_up = self.words or body.embeddings.word_embeddings
         states = body.embeddings(
-            input_ids=batch.ids, position_ids=batch.positions, token_type_ids=batch.segments
+            inputs_embeds=look_up(batch.ids),
+            position_ids=batch.positions,
+            token_type_ids=batch.segments,
         )
         layers = self.compiled or body.encoder
         hidden = layers(states, attention_mask=None, layout=batch.layout)
@@ -156,7 +158,7 @@ class Network:
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle with the weights on the CPU, so that any machine can open them."""
-        state = {**self.__dict__, "compiled": None}
+        state = {**self.__dict__, "compiled": None, "words": None}
         if self.device.type != "cpu":
             state["model"] = copy.deepcopy(self.model).cpu()
         return state
@@ -183,25 +185,11 @@ def open_network(
     A fresh head, and a pooler that the checkpoint lacks, are drawn from torch's global
     generator: seed it. With ``fresh_head=False`` the checkpoint must bring its own head.
     """
-    model, loaded = _quietly_load(checkpoint, head, dtype, keep_head=not fresh_head)
-    missing = {name.split(".")[0] for name in loaded["missing_keys"]}
-    pooler = {n for n in loaded["missing_keys"] if ".pooler." in n}
-    absent = [
-        n for n in loaded["missing_keys"] if n not in pooler and n.split(".")[0] != head.layer
-    ]
-    if absent:
-        raise ModelError(
-            f"The checkpoint {checkpoint.folder} lacks {len(absent)} of the model's weights, "
-            f"{absent[0]!r} first. Give a complete checkpoint; nothing was filled in."
-        )
-    if not fresh_head and head.layer in missing:
-        raise ModelError(
-            f"The checkpoint {checkpoint.folder} has no head for {head.model}: it is not "
-            "fine-tuned for this job. Give it as model= and call fit."
-        )
+    model, missing = _quietly_load(checkpoint, head, dtype, keep_head=not fresh_head)
+    _check_missing(checkpoint, head, missing, fresh_head=fresh_head)
     if pooling == "auto":
-        pooling = (fresh_head and checkpoint.pooling) or "pooler"
-    if pooler and pooling == "pooler" and head.reads == "rows":
+        pooling = (checkpoint.pooling if fresh_head else checkpoint.head_pooling) or "pooler"
+    if head.reads == "rows" and pooling == "pooler" and any(".pooler." in n for n in missing):
         warnings.warn(
             f"The checkpoint {checkpoint.folder} has no pooler: it starts from random "
             "weights. pooling='mean' or 'cls' needs none.",
@@ -210,39 +198,59 @@ def open_network(
         )
     if fresh_head:
         _draw(model, head)
+    declared = {} if checkpoint.lowercase is None else {"do_lower_case": checkpoint.lowercase}
     tokenizer = transformers.AutoTokenizer.from_pretrained(
-        checkpoint.folder, local_files_only=True, trust_remote_code=False
+        checkpoint.folder, local_files_only=True, trust_remote_code=False, **declared
     )
     return Network(model.eval(), tokenizer, head, pooling)
 
 
+def _check_missing(
+    checkpoint: Checkpoint, head: Head, missing: set[str], *, fresh_head: bool
+) -> None:
+    """Refuse a checkpoint that lacks more than a head and a pooler may be lacking."""
+    of_head = {name for name in missing if name.split(".")[0] == head.layer}
+    absent = sorted(name for name in missing - of_head if ".pooler." not in name)
+    if absent:
+        raise ModelError(
+            f"The checkpoint {checkpoint.folder} lacks {len(absent)} of the model's weights, or "
+            f"holds them in another shape, {absent[0]!r} first. Give a complete checkpoint; "
+            "nothing was filled in."
+        )
+    if of_head and not fresh_head:
+        raise ModelError(
+            f"The checkpoint {checkpoint.folder} has no head for {head.model}: it is not "
+            "fine-tuned for this job. Give it as model= and call fit."
+        )
+
+
 def _quietly_load(
     checkpoint: Checkpoint, head: Head, dtype: torch.dtype, *, keep_head: bool
-) -> tuple[Any, dict[str, Any]]:
-    """Load without the library's progress bar and its report of new weights."""
+) -> tuple[Any, set[str]]:
+    """The model, and the weights it lacks; without the library's bar and report of them."""
     config = transformers.AutoConfig.for_model(**checkpoint.config)
     if not keep_head:
         config.num_labels = head.n_outputs
         config.problem_type = None
     verbosity, bar = library_logging.get_verbosity(), library_logging.is_progress_bar_enabled()
-    library_logging.set_verbosity_error()
-    library_logging.disable_progress_bar()
+    library_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    library_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
-        loaded = getattr(transformers, head.model).from_pretrained(
+        model, loaded = getattr(transformers, head.model).from_pretrained(
             checkpoint.folder,
             config=config,
             dtype=dtype,
             attn_implementation="sdpa",
             use_safetensors=True,
             local_files_only=True,
-            ignore_mismatched_sizes=not keep_head,
+            ignore_mismatched_sizes=True,  # they count as missing here
             output_loading_info=True,
         )
     finally:
         library_logging.set_verbosity(verbosity)
         if bar:
-            library_logging.enable_progress_bar()
-    return loaded  # type: ignore[no-any-return]
+            library_logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+    return model, {*loaded["missing_keys"], *(name for name, *_ in loaded["mismatched_keys"])}
 
 
 def _draw(model: Any, head: Head) -> None:

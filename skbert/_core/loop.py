@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ from skbert._core.optim import (
     parameter_groups,
     warmup_steps,
 )
+from skbert._core.rows import RowGradients
 from skbert._core.task import Items, Task
 from skbert._core.tokens import IntArray
 from skbert.exceptions import NonFiniteError
@@ -84,17 +85,20 @@ def train(
     """
     n_steps = recipe.steps_per_pass(items)
     stepper = _Stepper(network, task, items, recipe, precision, n_steps * recipe.epochs)
-    for number in range(1, recipe.epochs + 1):
-        began, total, weight = time.perf_counter(), 0.0, 0.0
-        rng = np.random.default_rng([seed, number])
-        network.model.train()
-        for chosen in steps_of_a_pass(items, recipe.batch_size * recipe.accumulate, rng):
-            step_loss, step_weight = stepper.step(chosen)
-            total, weight = total + step_loss, weight + step_weight
-            tick(step_loss / step_weight)
-        network.model.eval()
-        seconds = time.perf_counter() - began
-        yield Epoch(number, total / weight, stepper.rate, n_steps, int(items.sizes.sum()), seconds)
+    try:
+        for number in range(1, recipe.epochs + 1):
+            began, total, weight = time.perf_counter(), 0.0, 0.0
+            rng = np.random.default_rng([seed, number])
+            network.model.train()
+            for chosen in steps_of_a_pass(items, recipe.batch_size * recipe.accumulate, rng):
+                step_loss, step_weight = stepper.step(chosen)
+                total, weight = total + step_loss, weight + step_weight
+                tick(step_loss / step_weight)
+            network.model.eval()
+            n_tokens, seconds = int(items.sizes.sum()), time.perf_counter() - began
+            yield Epoch(number, total / weight, stepper.rate, n_steps, n_tokens, seconds)
+    finally:
+        stepper.release()
 
 
 class _Stepper:
@@ -128,7 +132,9 @@ class _Stepper:
         self.parameters = [p for group in self.groups for p in group["params"]]
         self.optimizer = torch.optim.AdamW(self.groups, fused=network.device.type != "mps")
         if recipe.gradient_checkpointing:
-            network.model.gradient_checkpointing_enable({"use_reentrant": False})
+            _checkpointing("enable", network.model)({"use_reentrant": False})
+        if network.device.type == "cpu" and network.model.get_output_embeddings() is None:
+            network.words = RowGradients(network.model.get_input_embeddings().weight)
 
     def step(self, chosen: IntArray) -> tuple[float, float]:
         """Learn from the chosen items; returns the sum of their losses and their weight."""
@@ -145,7 +151,7 @@ class _Stepper:
     def _gradients(self, chosen: IntArray) -> tuple[float, float, list[torch.Tensor], float]:
         """Gradients of one step, computed again where memory or the range of float16 failed."""
         while True:
-            self.optimizer.zero_grad()
+            self._clear_gradients()
             try:
                 loss, weight = self._backward(chosen)
             except (RuntimeError, MemoryError) as error:
@@ -158,6 +164,20 @@ class _Stepper:
             if math.isfinite(norm) and math.isfinite(loss):
                 return loss, weight, gradients, norm
             self._lower_scale_or_stop(chosen, loss, norm)
+
+    def release(self) -> None:
+        """Leave the network as an ordinary model in eval mode, and let go of the gradients."""
+        self._clear_gradients()
+        model = self.network.model
+        self.network.words = None
+        model.eval().requires_grad_(True)
+        if self.recipe.gradient_checkpointing:
+            _checkpointing("disable", model)()
+
+    def _clear_gradients(self) -> None:
+        if self.network.words is not None:
+            self.network.words.clear()
+        self.optimizer.zero_grad()
 
     def _backward(self, chosen: IntArray) -> tuple[float, float]:
         """Accumulate gradients over the micro-batches of a step."""
@@ -172,7 +192,7 @@ class _Stepper:
                 logits = self.network.logits(batch)
             loss, weight = self.task.loss(logits.to(self.precision.weights), batch)
             divisor = float(weight) if len(micro) == 1 else 1.0
-            (loss * (self.scale / divisor)).backward()
+            (loss * (self.scale / divisor)).backward()  # type: ignore[no-untyped-call]
             total, weights = total + float(loss.detach()), weights + float(weight)
         self._divisor = self.scale if len(micro) == 1 else self.scale * weights
         return total, weights
@@ -200,3 +220,11 @@ class _Stepper:
             "changed by this step. Use a lower learning_rate, more warmup, or "
             "precision='float32'."
         )
+
+
+def _checkpointing(verb: str, model: Any) -> Callable[..., None]:
+    """The method that turns it on or off; transformers 5 gave it another name on the way."""
+    old = f"gradient_checkpointing_{verb}"
+    new = f"activation_checkpointing_{verb}"
+    method: Callable[..., None] = getattr(model, new if hasattr(model, new) else old)
+    return method

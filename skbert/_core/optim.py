@@ -83,33 +83,18 @@ def warmup_steps(warmup: float, n_steps: int) -> int:
     return math.ceil(warmup * n_steps) if warmup < 1 else int(warmup)
 
 
-def _linear(progress: float, rate: float) -> float:
-    return 1.0 - progress
-
-
-def _cosine(progress: float, rate: float) -> float:
+def _cosine(progress: float) -> float:
     return 0.5 * (1.0 + math.cos(math.pi * progress))
 
 
-def _cosine_with_restarts(progress: float, rate: float) -> float:
-    return 0.0 if progress >= 1 else _cosine(progress % 1.0, rate)
-
-
-def _polynomial(progress: float, rate: float) -> float:
-    return ((rate - _POLYNOMIAL_END) * (1.0 - progress) + _POLYNOMIAL_END) / rate
-
-
-def _constant(progress: float, rate: float) -> float:
-    return 1.0
-
-
-SCHEDULES: dict[str, Callable[[float, float], float]] = {
-    "linear": _linear,
+# What is left of the rate after a share of the way, from the end of the warm-up to the last step.
+SCHEDULES: dict[str, Callable[[float], float]] = {
+    "linear": lambda progress: 1.0 - progress,
     "cosine": _cosine,
-    "cosine_with_restarts": _cosine_with_restarts,
-    "polynomial": _polynomial,
-    "constant": _constant,
-    "constant_with_warmup": _constant,
+    "cosine_with_restarts": lambda progress: _cosine(progress) if progress < 1 else 0.0,
+    "polynomial": lambda progress: 1.0 - progress,  # down to its own end, not to zero
+    "constant": lambda _: 1.0,
+    "constant_with_warmup": lambda _: 1.0,
 }
 
 
@@ -122,7 +107,10 @@ def multiplier(schedule: str, step: int, n_steps: int, n_warmup: int, rate: floa
     if schedule != "constant" and step < n_warmup:
         return step / max(1, n_warmup)
     progress = min(1.0, (step - n_warmup) / max(1, n_steps - n_warmup))
-    return SCHEDULES[schedule](progress, rate)
+    left = SCHEDULES[schedule](progress)
+    if schedule == "polynomial":
+        return left + (1.0 - left) * _POLYNOMIAL_END / rate
+    return left
 
 
 def gradient_norm(gradients: Iterable[torch.Tensor]) -> torch.Tensor:

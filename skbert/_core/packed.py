@@ -14,22 +14,23 @@ from torch.nn import functional as F
 from skbert._core.batches import Layout
 
 try:
-    from torch.nn.attention.varlen import varlen_attn
+    from torch.nn.attention import varlen
 except ImportError:  # a build without flash attention: the grouped way serves
-    varlen_attn = None
+    varlen = None  # type: ignore[assignment]
 
 __all__ = ["NAME", "attention", "pool"]
 
 NAME = "skbert_packed"
 
 
-@torch.compiler.disable  # the runs differ from batch to batch: one graph each would be compiled
+# Not compiled: the runs differ from batch to batch, and each would make a graph of its own.
+@torch.compiler.disable  # type: ignore[untyped-decorator]
 def attention(
-    module: torch.nn.Module,
+    _module: torch.nn.Module,
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
+    _attention_mask: torch.Tensor | None,
     *,
     layout: Layout,
     dropout: float = 0.0,
@@ -44,8 +45,8 @@ def attention(
     q, k, v = (states[0].transpose(0, 1) for states in (query, key, value))
     if _flash_serves(q, dropout):
         bounds, longest = layout.bounds, layout.longest
-        out = varlen_attn(q, k, v, bounds, bounds, longest, longest, scale=scaling)
-        return out[None], None
+        out = varlen.varlen_attn(q, k, v, bounds, bounds, longest, longest, scale=scaling)
+        return torch.as_tensor(out)[None], None
     parts = []
     for begin, count, length in layout.runs:
         run = slice(begin, begin + count * length)
@@ -58,7 +59,7 @@ def attention(
 
 def _flash_serves(q: torch.Tensor, dropout: float) -> bool:
     half = q.dtype in (torch.bfloat16, torch.float16)
-    return varlen_attn is not None and q.is_cuda and half and not dropout
+    return varlen is not None and q.is_cuda and half and not dropout
 
 
 def _attend(

@@ -1,9 +1,8 @@
 """From a model's name or folder to a checkpoint that is safe to open.
 
-Knows names, paths, JSON and file headers; no torch, no transformers, no tokenizer. Of skbert it
-imports ``skbert.exceptions`` and `strict`. A checkpoint is hostile until `vet` has passed it:
-what can run code, leave the folder, ask for absurd memory or turn all text into unknown tokens
-is refused, and settings that are not known here never reach the model.
+Knows names, paths, JSON and file headers; of skbert it imports the errors and `strict`. A
+checkpoint is hostile until `vet` has passed it: what can run code, leave the folder, ask for
+absurd memory or turn all text into unknown tokens is refused, and unknown settings are dropped.
 """
 
 from __future__ import annotations
@@ -55,7 +54,8 @@ _RATES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dro
 _ACTIVATIONS = ("gelu", "gelu_10", "gelu_fast", "gelu_new", "gelu_python", "gelu_pytorch_tanh",
                 "quick_gelu", "relu", "relu6", "silu", "swish", "mish", "tanh")  # fmt: skip
 _KEPT = (*_SIZES, *_RATES, "model_type", "hidden_act", "pad_token_id", "tie_word_embeddings",
-         "architectures", "id2label", "label2id", "num_labels", "problem_type")  # fmt: skip
+         "architectures", "id2label", "num_labels", "label2id", "problem_type", "skbert_pooling")  # fmt: skip
+_READS = (None, "pooler", "cls", "mean", "max")
 _PROBLEMS = (None, "regression", "single_label_classification", "multi_label_classification")
 _NOT_READ = {
     "auto_map": "brings Python code of its own",
@@ -79,7 +79,7 @@ class Checkpoint:
     max_length: int  # positions, 512 at most; a sentence encoder's shorter habit is no limit
     lowercase: bool | None  # None: not declared
     weights: tuple[Path, ...]  # one safetensors file, or the shards
-    head_pooling: str | None = None  # what its own head reads; for whoever saved it to fill in
+    head_pooling: str | None  # what its own head reads, where skbert saved it
 
 
 # --- finding -----------------------------------------------------------------------------------
@@ -220,10 +220,11 @@ def vet(folder: Path) -> Checkpoint:
     return Checkpoint(
         folder=folder,
         config=config,
-        pooling=_pooling(folder),
+        pooling=config.get("skbert_pooling") or _pooling(folder),
         max_length=min(config["max_position_embeddings"], 512),
         lowercase=strict.check_tokenizer(folder, config["vocab_size"]),
         weights=_weights(folder, config),
+        head_pooling=config.get("skbert_pooling"),
     )
 
 
@@ -278,6 +279,7 @@ def _faults(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
         "label2id": (isinstance(config.get("label2id", {}), dict), "an object"),
         "num_labels": (_is_whole(config.get("num_labels", 1), 1, _MOST_LABELS),
                        f"a whole number from 1 to {_MOST_LABELS}"),
+        "skbert_pooling": (config.get("skbert_pooling") in _READS, f"one of {_READS}"),
         "problem_type": (config.get("problem_type") in _PROBLEMS, f"one of {_PROBLEMS}"),
         "tie_word_embeddings": (isinstance(config.get("tie_word_embeddings", True), bool),
                                 "true or false"),

@@ -20,6 +20,7 @@ LongText = Literal["truncate", "head_tail", "windows"]
 IntArray = np.ndarray[Any, np.dtype[np.integer[Any]]]
 
 _CHUNK = 1 << 16  # characters looked at together when a long text is skimmed
+_BLANKS = " \t\n\r\u00a0\u3000"  # white space that always parts words; "\x1c" just vanishes
 _FAR = 8000  # ids after which both texts of a pair count as equally long
 
 
@@ -140,11 +141,11 @@ class TextTokenizer:
         lengths = table.lengths
         for i, ids in long.items():
             lengths[i] = len(ids)
-        ids = table.values
+        flat = table.values
         if long:
             rows = (long.get(i, table[i]) for i in range(len(texts)))
-            ids = np.concatenate([np.asarray(row, np.int32) for row in rows])
-        return (whole := Ragged.of(ids, lengths)).heads(np.minimum(whole.lengths, room + 1))
+            flat = np.concatenate([np.asarray(row, np.int32) for row in rows])
+        return Ragged.of(flat, lengths).heads(np.minimum(lengths, room + 1))
 
     def _batch(self, texts: Sequence[str]) -> Ragged:
         ids = [e.ids for e in self.backend.encode_batch(list(texts), add_special_tokens=False)]
@@ -184,8 +185,8 @@ class TextTokenizer:
         keep = 4 * self.longest_word
         for at in range(0, len(text), _CHUNK):
             chunk = text[at : at + _CHUNK]
-            if keep and chunk.isspace():
-                yield "".join(dict.fromkeys(chunk))  # some of them vanish, and part nothing
+            if keep and not chunk.strip(_BLANKS):
+                yield " "
             elif keep and chunk.isascii() and chunk.encode().isalnum():
                 yield chunk[:keep]
             else:

@@ -1,0 +1,205 @@
+"""What labels are to the engine: the two classification tasks, and how ``y`` becomes one.
+
+Downstairs sees codes and indicators only; the labels themselves stay in ``classes_``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.special import expit, logit, softmax
+from torch.nn import functional as F
+
+from skbert._check import Texts
+from skbert._check_y import check_class_weight
+from skbert._core.batches import Batch
+from skbert._core.encoder import Network
+from skbert._core.task import Head, Items, mean_by_sample
+from skbert._core.tokens import LongText, Ragged, TextTokenizer, encode_texts
+from skbert._fit import Lesson
+from skbert.exceptions import InputError, InputTypeError
+
+__all__ = [
+    "MultiLabel", "SingleLabel", "check_hold_out", "describe", "teach_indicator", "teach_labels",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SingleLabel:
+    """One of ``n_classes`` classes per sample. Targets are codes, ``(n_items,)`` int64."""
+
+    n_classes: int
+    max_length: int
+    long_text: LongText = "truncate"
+    label_smoothing: float = 0.0
+
+    def encode(self, X: Texts, y: Any, tokenizer: TextTokenizer) -> Items:
+        """One item per text, or per window of a long one."""
+        rows = encode_texts(tokenizer, X.first, X.second, self.max_length, self.long_text)
+        return Items.one_row_each(rows, y)
+
+    def head(self) -> Head:
+        """One logit per class."""
+        return Head("BertForSequenceClassification", self.n_classes)
+
+    def loss(self, logits: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        """Cross-entropy."""
+        assert batch.targets is not None
+        losses = F.cross_entropy(
+            logits, batch.targets, reduction="none", label_smoothing=self.label_smoothing
+        )
+        return (losses * batch.weights).sum(), batch.weights.sum()
+
+    def decode(self, outputs: Ragged, items: Items) -> np.ndarray[Any, Any]:
+        """Scores ``(n_samples, n_classes)`` whose softmax is the probability.
+
+        Logits as they are where a sample is one item, else the log of the mean probability.
+        """
+        return _pooled(outputs, items, lambda scores: softmax(scores, axis=1), np.log)
+
+
+@dataclass(frozen=True)
+class MultiLabel(SingleLabel):
+    """Any of ``n_classes`` labels per sample. Targets are 0 or 1, ``(n_items, n_classes)``."""
+
+    positive_weights: tuple[float, ...] | None = None  # factor on a label where it is there
+
+    def loss(self, logits: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        """Binary cross-entropy, averaged over the labels."""
+        assert batch.targets is not None
+        smooth = self.label_smoothing
+        factors = None if self.positive_weights is None else logits.new_tensor(
+            self.positive_weights)  # fmt: skip
+        losses = F.binary_cross_entropy_with_logits(
+            logits, batch.targets * (1 - smooth) + smooth / 2,
+            reduction="none", pos_weight=factors,
+        )  # fmt: skip
+        return (losses.mean(dim=1) * batch.weights).sum(), batch.weights.sum()
+
+    def decode(self, outputs: Ragged, items: Items) -> np.ndarray[Any, Any]:
+        """Scores ``(n_samples, n_classes)`` whose logistic function is the probability."""
+        return _pooled(outputs, items, expit, logit)
+
+
+def _pooled(
+    outputs: Ragged,
+    items: Items,
+    probability: Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]],
+    score: Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]],
+) -> np.ndarray[Any, Any]:
+    """Scores as they are where a sample is one item, else the score of its mean probability.
+
+    What a sample gets depends on itself alone, and is finite.
+    """
+    scores = outputs.values
+    _, first, counts = np.unique(items.samples, return_index=True, return_counts=True)
+    if len(counts) == len(items):
+        return scores
+    limits = np.finfo(scores.dtype)
+    mean = mean_by_sample(probability(scores), items)
+    pooled = score(np.clip(mean, limits.tiny, 1 - limits.epsneg))
+    return np.where((counts == 1)[:, None], scores[first], pooled)
+
+
+def teach_labels(
+    estimator: Any,
+    labels: np.ndarray[Any, Any],
+    more: np.ndarray[Any, Any],
+    room: int,
+    network: Network | None,
+    weight: Any,
+) -> Lesson:
+    """One label per row: their classes, with ``more`` of them and those known to the network."""
+    old = labels[:0] if network is None else estimator.classes_
+    classes = _union(labels, more, old)
+    if network is not None:
+        network.grow(len(classes), np.searchsorted(classes, old))
+    codes = np.searchsorted(classes, labels)
+    per_class = check_class_weight(estimator.class_weight, classes, codes, weight)
+    if per_class is not None:
+        weight = per_class[codes] * (1.0 if weight is None else weight)
+    learned = {"classes_": classes, "temperature_": 1.0}
+    task = SingleLabel(len(classes), room, estimator.long_text, estimator.label_smoothing)
+    return Lesson(task, codes, learned, _accuracy, codes, weight)
+
+
+def teach_indicator(
+    estimator: Any,
+    present: np.ndarray[Any, Any],
+    room: int,
+    network: Network | None,
+    weight: Any,
+) -> Lesson:
+    """Any number of labels per row, ``(n_samples, n_classes)`` of 0 and 1."""
+    n_classes = present.shape[1]
+    if network is not None and n_classes != len(estimator.classes_):
+        raise InputError(
+            f"y has {n_classes} columns, but the fitted estimator knows "
+            f"{len(estimator.classes_)} labels. Give the same columns, or fit anew with "
+            "warm_start=False."
+        )
+    classes = np.arange(n_classes)
+    factors = estimator.class_weight
+    if factors == "balanced":
+        weights = np.ones(len(present)) if weight is None else weight
+        per_label = weights.sum() / (2 * np.maximum(weights @ present, 1e-9))
+        factors = dict(enumerate(np.where(present.any(axis=0), per_label, 1.0)))
+    per_class = check_class_weight(factors, classes, present.argmax(axis=1), weight)
+    positive = None if per_class is None else tuple(per_class.tolist())
+    learned = {
+        "classes_": classes,
+        "temperature_": 1.0,
+        "thresholds_": np.full(n_classes, 0.5),
+    }
+    smoothing = estimator.label_smoothing
+    task = MultiLabel(n_classes, room, estimator.long_text, smoothing, positive)
+    return Lesson(task, present.astype(np.float64), learned, _subset_accuracy, None, weight)
+
+
+def check_hold_out(estimator: Any, *, multi_label: bool) -> None:
+    """Refuse what is tuned on held-out rows where there are none, or nothing to tune."""
+    for name in ("calibrate", "tune_thresholds"):
+        if getattr(estimator, name) and estimator.validation_fraction is None:
+            raise InputError(
+                f"{name}=True looks at rows held out from training, and there are none. "
+                "Set validation_fraction, to 0.1 for example."
+            )
+    if estimator.tune_thresholds and not multi_label:
+        raise InputError(
+            "tune_thresholds=True is for multi-label targets, and y has one label per row. "
+            "For a binary y use sklearn.model_selection.TunedThresholdClassifierCV."
+        )
+
+
+def describe(config: Any, task: SingleLabel, classes: np.ndarray[Any, Any]) -> None:
+    """Note in a model's configuration what its outputs mean."""
+    multi_label = isinstance(task, MultiLabel)
+    config.problem_type = f"{'multi' if multi_label else 'single'}_label_classification"
+    if not multi_label:
+        config.id2label = {i: str(name) for i, name in enumerate(classes)}
+        config.label2id = {str(name): i for i, name in enumerate(classes)}
+
+
+def _union(labels: np.ndarray[Any, Any], *known: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """All classes there are, sorted: those in ``labels`` and those known before."""
+    is_text = isinstance(labels.tolist()[0], str)
+    for other in known:
+        if len(other) and isinstance(other.tolist()[0], str) != is_text:
+            raise InputTypeError(
+                f"y mixes str and numbers: row 0 is {labels.tolist()[0]!r}, but the classes known "
+                f"or given are like {other.tolist()[0]!r}. Labels must be of one kind; type "
+                "y = [str(label) for label in y], or fit anew with warm_start=False."
+            )
+    return np.unique(np.concatenate([part for part in (labels, *known) if len(part)]))
+
+
+def _accuracy(scores: np.ndarray[Any, Any], codes: np.ndarray[Any, Any]) -> float:
+    return float((scores.argmax(axis=1) == codes).mean())
+
+
+def _subset_accuracy(scores: np.ndarray[Any, Any], present: np.ndarray[Any, Any]) -> float:
+    return float(((scores > 0) == present).all(axis=1).mean())

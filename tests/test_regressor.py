@@ -1,0 +1,354 @@
+"""The regressor, and what the fit of every estimator promises: history, hold-out, freezing."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from sklearn.exceptions import NotFittedError
+from sklearn.metrics import r2_score
+from transformers import BertModel
+
+from skbert import BertClassifier, BertRegressor
+from skbert.exceptions import InputError, ModelError, NonFiniteError, SkbertError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from conftest import Sentiment
+
+# Learns the sentiment fixture from nothing in a quarter of a second.
+LEARNS = {"pooling": "mean", "epochs": 5, "learning_rate": 3e-3, "head_learning_rate": 1e-2}
+STILL = {"learning_rate": 1e-12, "head_learning_rate": 1e-12}  # a fit that moves no weight
+BOTH = pytest.mark.parametrize("kind", [BertClassifier, BertRegressor])
+
+
+def regressor(model: Path, **params: Any) -> BertRegressor:
+    return plain(BertRegressor, model, **params)
+
+
+def plain(kind: type, model: Path, **params: Any) -> Any:
+    return kind(
+        model,
+        **{"epochs": 1, "device": "cpu", "precision": "float32", "random_state": 0, **params},
+    )
+
+
+def numbers(sentiment: Sentiment) -> np.ndarray:
+    """From 1 to 5, and 0.2 apart: how many letters make good texts better."""
+    sign = np.array([1.0 if label == "good" else -1.0 for label in sentiment.labels])
+    return 3 + 2 * sign - 0.2 * sign * (np.arange(len(sign)) % 4 > 1)
+
+
+def target(kind: type, sentiment: Sentiment) -> Any:
+    return sentiment.labels if kind is BertClassifier else numbers(sentiment)
+
+
+# --- the regressor -------------------------------------------------------------------------------
+
+
+def test_learns_numbers_of_any_scale(tiny_model: Path, sentiment: Sentiment) -> None:
+    X, y = sentiment.texts, numbers(sentiment)
+    fitted = regressor(tiny_model, **LEARNS).fit(X, y)
+    predicted = fitted.predict(X)
+    assert (predicted.shape, predicted.dtype) == ((len(X),), np.float32)
+    assert fitted.score(X, y) > 0.9
+    assert fitted.score(X, y) == pytest.approx(r2_score(y, predicted), abs=1e-6)
+    assert (fitted.n_outputs_, fitted.mean_.shape, fitted.scale_.shape) == (1, (1,), (1,))
+    np.testing.assert_allclose([fitted.mean_[0], fitted.scale_[0]], [y.mean(), y.std()])
+    for factor, shift in ((1e6, 0), (1e-6, 0), (-3, 1000), (1e30, 0)):
+        again = regressor(tiny_model, **LEARNS).fit(X, y * factor + shift)
+        expected = predicted.astype(float) * factor + shift
+        np.testing.assert_allclose(again.predict(X), expected, rtol=2e-3)
+
+
+def test_several_outputs(tiny_model: Path, sentiment: Sentiment) -> None:
+    X, y = sentiment.texts, numbers(sentiment)
+    Y = np.column_stack([y, -100 * y, np.full(len(y), 7.0)])
+    fitted = regressor(tiny_model, precision="float64", **LEARNS).fit(X, Y)
+    predicted = fitted.predict(X)
+    assert (predicted.shape, predicted.dtype) == (Y.shape, np.float64)
+    assert r2_score(Y[:, :2], predicted[:, :2], multioutput="raw_values").min() > 0.9
+    assert np.abs(predicted[:, 2] - 7).max() < 1  # a constant: its scale is 1
+    assert fitted.n_outputs_ == 3
+    assert fitted.scale_[2] == 1.0
+    frame = pd.DataFrame(Y, columns=["a", "b", "c"], index=-np.arange(len(Y)))
+    again = regressor(tiny_model, precision="float64", **LEARNS)
+    np.testing.assert_array_equal(again.fit(X, frame).predict(X), predicted)
+
+
+@pytest.mark.parametrize("hold", [list, pd.Series, pl.Series, lambda y: y.astype(object)])
+def test_containers_of_numbers(
+    hold: Callable[..., Any], tiny_model: Path, sentiment: Sentiment
+) -> None:
+    X, y = sentiment.texts, numbers(sentiment)
+    expected = regressor(tiny_model).fit(X, y).predict(X)
+    np.testing.assert_array_equal(regressor(tiny_model).fit(X, hold(y)).predict(X), expected)
+
+
+def test_one_row_and_integers(tiny_model: Path) -> None:
+    assert regressor(tiny_model).fit(["good"], [4]).predict(["good", "bad"]).shape == (2,)
+    constant = regressor(tiny_model).fit(["good", "bad"], [4, 4])
+    assert constant.scale_.tolist() == [1.0]
+    np.testing.assert_allclose(constant.predict(["good", "poor"]), 4, atol=0.5)
+
+
+def test_weight_of_two_is_the_row_twice(tiny_model_no_dropout: Path, sentiment: Sentiment) -> None:
+    X, y = np.array(sentiment.texts), numbers(sentiment)
+    times = np.arange(len(X)) % 3  # 0, 1 or 2
+    exact = {"precision": "float64", "batch_size": 200, "epochs": 4, "learning_rate": 1e-3}
+    weighted = regressor(tiny_model_no_dropout, **exact).fit(X, y, sample_weight=times)
+    twice = regressor(tiny_model_no_dropout, **exact).fit(np.repeat(X, times), np.repeat(y, times))
+    plain = regressor(tiny_model_no_dropout, **exact).fit(X, y)
+    np.testing.assert_allclose(weighted.predict(X), twice.predict(X), rtol=1e-7)
+    np.testing.assert_allclose(weighted.mean_, twice.mean_, rtol=1e-12)
+    assert np.abs(weighted.predict(X) - plain.predict(X)).max() > 1e-4
+    assert weighted.score(X, y, sample_weight=times) == pytest.approx(
+        r2_score(np.repeat(y, times), weighted.predict(np.repeat(X, times)))
+    )
+
+
+def test_loss_is_squared_error_of_standardised_targets(
+    tiny_model_no_dropout: Path, sentiment: Sentiment
+) -> None:
+    X, y = sentiment.texts, numbers(sentiment)
+    still = {"precision": "float64", "head_init": "random", **STILL}
+    fitted = regressor(tiny_model_no_dropout, **still).fit(X, y)
+    expected = np.square((fitted.predict(X) - y) / y.std()).mean()
+    assert fitted.history_[0]["loss"] == pytest.approx(expected, rel=1e-7)
+
+
+def test_windows_average_numbers(tiny_model: Path, sentiment: Sentiment) -> None:
+    X, y = sentiment.texts, numbers(sentiment)
+    fitted = regressor(tiny_model, max_length=12, long_text="windows", **LEARNS).fit(X, y)
+    words = ("good " * 10 + "bad " * 10 + "awful " * 4).split()
+    windows = [" ".join(words[begin : begin + 10]) for begin in (0, 8, 14)]
+    expected = fitted.predict(windows).mean()
+    np.testing.assert_allclose(fitted.predict([" ".join(words), "good"])[0], expected, atol=1e-5)
+
+
+def test_warm_start_keeps_the_scale(tiny_model: Path, sentiment: Sentiment) -> None:
+    X, y = sentiment.texts, numbers(sentiment)
+    warm = regressor(tiny_model, warm_start=True, **LEARNS).fit(X, y)
+    mean, before = warm.mean_, warm.predict(X)
+    warm.set_params(**STILL).fit(X, y + 50)
+    assert warm.mean_ == mean
+    np.testing.assert_allclose(warm.predict(X), before, rtol=1e-5)
+    with pytest.raises(InputError, match="2 columns"):
+        warm.fit(X, np.column_stack([y, y]))
+
+
+# --- the passes ----------------------------------------------------------------------------------
+
+
+@BOTH
+def test_history(kind: type, tiny_model: Path, sentiment: Sentiment) -> None:
+    X, y = sentiment.texts, target(kind, sentiment)
+    fitted = plain(kind, tiny_model, **LEARNS, batch_size=8, accumulate=2).fit(X, y)
+    assert fitted.n_iter_ == len(fitted.history_) == 5
+    keys = {"epoch", "loss", "learning_rate", "n_steps", "n_tokens", "seconds"}
+    assert all(set(record) == keys for record in fitted.history_)
+    assert [record["epoch"] for record in fitted.history_] == [1, 2, 3, 4, 5]
+    assert {record["n_steps"] for record in fitted.history_} == {3}  # 40 rows, 16 in a step
+    assert len({record["n_tokens"] for record in fitted.history_}) == 1
+    assert fitted.history_[-1]["loss"] < fitted.history_[0]["loss"]
+    rates = [record["learning_rate"] for record in fitted.history_]
+    assert rates == sorted(rates, reverse=True)
+    assert 0 < rates[-1] < rates[0] <= 3e-3
+    held = plain(kind, tiny_model, validation_fraction=0.25, **{**LEARNS, "epochs": 12}).fit(X, y)
+    assert set(held.history_[0]) == keys | {"validation_loss", "validation_score"}
+    scores = [record["validation_score"] for record in held.history_]
+    assert scores[-1] > scores[0]
+    assert scores[-1] > 0.8
+    assert held.history_[0]["n_tokens"] < fitted.history_[0]["n_tokens"]
+
+
+def test_validation_loss_is_of_the_held_out_rows(tiny_model: Path) -> None:
+    # All texts are alike, and 7 of the 10 held-out labels are "a".
+    X, y = ["good film"] * 20, (["a"] * 7 + ["b"] * 3) * 2
+    fitted = plain(BertClassifier, tiny_model, validation_fraction=0.5, **LEARNS).fit(X, y)
+    best = min(record["validation_loss"] for record in fitted.history_)
+    proba = fitted.predict_proba(X[:1])[0]
+    assert best == pytest.approx(-0.7 * np.log(proba[0]) - 0.3 * np.log(proba[1]), rel=1e-5)
+    assert {record["validation_score"] for record in fitted.history_} <= {0.7, 0.3}
+
+
+@BOTH
+def test_best_weights_are_kept(kind: type, tiny_model: Path, sentiment: Sentiment) -> None:
+    X, y = sentiment.texts, np.random.default_rng(1).permutation(target(kind, sentiment))
+    given = {**LEARNS, "schedule": "constant", "validation_fraction": 0.3, "epochs": 8}
+    fitted = plain(kind, tiny_model, **given).fit(X, y)
+    losses = [record["validation_loss"] for record in fitted.history_]
+    best = int(np.argmin(losses))
+    assert best < len(losses) - 1, "choose data on which the last pass is not the best"
+    until = plain(kind, tiny_model, **{**given, "epochs": best + 1}).fit(X, y)
+    assert [record["validation_loss"] for record in until.history_] == losses[: best + 1]
+    np.testing.assert_array_equal(fitted.predict(X), until.predict(X))
+    for name, weight in fitted.model_.state_dict().items():
+        assert (weight == until.model_.state_dict()[name]).all(), name
+    patient = plain(kind, tiny_model, **{**given, "epochs": 50, "patience": 3}).fit(X, y)
+    losses = [record["validation_loss"] for record in patient.history_]
+    assert patient.n_iter_ == len(losses) == int(np.argmin(losses)) + 1 + 3 < 50
+
+
+@BOTH
+def test_freezing(kind: type, tiny_model: Path, sentiment: Sentiment) -> None:
+    X, y = sentiment.texts, target(kind, sentiment)
+    before = BertModel.from_pretrained(tiny_model).state_dict()
+    for frozen, still in (
+        ("all", ("embeddings", "encoder.layer.0", "encoder.layer.1", "pooler")),
+        (1, ("embeddings", "encoder.layer.0")),
+        (2, ("embeddings", "encoder.layer.0", "encoder.layer.1")),
+        (0, ()),
+    ):
+        fitted = plain(kind, tiny_model, freeze=frozen, head_init="random", epochs=2).fit(X, y)
+        after = fitted.model_.bert.state_dict()
+        for name, weight in before.items():
+            same = bool((weight == after[name]).all())
+            # A bias of the keys has no gradient: attention does not feel it.
+            if name.startswith(still):
+                assert same, (frozen, name)
+            elif name.endswith("weight") and "word_embeddings" not in name:
+                assert not same, (frozen, name)
+    # Weights frozen by one fit are not frozen in the next.
+    thawed = fitted.set_params(freeze="all").fit(X, y).set_params(freeze=0, warm_start=True)
+    thawed.fit(X, y)
+    after = thawed.model_.bert.encoder.layer[0].output.dense.weight
+    assert not (after == before["encoder.layer.0.output.dense.weight"]).all()
+
+
+@BOTH
+def test_probe_beats_a_random_head(kind: type, tiny_model: Path, sentiment: Sentiment) -> None:
+    X, y = sentiment.texts, target(kind, sentiment)
+    given = {"pooling": "mean", "epochs": 1, "freeze": "all"}
+    probed = plain(kind, tiny_model, head_init="probe", **given).fit(X, y).score(X, y)
+    random = plain(kind, tiny_model, head_init="random", **given).fit(X, y).score(X, y)
+    assert probed > max(random + 0.2, 0.8)
+
+
+@BOTH
+def test_pooling_follows_the_checkpoint(
+    kind: type, tiny_model: Path, sentiment: Sentiment, tmp_path: Path
+) -> None:
+    X, y = sentiment.texts, target(kind, sentiment)
+    assert plain(kind, tiny_model).fit(X, y).pooling_ == "pooler"
+    folder = tmp_path / "encoder"
+    shutil.copytree(tiny_model, folder)
+    (folder / "1_Pooling").mkdir()
+    for name in ("mean", "cls", "max"):
+        mode = {"cls": "cls_token", "mean": "mean_tokens", "max": "max_tokens"}[name]
+        declared = json.dumps({"word_embedding_dimension": 32, f"pooling_mode_{mode}": True})
+        (folder / "1_Pooling" / "config.json").write_text(declared, encoding="utf-8")
+        fitted = plain(kind, folder).fit(X, y)
+        assert fitted.pooling_ == name
+        again = plain(kind, tiny_model, pooling=name).fit(X, y)
+        np.testing.assert_array_equal(again.predict(X), fitted.predict(X))
+        assert plain(kind, folder, pooling="pooler").fit(X, y).pooling_ == "pooler"
+
+
+# --- before, and when it goes wrong --------------------------------------------------------------
+
+
+@BOTH
+def test_unfitted(kind: type, tiny_model: Path, tmp_path: Path) -> None:
+    fresh = plain(kind, tiny_model)
+    names = ("predict", "predict_proba", "decision_function", "save", "save_pretrained")
+    for name in names if kind is BertClassifier else ("predict", "save", "save_pretrained"):
+        with pytest.raises(NotFittedError, match=kind.__name__):
+            getattr(fresh, name)(tmp_path / "folder" if name.startswith("save") else ["good"])
+    with pytest.raises(NotFittedError):
+        fresh.score(["good"], ["a"])
+    for name in ("model_", "tokenizer_", "history_", "pooling_"):
+        with pytest.raises(AttributeError, match=kind.__name__):
+            getattr(fresh, name)
+        assert not hasattr(fresh, name)
+    assert not list(tmp_path.iterdir())
+
+
+@BOTH
+def test_a_failed_fit_leaves_nothing_fitted(
+    kind: type, tiny_model: Path, sentiment: Sentiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, y = sentiment.texts, target(kind, sentiment)
+    faults: list[tuple[type[BaseException], dict[str, Any], Any]] = [
+        (InputError, {}, [*y[:-1], None]),
+        (ModelError, {"model": "no/such-model"}, y),
+        (SkbertError, {"max_length": 1000}, y),
+        (NonFiniteError, {"learning_rate": 1e30, "max_grad_norm": None, "epochs": 9}, y),
+    ]
+    for error, change, labels in faults:
+        fitted = plain(kind, tiny_model).fit(X, y)
+        with pytest.raises(error):
+            fitted.set_params(**change).fit(X, labels)
+        with pytest.raises(NotFittedError):
+            fitted.predict(X)
+        assert not hasattr(fitted, "model_")
+        good = fitted.set_params(model=tiny_model, epochs=1, max_length=None)
+        good.set_params(learning_rate=5e-5, max_grad_norm=1.0).fit(X, y)
+        np.testing.assert_array_equal(
+            good.predict(X), plain(kind, tiny_model).fit(X, y).predict(X)
+        )
+
+
+@BOTH
+def test_interruption_is_passed_on(kind: type, tiny_model: Path, sentiment: Sentiment) -> None:
+    class Interrupting(list):
+        def __len__(self) -> int:
+            raise KeyboardInterrupt
+
+    fitted = plain(kind, tiny_model).fit(sentiment.texts, target(kind, sentiment))
+    with pytest.raises(KeyboardInterrupt):
+        fitted.fit(sentiment.texts, Interrupting())
+    with pytest.raises(NotFittedError):
+        fitted.predict(sentiment.texts)
+
+
+# --- columns -------------------------------------------------------------------------------------
+
+
+@BOTH
+@pytest.mark.parametrize("columns", ["body", ["body"], ["title", "body"]])
+def test_text_columns(kind: type, columns: Any, tiny_model: Path, sentiment: Sentiment) -> None:
+    X, y = sentiment.texts, target(kind, sentiment)
+    frame = pd.DataFrame({"price": range(len(X)), "body": X, "title": X[::-1], "x": None})
+    chosen = frame[[columns] if isinstance(columns, str) else columns]
+    expected = plain(kind, tiny_model).fit(chosen.to_numpy(), y).predict(chosen.to_numpy())
+    fitted = plain(kind, tiny_model, text_columns=columns).fit(frame, y)
+    np.testing.assert_array_equal(fitted.predict(frame), expected)
+    assert fitted.feature_names_in_.tolist() == ["price", "body", "title", "x"]
+    assert fitted.n_features_in_ == 4
+    # By name: more columns, fewer and another order are fine.
+    np.testing.assert_array_equal(fitted.predict(frame.assign(new=1)[::-1])[::-1], expected)
+    np.testing.assert_array_equal(fitted.predict(frame[["title", "body"]]), expected)
+    np.testing.assert_array_equal(fitted.predict(pl.from_pandas(frame)), expected)
+    with pytest.raises(InputError, match="body"):
+        fitted.predict(frame.drop(columns="body"))
+    # By position.
+    places = [frame.columns.get_loc(name) for name in chosen]
+    fitted = plain(kind, tiny_model, text_columns=places).fit(frame, y)
+    np.testing.assert_array_equal(fitted.predict(frame), expected)
+    fitted = plain(kind, tiny_model, text_columns=places).fit(frame.to_numpy(), y)
+    np.testing.assert_array_equal(fitted.predict(frame.to_numpy()), expected)
+    assert not hasattr(fitted, "feature_names_in_")
+
+
+@BOTH
+def test_feature_names(kind: type, tiny_model: Path, sentiment: Sentiment) -> None:
+    X, y = sentiment.texts, target(kind, sentiment)
+    fitted = plain(kind, tiny_model).fit(X, y)
+    assert fitted.n_features_in_ == 1
+    assert not hasattr(fitted, "feature_names_in_")
+    fitted.fit(pd.DataFrame({"text": X}), y)
+    assert fitted.feature_names_in_.tolist() == ["text"]
+    with pytest.raises(InputError, match="feature names"):
+        fitted.predict(pd.DataFrame({"texts": X}))
+    assert fitted.fit(list(zip(X, X, strict=True)), y).n_features_in_ == 2
+    assert not hasattr(fitted, "feature_names_in_")
+    assert math.isfinite(fitted.score(list(zip(X, X, strict=True)), y))

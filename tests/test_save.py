@@ -1,0 +1,431 @@
+"""Saving and opening: every kind of fitted estimator, transformers folders both ways, damage."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+import secrets
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import joblib
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy.special import expit, softmax
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    BertConfig,
+    BertForSequenceClassification,
+    BertModel,
+)
+
+import skbert
+from skbert import BertClassifier, BertRegressor
+from skbert._core import archive
+from skbert.exceptions import ModelError, SaveError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from conftest import Sentiment
+
+METHODS = ("predict", "predict_proba", "decision_function")
+HELD = {"validation_fraction": 0.25, "epochs": 2}
+
+
+def plain(kind: type, model: Path, **params: Any) -> Any:
+    usual = {"epochs": 1, "device": "cpu", "precision": "float32", "random_state": 0}
+    return kind(model, **{**usual, "learning_rate": 1e-3, **params})
+
+
+def outputs(estimator: Any, X: Any) -> dict[str, np.ndarray]:
+    return {name: getattr(estimator, name)(X) for name in METHODS if hasattr(estimator, name)}
+
+
+def learned(estimator: Any) -> dict[str, Any]:
+    return {name: value for name, value in vars(estimator).items() if name.endswith("_")}
+
+
+def assert_same(first: Any, second: Any, X: Any) -> None:
+    """Bit for bit the same estimator, seen from outside."""
+    assert type(first) is type(second)
+    assert learned(first).keys() == learned(second).keys()
+    for name, value in learned(first).items():
+        other = learned(second)[name]
+        assert type(value) is type(other), name
+        np.testing.assert_array_equal(value, other, err_msg=name)
+        assert getattr(value, "dtype", None) == getattr(other, "dtype", None), name
+    assert_same_outputs(first, second, X)
+
+
+def assert_same_outputs(first: Any, second: Any, X: Any) -> None:
+    for name, expected in outputs(first, X).items():
+        got = outputs(second, X)[name]
+        assert got.dtype == expected.dtype
+        np.testing.assert_array_equal(got, expected, err_msg=name)
+    weights, others = first.model_.state_dict(), second.model_.state_dict()
+    assert weights.keys() == others.keys()
+    assert all(torch.equal(weights[name], others[name]) for name in weights)
+
+
+def ones_and_zeros(n_rows: int) -> np.ndarray:
+    return np.array([[row % 2, row % 4 < 2, row % 3 == 0] for row in range(n_rows)], dtype=int)
+
+
+# name: estimator, what to make of texts and labels -> X and y, parameters
+CASES: dict[str, tuple[type, Callable[[list[str], list[str]], tuple[Any, Any]], dict]] = {
+    "str": (BertClassifier, lambda X, y: (X, y), {}),
+    "object": (BertClassifier, lambda X, y: (pd.Series(X), pd.Series(y)), {"freeze": "all"}),
+    "int": (BertClassifier, lambda X, y: (X, [len(label) for label in y]),
+            {"class_weight": {3: 0.5}}),
+    "bool": (BertClassifier, lambda X, y: (X, np.array(y) == "bad"), {"precision": "float64"}),
+    "float": (BertClassifier, lambda X, y: (X, (np.array(y) == "bad") - 0.0), {}),
+    "three": (BertClassifier, lambda X, y: (X, ["ä b", "", "c\x00d\n\U0001f600"] * 13 + ["ä b"]),
+              {"pooling": "max", "long_text": "windows"}),
+    "calibrated": (BertClassifier, lambda X, y: (X, y), {"calibrate": True, **HELD}),
+    "multi-label": (BertClassifier, lambda X, y: (X, ones_and_zeros(len(X))),
+                    {"tune_thresholds": True, "class_weight": "balanced", **HELD}),
+    "pairs": (BertClassifier, lambda X, y: (list(zip(X, X, strict=True)), y), {"max_length": 20}),
+    "frame": (BertRegressor,
+              lambda X, y: (pd.DataFrame({"a": X, "b": X}), [len(text) for text in X]),
+              {"text_columns": ["b"], "pooling": "mean", **HELD}),
+    "number": (BertRegressor, lambda X, y: (X, [len(text) / 3 for text in X]), {}),
+    "numbers": (BertRegressor, lambda X, y: (X, ones_and_zeros(len(X)) * 7.5),
+                {"precision": "float64", "pooling": "cls"}),
+}  # fmt: skip
+
+
+@pytest.fixture(params=CASES)
+def case(request: pytest.FixtureRequest, tiny_model: Path, sentiment: Sentiment) -> Any:
+    """Give a fitted estimator, and the X and y it learned from."""
+    kind, make, params = CASES[request.param]
+    X, y = make(*sentiment)
+    return plain(kind, tiny_model, **params).fit(X, y), X, y
+
+
+@pytest.fixture
+def fitted(tiny_model: Path, sentiment: Sentiment) -> BertClassifier:
+    return plain(BertClassifier, tiny_model).fit(*sentiment)
+
+
+# --- save and load -------------------------------------------------------------------------------
+
+
+def test_round_trip(case: Any, tmp_path: Path) -> None:
+    fitted, X, y = case
+    before = copy.deepcopy(fitted)
+    assert fitted.save(tmp_path / "saved") is None
+    loaded = type(fitted).load(str(tmp_path / "saved"))
+    assert_same(fitted, loaded, X)
+    assert_same(fitted, before, X)  # saving changed nothing
+    assert loaded.get_params() == {**fitted.get_params(), "model": str(fitted.model)}
+    assert loaded.score(X, y) == fitted.score(X, y)
+    # What was loaded learns on as the original does.
+    for estimator in (fitted, loaded):
+        estimator.set_params(warm_start=True).fit(X, y)
+    assert_same_outputs(fitted, loaded, X)
+    loaded.save(tmp_path / "saved")  # in the place of the first
+    assert_same(loaded, type(fitted).load(tmp_path / "saved"), X)
+
+
+@pytest.mark.parametrize("through", ["pickle", "joblib", "deepcopy"])
+def test_pickle_joblib_and_deepcopy(through: str, case: Any, tmp_path: Path) -> None:
+    fitted, X, _ = case
+    if through == "pickle":
+        copied = pickle.loads(pickle.dumps(fitted))
+    elif through == "joblib":
+        joblib.dump(fitted, tmp_path / "file")
+        copied = joblib.load(tmp_path / "file")
+    else:
+        copied = copy.deepcopy(fitted)
+    assert_same(fitted, copied, X)
+    assert copied.get_params() == fitted.get_params()
+    copied.model_.classifier.weight.data += 1
+    assert not torch.equal(copied.model_.classifier.weight, fitted.model_.classifier.weight)
+
+
+def test_nothing_is_pickled(case: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*given: Any, **named: Any) -> Any:
+        raise AssertionError("unpickled")
+
+    fitted, X, _ = case
+    fitted.save(tmp_path / "saved")
+    expected = outputs(fitted, X)
+    for module, name in ((pickle, "load"), (pickle, "loads"), (pickle, "Unpickler"),
+                         (torch, "load"), (joblib, "load"), (np, "load")):  # fmt: skip
+        monkeypatch.setattr(module, name, refuse)
+    loaded = type(fitted).load(tmp_path / "saved")
+    np.testing.assert_array_equal(loaded.predict(X), expected["predict"])
+    for path in (tmp_path / "saved").iterdir():
+        if path.suffix == ".json":
+            json.loads(path.read_text(encoding="utf-8"))
+        else:
+            assert path.name in {"model.safetensors", "vocab.txt"}
+
+
+def test_folder_is_a_model_for_others(case: Any, tmp_path: Path) -> None:
+    fitted, X, _ = case
+    fitted.save(tmp_path / "saved")
+    body = fitted.model_.bert.state_dict()
+    opened = BertModel.from_pretrained(tmp_path / "saved", dtype=fitted.model_.dtype).state_dict()
+    assert all(torch.equal(body[name], opened[name]) for name in body)
+    other = plain(BertRegressor, tmp_path / "saved", freeze="all", precision=fitted.precision)
+    other.fit(X, range(len(X)))
+    assert torch.equal(body["embeddings.word_embeddings.weight"],
+                       other.model_.bert.embeddings.word_embeddings.weight)  # fmt: skip
+    again = type(fitted).from_pretrained(tmp_path / "saved", device="cpu", max_length=20)
+    if isinstance(fitted, BertClassifier) and not hasattr(fitted, "thresholds_"):
+        names = [str(label) for label in fitted.classes_]
+        order = [again.classes_.tolist().index(name) for name in names]
+        got = again.set_params(precision=fitted.precision).predict_proba(X)[:, order]
+        np.testing.assert_allclose(got, fitted.predict_proba(X), rtol=1e-6)
+
+
+def test_places(fitted: BertClassifier, tmp_path: Path, sentiment: Sentiment) -> None:
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    (foreign / "notes.txt").write_text("mine", encoding="utf-8")
+    with pytest.raises(SaveError, match="not empty"):
+        fitted.save(foreign)
+    assert [path.name for path in foreign.iterdir()] == ["notes.txt"]
+    assert (foreign / "notes.txt").read_text(encoding="utf-8") == "mine"
+    fitted.save(tmp_path / "a" / "b" / "saved")
+    (tmp_path / "empty").mkdir()
+    fitted.save(tmp_path / "empty")
+    assert_same(fitted, BertClassifier.load(tmp_path / "empty"), sentiment.texts)
+
+
+def test_labels_that_json_has_no_form_for(tiny_model: Path, tmp_path: Path) -> None:
+    X = ["good", "bad"] * 4
+    odd = plain(BertClassifier, tiny_model).fit(X, ["\ud800", "b"] * 4)
+    odd.save(tmp_path / "odd")
+    assert_same(odd, BertClassifier.load(tmp_path / "odd"), X)
+
+
+def test_generators_are_not_saved(tiny_model: Path, sentiment: Sentiment, tmp_path: Path) -> None:
+    drawn = plain(BertClassifier, tiny_model, random_state=np.random.RandomState(3))
+    drawn.fit(*sentiment).save(tmp_path / "saved")
+    loaded = BertClassifier.load(tmp_path / "saved")
+    assert loaded.random_state is None
+    assert_same(drawn, loaded, sentiment.texts)
+
+
+# --- damage --------------------------------------------------------------------------------------
+
+
+def test_damage_is_found(fitted: BertClassifier, tmp_path: Path) -> None:
+    fitted.save(tmp_path / "whole")
+    names = sorted(path.name for path in (tmp_path / "whole").iterdir())
+    assert {"MANIFEST.json", "model.safetensors", "config.json", "tokenizer.json",
+            "state.json"} <= set(names)  # fmt: skip
+    for name in names:
+        for damage in ("gone", "cut", "flipped", "longer"):
+            folder = tmp_path / f"{name} {damage}"
+            shutil.copytree(tmp_path / "whole", folder)
+            data = (folder / name).read_bytes()
+            middle = len(data) // 2
+            flipped = data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]
+            other = {"cut": data[:-1], "flipped": flipped, "longer": data + b" "}
+            (folder / name).unlink()
+            if damage != "gone":
+                (folder / name).write_bytes(other[damage])
+            if (name, damage) == ("MANIFEST.json", "longer"):
+                continue  # white space at the end of JSON says nothing
+            with pytest.raises(SaveError):
+                BertClassifier.load(folder)
+    with pytest.raises(SaveError, match="no folder"):
+        BertClassifier.load(tmp_path / "nowhere")
+    with pytest.raises(SaveError, match=r"BertRegressor.*skbert\.BertClassifier\.load"):
+        BertRegressor.load(tmp_path / "whole")
+
+
+def test_a_whole_folder_with_a_wrong_state(fitted: BertClassifier, tmp_path: Path) -> None:
+    fitted.save(tmp_path / "whole")
+    names = [path.name for path in (tmp_path / "whole").iterdir()
+             if path.name not in {"MANIFEST.json", "model.safetensors"}]  # fmt: skip
+    header, members, tensors = archive.read(tmp_path / "whole", names)
+    del header["versions"], header["digest"]
+    state = json.loads(members["state.json"])
+
+    def change(place: str, value: Any) -> bytes:
+        changed = copy.deepcopy(state)
+        outer, _, inner = place.partition(".")
+        (changed[outer] if inner else changed)[inner or outer] = value
+        return json.dumps(changed).encode()
+
+    wrong = {
+        "not JSON": b"\x80\x04K\x01.",
+        "a list": b"[]",
+        "no task": json.dumps({**state, "task": None}).encode(),
+        "unknown task": change("task", ["Popen", {}]),
+        "unknown parameter": change("params", {"dict": [["shell", 1]]}),
+        "unknown type": change("attributes", {"dict": [["classes_", {"array": 0, "dtype": "x"}]]}),
+        "object fields": change("attributes", {"dict": [["classes_", {
+            "array": [], "dtype": "O,O"}]]}),
+    }  # fmt: skip
+    for number, (name, data) in enumerate(wrong.items()):
+        folder = tmp_path / str(number)
+        archive.write(folder, {**members, "state.json": data}, header, tensors)
+        with pytest.raises(SaveError, match=r"state\.json"):
+            pytest.fail(f"{name}: {BertClassifier.load(folder)}")
+    for number, change_ in enumerate(({"class": "Popen"}, {"dtype": "int8"}, {"pooling": "sum"})):
+        archive.write(tmp_path / f"h{number}", members, {**header, **change_}, tensors)
+        with pytest.raises(SaveError):
+            BertClassifier.load(tmp_path / f"h{number}")
+
+
+def test_no_training_text_is_saved(tiny_model: Path, tmp_path: Path) -> None:
+    canaries = [secrets.token_hex(8) for _ in range(500)]
+    frame = pd.DataFrame({"text": canaries[:400], "other": canaries[100:]})
+    y = np.arange(400) % 2
+    found = []
+    for number, (kind, params) in enumerate(((BertClassifier, HELD), (BertRegressor, {}))):
+        fitted = plain(kind, tiny_model, text_columns="text", **params).fit(frame, y)
+        fitted.predict(frame)
+        fitted.save(tmp_path / f"{number} saved")
+        fitted.save_pretrained(tmp_path / f"{number} plain")
+        (tmp_path / f"{number}.pickle").write_bytes(pickle.dumps(fitted))
+    for path in (path for path in tmp_path.rglob("*") if path.is_file()):
+        data = path.read_bytes()
+        for code in ("utf-8", "utf-16-le", "utf-16-be", "utf-32-le"):
+            found += [path.name for canary in canaries if canary.encode(code) in data]
+    assert found == []
+    assert len(list(tmp_path.rglob("*.safetensors"))) == 4
+
+
+# --- transformers folders ------------------------------------------------------------------------
+
+
+def fine_tuned(tiny_model: Path, folder: Path, **settings: Any) -> Path:
+    """Write what transformers writes after fine-tuning: random weights, far from zero."""
+    config = BertConfig.from_pretrained(tiny_model, **settings)
+    model = BertForSequenceClassification(config)
+    with torch.no_grad():
+        model.classifier.weight.normal_(std=2, generator=torch.Generator().manual_seed(0))
+        model.classifier.bias.copy_(torch.arange(config.num_labels) / 3)
+    model.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(tiny_model).save_pretrained(folder)
+    return folder
+
+
+def reference(folder: Path, X: list[str]) -> np.ndarray:
+    model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    tokens = AutoTokenizer.from_pretrained(folder)(X, padding=True, return_tensors="pt")
+    with torch.inference_mode():
+        return model(**tokens).logits.double().numpy()
+
+
+NAMES = ["very good", "bad", "Zero", "awful"]
+
+
+@pytest.mark.parametrize("names", [NAMES, None], ids=["unsorted names", "LABEL_i"])
+def test_classifier_from_pretrained(
+    names: Any, tiny_model: Path, sentiment: Sentiment, tmp_path: Path
+) -> None:
+    X = sentiment.texts
+    given = {"id2label": dict(enumerate(names))} if names else {"num_labels": 12}
+    names = names or [f"LABEL_{row}" for row in range(12)]
+    folder = fine_tuned(tiny_model, tmp_path / "model", **given)
+    logits, random = reference(folder, X), torch.get_rng_state()
+    opened = BertClassifier.from_pretrained(folder, device="cpu", precision="float32")
+    assert torch.equal(torch.get_rng_state(), random)
+    assert opened.classes_.tolist() == sorted(names)
+    assert opened.pooling_ == "pooler"
+    order = np.argsort(names)
+    np.testing.assert_allclose(opened.decision_function(X), logits[:, order], atol=1e-5)
+    np.testing.assert_allclose(
+        opened.predict_proba(X), softmax(logits, axis=1)[:, order], atol=1e-5
+    )
+    assert opened.predict(X).tolist() == [names[best] for best in logits.argmax(axis=1)]
+    assert len(set(opened.predict(X))) > 1
+    opened.save(tmp_path / "saved")
+    assert_same(opened, BertClassifier.load(tmp_path / "saved"), X)
+    opened.save_pretrained(tmp_path / "plain")
+    np.testing.assert_allclose(reference(tmp_path / "plain", X), logits[:, order], atol=1e-5)
+    more = opened.set_params(random_state=0).partial_fit(X[:4], ["new", *names[:3]])
+    assert more.classes_.tolist() == sorted([*names, "new"])
+
+
+def test_multi_label_from_pretrained(
+    tiny_model: Path, sentiment: Sentiment, tmp_path: Path
+) -> None:
+    X = sentiment.texts
+    folder = fine_tuned(
+        tiny_model, tmp_path / "model", id2label=dict(enumerate(NAMES)),
+        problem_type="multi_label_classification",
+    )  # fmt: skip
+    logits = reference(folder, X)
+    opened = BertClassifier.from_pretrained(folder, device="cpu", precision="float32")
+    np.testing.assert_allclose(opened.predict_proba(X), expit(logits), atol=1e-5)
+    np.testing.assert_array_equal(opened.predict(X), logits > 0)
+    assert opened.classes_.tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("n_outputs", [1, 2])
+def test_regressor_from_pretrained(
+    n_outputs: int, tiny_model: Path, sentiment: Sentiment, tmp_path: Path
+) -> None:
+    X = sentiment.texts
+    folder = fine_tuned(
+        tiny_model, tmp_path / "model", num_labels=n_outputs, problem_type="regression"
+    )
+    opened = BertRegressor.from_pretrained(folder, device="cpu", precision="float32")
+    expected = reference(folder, X)
+    np.testing.assert_allclose(
+        opened.predict(X), expected[:, 0] if n_outputs == 1 else expected, atol=1e-5
+    )
+    opened.save(tmp_path / "saved")
+    assert_same(opened, BertRegressor.load(tmp_path / "saved"), X)
+    with pytest.raises(ModelError, match="BertRegressor"):
+        BertClassifier.from_pretrained(folder)
+
+
+@pytest.mark.parametrize("kind", [BertClassifier, BertRegressor])
+def test_no_head_to_open(kind: type, tiny_model: Path, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"no head.*fit"):
+        kind.from_pretrained(tiny_model)
+    with pytest.raises(ModelError, match="not found"):
+        kind.from_pretrained(tmp_path / "nowhere")
+    with pytest.raises(TypeError, match="no_such_parameter"):
+        kind.from_pretrained(tiny_model, no_such_parameter=1)
+
+
+def test_save_pretrained(
+    case: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], sentiment: Sentiment
+) -> None:
+    fitted, X, _ = case
+    if fitted.pooling_ != "pooler":
+        with pytest.raises(ModelError, match=r"save\(path\).*pooling='pooler'"):
+            fitted.save_pretrained(tmp_path / "plain")
+        assert not (tmp_path / "plain").exists()
+        return
+    before = outputs(fitted, X)
+    fitted.save_pretrained(tmp_path / "plain")
+    assert capsys.readouterr() == ("", "")
+    for name, value in outputs(fitted, X).items():
+        np.testing.assert_array_equal(value, before[name])
+    assert not [path for path in (tmp_path / "plain").iterdir() if path.suffix == ".bin"]
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "plain")
+    again = type(fitted).from_pretrained(tmp_path / "plain", device="cpu", precision="float32")
+    logits = reference(tmp_path / "plain", X if isinstance(X[0], str) else [*map(list, X)])
+    if isinstance(fitted, BertRegressor):
+        assert model.config.problem_type == "regression"
+        np.testing.assert_allclose(logits.squeeze(), fitted.predict(X), atol=1e-4)
+        np.testing.assert_allclose(again.predict(X), fitted.predict(X), atol=1e-4)
+        return
+    multi_label = hasattr(fitted, "thresholds_")
+    kind = "multi_label" if multi_label else "single_label"
+    assert model.config.problem_type == f"{kind}_classification"
+    proba = expit(logits) if multi_label else softmax(logits, axis=1)
+    np.testing.assert_allclose(proba, fitted.predict_proba(X), atol=1e-5)
+    np.testing.assert_allclose(again.predict_proba(X).sum(), proba.sum(), rtol=1e-5)
+    if not multi_label:
+        names = [str(label) for label in fitted.classes_]
+        assert list(model.config.id2label.values()) == names
+        assert model.config.label2id == {name: row for row, name in enumerate(names)}
+    assert skbert.__version__
