@@ -21,8 +21,8 @@ types: .venv/dev.stamp
 	$(BIN)/mypy
 
 bench: .venv/bench.stamp
-	$(BIN)/python examples/benchmarks/fit_time.py
-	$(BIN)/python examples/benchmarks/learning.py
+	$(BIN)/python examples/benchmarks/fit_time.py --rows 2400 --repeats 3
+	$(BIN)/python examples/benchmarks/learning.py --task intents --rows-per-class 16
 
 docs: .venv/docs.stamp
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html

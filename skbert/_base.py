@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from skbert import _save
 from skbert._callbacks import CallbackSupportMixin, with_callbacks
 from skbert._check import FitRecord, Texts, check_texts
-from skbert._core.device import Precision, pick_device
+from skbert._core.device import Precision, pick_device, seeded
 from skbert._core.encoder import Network, open_network, write_folder
 from skbert._core.infer import infer
 from skbert._core.optim import SCHEDULES
@@ -232,8 +232,10 @@ class BertEstimator(CallbackSupportMixin, BaseEstimator):
         named = len(checkpoint.config.get("id2label", ()))  # left out where it says nothing
         n_outputs = named or checkpoint.config.get("num_labels", 2)
         head = estimator._tasks[0](n_outputs, 0).head()
-        network = open_network(checkpoint, head, pooling=estimator.pooling, fresh_head=False)
-        estimator._adopt(network, longest_row(checkpoint.max_length, estimator.max_length))
+        room = longest_row(checkpoint.max_length, estimator.max_length)
+        with seeded(0, pick_device("cpu")):  # what is missing is the same at each opening
+            network = open_network(checkpoint, head, pooling=estimator.pooling, fresh_head=False)
+            estimator._adopt(network, room)
         estimator._seen = None
         estimator._network, estimator.pooling_ = network, network.pooling
         return estimator

@@ -29,7 +29,7 @@ from skbert._labels import (
 )
 from skbert._report import Run, first_of_samples
 from skbert._tuning import best_thresholds, fit_temperature
-from skbert.exceptions import InputError
+from skbert.exceptions import InputError, ModelError
 
 __all__ = ["BertClassifier"]
 
@@ -305,6 +305,11 @@ class BertClassifier(ClassifierMixin, BertEstimator):
     def _adopt(self, network: Network, room: int) -> None:
         config = network.model.config
         n_classes = config.num_labels
+        if config.problem_type == "regression" or (n_classes == 1 and not config.problem_type):
+            raise ModelError(
+                "The checkpoint predicts numbers, no classes. Open it with "
+                "BertRegressor.from_pretrained."
+            )
         self.temperature_ = 1.0
         if config.problem_type == "multi_label_classification":
             self.classes_ = np.arange(n_classes)

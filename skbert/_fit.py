@@ -46,6 +46,11 @@ def run_fit(
 ) -> None:
     """Fit an estimator; ``again`` goes on from the weights at hand, if there are any."""
     estimator._validate_params()
+    if estimator.patience is not None and estimator.validation_fraction is None:
+        raise InputError(
+            f"patience={estimator.patience} watches rows held out from training, and there are "
+            "none. Set validation_fraction, to 0.1 for example."
+        )
     device = pick_device(estimator.device)
     precision = Precision(estimator.precision, device)
     old: Network | None = vars(estimator).pop("_network", None)  # not fitted until this is over
@@ -64,12 +69,14 @@ def run_fit(
         run = Run(network, lesson.task, learn, held, recipe, precision, seed)
         if old is None and estimator.head_init == "probe":
             probe(network, lesson.task, learn, precision)
-        estimator.history_ = _train(estimator, run, lesson, X, y)
+        with Report(estimator, run, lesson.learned, X, y, sample_weight) as report:
+            estimator.history_ = _train(run, lesson.metric, estimator.patience, report)
         estimator.n_iter_, estimator.n_truncated_ = len(estimator.history_), items.n_truncated
         estimator.pooling_, estimator._task = network.pooling, lesson.task
         vars(estimator).update(lesson.learned)
         estimator._finish(run)
     estimator._network = network
+    report.fitted()
 
 
 def _listed(values: Any) -> Any:
@@ -91,22 +98,22 @@ def _open(
     return open_network(checkpoint, lesson.task.head(), pooling=estimator.pooling), lesson
 
 
-def _train(estimator: Any, run: Run, lesson: Lesson, X: Any, y: Any) -> list[dict[str, float]]:
+def _train(
+    run: Run, metric: Callable[..., float], patience: int | None, report: Report
+) -> list[dict[str, float]]:
     """Pass after pass: validate, keep the best weights, stop early, report."""
     history: list[dict[str, float]] = []
-    watch = Watch(run.network.model, estimator.patience)
-    ready = {**lesson.learned, "_task": run.task, "_network": run.network}
-    with Report(estimator, run, ready, X, y) as report:
-        for epoch in train(
-            run.network, run.task, run.learn, run.recipe, run.precision, run.seed, report.tick
-        ):
-            record: dict[str, float] = epoch._asdict()
-            if run.held is not None:
-                record |= validate(run, lesson.metric)
-                watch.note(record["validation_loss"])
-            history.append(record)
-            if report.passed(record) or watch.exhausted:
-                break
+    watch = Watch(run.network.model, patience)
+    for epoch in train(
+        run.network, run.task, run.learn, run.recipe, run.precision, run.seed, report.tick
+    ):
+        record: dict[str, float] = epoch._asdict()
+        if run.held is not None:
+            record |= validate(run, metric)
+            watch.note(record["validation_loss"])
+        history.append(record)
+        if report.passed(record, last=watch.exhausted):
+            break
     watch.restore()
     return history
 

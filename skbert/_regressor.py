@@ -14,12 +14,11 @@ from sklearn.metrics import r2_score
 from skbert._base import BertEstimator
 from skbert._check import Texts
 from skbert._check_y import check_targets
-from skbert._core.batches import Batch
 from skbert._core.encoder import Network
-from skbert._core.task import Head, Items, mean_by_sample
+from skbert._core.task import Batch, Head, Items, mean_by_sample
 from skbert._core.tokens import LongText, Ragged, TextTokenizer, encode_texts
 from skbert._fit import Lesson, Run
-from skbert.exceptions import InputError
+from skbert.exceptions import InputError, ModelError
 
 __all__ = ["BertRegressor"]
 
@@ -211,6 +210,12 @@ class BertRegressor(RegressorMixin, BertEstimator):
 
     def _adopt(self, network: Network, room: int) -> None:
         self.n_outputs_ = network.model.config.num_labels
+        problem = network.model.config.problem_type
+        if problem != "regression" and (problem or self.n_outputs_ > 1):
+            raise ModelError(
+                f"The checkpoint tells {self.n_outputs_} classes apart, it predicts no numbers. "
+                "Open it with BertClassifier.from_pretrained."
+            )
         self.mean_, self.scale_ = np.zeros(self.n_outputs_), np.ones(self.n_outputs_)
         self._task = Numbers(self.n_outputs_, room, self.long_text)
 

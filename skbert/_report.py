@@ -5,6 +5,7 @@ Depends on tqdm and on ``_core``; is handed estimators, never imports one.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -47,14 +48,14 @@ class Report:
         The estimator being fitted; its ``verbose`` turns the bar on.
     run : Run
         What is being run.
-    attributes : dict
-        What makes a copy of the estimator ready to predict after any pass.
-    X, y : array-like
+    learned : dict
+        Attributes that the estimator has from ``y``.
+    X, y, sample_weight : array-like
         What was given to ``fit``, for the callbacks.
     """
 
     def __init__(
-        self, estimator: Any, run: Run, attributes: dict[str, Any], X: Any, y: Any
+        self, estimator: Any, run: Run, learned: dict[str, Any], X: Any, y: Any, sample_weight: Any
     ) -> None:
         self.bar = tqdm(
             total=run.recipe.epochs * run.recipe.steps_per_pass(run.learn),
@@ -64,8 +65,9 @@ class Report:
         )
         self.shown: dict[str, str] = {}
         self.n_passes = run.recipe.epochs
-        self.told = {"estimator": estimator, "X": X, "y": y}
-        self.attributes = attributes
+        metadata = None if sample_weight is None else {"sample_weight": sample_weight}
+        self.told = {"estimator": estimator, "X": X, "y": y, "metadata": metadata}
+        self.attributes = {**learned, "_task": run.task, "_network": run.network}
         self.context: Any = None
         self.subcontext: Any = None
 
@@ -82,8 +84,17 @@ class Report:
         trace: TracebackType | None,
     ) -> None:  # fmt: skip
         self.bar.close()
-        if self.context is not None and kind is None:
+
+    def fitted(self) -> None:
+        """Note that the estimator is fitted, with nothing left to do."""
+        if self.context is not None:
             self.context.call_on_fit_task_end(**self.told, reconstruction_attributes={})
+
+    def _ready(self) -> dict[str, Any]:
+        """What makes a copy of the estimator predict as after this pass, then and later."""
+        network = copy.copy(self.attributes["_network"])
+        network.model = copy.deepcopy(network.model)
+        return {**self.attributes, "_network": network}
 
     def _begin_pass(self) -> None:
         self.subcontext = self.context.subcontext(task_name="pass")
@@ -94,8 +105,8 @@ class Report:
         self.bar.update()
         self.bar.set_postfix(self.shown | {"loss": f"{loss:.4f}"}, refresh=False)
 
-    def passed(self, record: dict[str, float]) -> bool:
-        """Note one more pass; True when a callback asks to stop."""
+    def passed(self, record: dict[str, float], *, last: bool) -> bool:
+        """Note one more pass; True when it was the last, or a callback asks to stop."""
         self.shown = {
             name: f"{record[name]:.4f}"
             for name in ("validation_loss", "validation_score")
@@ -103,13 +114,13 @@ class Report:
         }
         self.bar.set_postfix(self.shown | {"loss": f"{record['loss']:.4f}"})
         if self.context is None:
-            return False
-        stop = self.subcontext.call_on_fit_task_end(
-            **self.told, reconstruction_attributes=self.attributes
+            return last
+        last |= self.subcontext.call_on_fit_task_end(
+            **self.told, reconstruction_attributes=self._ready
         )
-        if record["epoch"] < self.n_passes and not stop:
+        if record["epoch"] < self.n_passes and not last:
             self._begin_pass()
-        return bool(stop)
+        return last
 
 
 def held_out_loss(run: Run, outputs: Ragged) -> float:

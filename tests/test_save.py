@@ -24,7 +24,6 @@ from transformers import (
     BertModel,
 )
 
-import skbert
 from skbert import BertClassifier, BertRegressor
 from skbert._core import archive
 from skbert.exceptions import ModelError, SaveError
@@ -174,10 +173,10 @@ def test_folder_is_a_model_for_others(case: Any, tmp_path: Path) -> None:
     body = fitted.model_.bert.state_dict()
     opened = BertModel.from_pretrained(tmp_path / "saved", dtype=fitted.model_.dtype).state_dict()
     assert all(torch.equal(body[name], opened[name]) for name in body)
-    other = plain(BertRegressor, tmp_path / "saved", freeze="all", precision=fitted.precision)
-    other.fit(X, range(len(X)))
-    assert torch.equal(body["embeddings.word_embeddings.weight"],
-                       other.model_.bert.embeddings.word_embeddings.weight)  # fmt: skip
+    other = plain(BertRegressor, tmp_path / "saved", freeze="all").fit(X, range(len(X)))
+    learned_on = other.model_.bert.state_dict()
+    assert all(torch.equal(body[name].float(), learned_on[name]) for name in body)
+    assert other.pooling_ == fitted.pooling_
     again = type(fitted).from_pretrained(tmp_path / "saved", device="cpu", max_length=20)
     if isinstance(fitted, BertClassifier) and not hasattr(fitted, "thresholds_"):
         names = [str(label) for label in fitted.classes_]
@@ -230,14 +229,14 @@ def test_damage_is_found(fitted: BertClassifier, tmp_path: Path) -> None:
             data = (folder / name).read_bytes()
             middle = len(data) // 2
             flipped = data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]
-            other = {"cut": data[:-1], "flipped": flipped, "longer": data + b" "}
+            other = {"cut": data[:-2], "flipped": flipped, "longer": data + b" "}
             (folder / name).unlink()
             if damage != "gone":
                 (folder / name).write_bytes(other[damage])
             if (name, damage) == ("MANIFEST.json", "longer"):
                 continue  # white space at the end of JSON says nothing
             with pytest.raises(SaveError):
-                BertClassifier.load(folder)
+                pytest.fail(f"{name} {damage}: {BertClassifier.load(folder)}")
     with pytest.raises(SaveError, match="no folder"):
         BertClassifier.load(tmp_path / "nowhere")
     with pytest.raises(SaveError, match=r"BertRegressor.*skbert\.BertClassifier\.load"):
@@ -249,7 +248,7 @@ def test_a_whole_folder_with_a_wrong_state(fitted: BertClassifier, tmp_path: Pat
     names = [path.name for path in (tmp_path / "whole").iterdir()
              if path.name not in {"MANIFEST.json", "model.safetensors"}]  # fmt: skip
     header, members, tensors = archive.read(tmp_path / "whole", names)
-    del header["versions"], header["digest"]
+    del header["versions"]
     state = json.loads(members["state.json"])
 
     def change(place: str, value: Any) -> bytes:
@@ -273,7 +272,7 @@ def test_a_whole_folder_with_a_wrong_state(fitted: BertClassifier, tmp_path: Pat
         archive.write(folder, {**members, "state.json": data}, header, tensors)
         with pytest.raises(SaveError, match=r"state\.json"):
             pytest.fail(f"{name}: {BertClassifier.load(folder)}")
-    for number, change_ in enumerate(({"class": "Popen"}, {"dtype": "int8"}, {"pooling": "sum"})):
+    for number, change_ in enumerate(({"class": "Popen"}, {"dtype": "int8"})):
         archive.write(tmp_path / f"h{number}", members, {**header, **change_}, tensors)
         with pytest.raises(SaveError):
             BertClassifier.load(tmp_path / f"h{number}")
@@ -302,13 +301,11 @@ def test_no_training_text_is_saved(tiny_model: Path, tmp_path: Path) -> None:
 
 
 def fine_tuned(tiny_model: Path, folder: Path, **settings: Any) -> Path:
-    """Write what transformers writes after fine-tuning: random weights, far from zero."""
-    config = BertConfig.from_pretrained(tiny_model, **settings)
-    model = BertForSequenceClassification(config)
-    with torch.no_grad():
-        model.classifier.weight.normal_(std=2, generator=torch.Generator().manual_seed(0))
-        model.classifier.bias.copy_(torch.arange(config.num_labels) / 3)
-    model.save_pretrained(folder)
+    """Write what transformers writes after fine-tuning; texts differ in random, large weights."""
+    config = BertConfig.from_pretrained(tiny_model, initializer_range=0.5, **settings)
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        BertForSequenceClassification(config).save_pretrained(folder)
     AutoTokenizer.from_pretrained(tiny_model).save_pretrained(folder)
     return folder
 
@@ -331,9 +328,8 @@ def test_classifier_from_pretrained(
     given = {"id2label": dict(enumerate(names))} if names else {"num_labels": 12}
     names = names or [f"LABEL_{row}" for row in range(12)]
     folder = fine_tuned(tiny_model, tmp_path / "model", **given)
-    logits, random = reference(folder, X), torch.get_rng_state()
+    logits = reference(folder, X)
     opened = BertClassifier.from_pretrained(folder, device="cpu", precision="float32")
-    assert torch.equal(torch.get_rng_state(), random)
     assert opened.classes_.tolist() == sorted(names)
     assert opened.pooling_ == "pooler"
     order = np.argsort(names)
@@ -395,9 +391,7 @@ def test_no_head_to_open(kind: type, tiny_model: Path, tmp_path: Path) -> None:
         kind.from_pretrained(tiny_model, no_such_parameter=1)
 
 
-def test_save_pretrained(
-    case: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], sentiment: Sentiment
-) -> None:
+def test_save_pretrained(case: Any, tmp_path: Path) -> None:
     fitted, X, _ = case
     if fitted.pooling_ != "pooler":
         with pytest.raises(ModelError, match=r"save\(path\).*pooling='pooler'"):
@@ -406,13 +400,12 @@ def test_save_pretrained(
         return
     before = outputs(fitted, X)
     fitted.save_pretrained(tmp_path / "plain")
-    assert capsys.readouterr() == ("", "")
     for name, value in outputs(fitted, X).items():
         np.testing.assert_array_equal(value, before[name])
     assert not [path for path in (tmp_path / "plain").iterdir() if path.suffix == ".bin"]
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "plain")
     again = type(fitted).from_pretrained(tmp_path / "plain", device="cpu", precision="float32")
-    logits = reference(tmp_path / "plain", X if isinstance(X[0], str) else [*map(list, X)])
+    logits = reference(tmp_path / "plain", list(X))
     if isinstance(fitted, BertRegressor):
         assert model.config.problem_type == "regression"
         np.testing.assert_allclose(logits.squeeze(), fitted.predict(X), atol=1e-4)
@@ -428,4 +421,14 @@ def test_save_pretrained(
         names = [str(label) for label in fitted.classes_]
         assert list(model.config.id2label.values()) == names
         assert model.config.label2id == {name: row for row, name in enumerate(names)}
-    assert skbert.__version__
+
+
+def test_save_pretrained_says_nothing(
+    fitted: BertClassifier, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    fitted.save(tmp_path / "saved")
+    BertClassifier.load(tmp_path / "saved")
+    fitted.save_pretrained(tmp_path / "plain")
+    BertClassifier.from_pretrained(tmp_path / "plain")
+    assert capsys.readouterr() == ("", "")

@@ -7,53 +7,17 @@ all its rows one after another, ``(1, n_tokens)``, and not one token of padding.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-from skbert._core.task import Items
+from skbert._core.task import Batch, Items, Layout
 from skbert._core.tokens import IntArray, Ragged
 
-__all__ = ["Batch", "Layout", "by_budget", "by_length", "collate", "steps_of_a_pass"]
+__all__ = ["by_budget", "by_length", "collate", "steps_of_a_pass"]
 
 _NEIGHBOURS = 32  # steps whose samples are sorted together before they are cut into steps
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Where the rows of a packed batch lie. Rows of equal length are neighbours."""
-
-    lengths: IntArray  # (n_rows,) in packed order
-    runs: tuple[tuple[int, int, int], ...]  # (first token, how many rows, their length)
-    bounds: torch.Tensor  # (n_rows + 1,) int32, cumulative lengths
-    row_of_token: torch.Tensor  # (n_tokens,) int64
-
-    @property
-    def longest(self) -> int:
-        """Tokens in the longest row."""
-        return int(self.lengths.max())
-
-
-@dataclass(frozen=True)
-class Batch:
-    """One packed batch on its device.
-
-    ``ids``, ``positions`` and ``segments`` are ``(1, n_tokens)`` int64. ``order`` puts rows,
-    or for heads that read tokens the tokens, back into the order of the items; None when they
-    are in it. ``targets`` has one entry per item, or per token for ragged targets.
-    """
-
-    ids: torch.Tensor
-    positions: torch.Tensor
-    segments: torch.Tensor
-    layout: Layout
-    row_order: torch.Tensor | None
-    token_order: torch.Tensor | None
-    rows_per_item: torch.Tensor  # (n_items,)
-    weights: torch.Tensor  # (n_items,)
-    targets: torch.Tensor | None
 
 
 def by_length(sizes: IntArray, budget: int) -> list[IntArray]:

@@ -18,10 +18,9 @@ from transformers import AttentionInterface
 from transformers.utils import logging as library_logging
 
 from skbert._core import packed
-from skbert._core.batches import Batch
 from skbert._core.rows import RowGradients
 from skbert._core.source import Checkpoint
-from skbert._core.task import Head
+from skbert._core.task import Batch, Head
 from skbert._core.tokens import IntArray, TextTokenizer
 from skbert.exceptions import ModelError, SkbertWarning
 
@@ -111,7 +110,7 @@ class Network:
             position_ids=batch.positions,
             token_type_ids=batch.segments,
         )
-        layers = self.compiled or body.encoder
+        layers = body.encoder if self.compiled is None else self.compiled
         hidden = layers(states, attention_mask=None, layout=batch.layout)
         return hidden.last_hidden_state[0]  # type: ignore[no-any-return]
 
@@ -198,11 +197,7 @@ def open_network(
         )
     if fresh_head:
         _draw(model, head)
-    declared = {} if checkpoint.lowercase is None else {"do_lower_case": checkpoint.lowercase}
-    tokenizer = transformers.AutoTokenizer.from_pretrained(
-        checkpoint.folder, local_files_only=True, trust_remote_code=False, **declared
-    )
-    return Network(model.eval(), tokenizer, head, pooling)
+    return Network(model.eval(), _open_tokenizer(checkpoint), head, pooling)
 
 
 def _check_missing(
@@ -251,6 +246,14 @@ def _quietly_load(
         if bar:
             library_logging.enable_progress_bar()  # type: ignore[no-untyped-call]
     return model, {*loaded["missing_keys"], *(name for name, *_ in loaded["mismatched_keys"])}
+
+
+def _open_tokenizer(checkpoint: Checkpoint) -> Any:
+    """The tokenizer; the library takes it for a lower-casing one unless told what it is."""
+    declared = {} if checkpoint.lowercase is None else {"do_lower_case": checkpoint.lowercase}
+    return transformers.AutoTokenizer.from_pretrained(
+        checkpoint.folder, local_files_only=True, trust_remote_code=False, **declared
+    )
 
 
 def _draw(model: Any, head: Head) -> None:

@@ -10,10 +10,10 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from skbert._core.batches import Batch, by_length, collate
+from skbert._core.batches import by_length, collate
 from skbert._core.device import Budget, Precision, is_out_of_memory
 from skbert._core.encoder import Network
-from skbert._core.task import Items
+from skbert._core.task import Batch, Items
 from skbert._core.tokens import Ragged
 
 __all__ = ["INFERENCE_TOKENS", "infer"]

@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from skbert.exceptions import InputError
+
 __all__ = ["SCHEDULES", "freeze", "multiplier", "parameter_groups", "warmup_steps"]
 
 _LAYER = re.compile(r"\.encoder\.layer\.(\d+)\.")
@@ -56,6 +58,11 @@ def freeze(model: torch.nn.Module, head: str, layers: int | str) -> None:
     0 freezes nothing; ``"all"`` leaves nothing but the head to learn.
     """
     n_layers = _n_layers(model)
+    if layers != "all" and int(layers) > n_layers:
+        raise InputError(
+            f"freeze={layers}: the model has {n_layers} layers. Use freeze='all' to train nothing "
+            "but the output layer."
+        )
     for name, parameter in model.named_parameters():
         is_head = name.startswith(head + ".")
         if layers == "all":

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from skbert._core.batches import Layout
+from skbert._core.task import Layout
 
 try:
     from torch.nn.attention import varlen

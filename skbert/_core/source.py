@@ -31,7 +31,6 @@ FAMILIES = ("bert",)
 PACKAGED = "sentence-transformers/all-MiniLM-L6-v2"
 PACKAGED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
-_SHORT_NAMES = {"all-MiniLM-L6-v2": PACKAGED}
 _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
 _WANTED = ("config.json", "*.safetensors", "*.safetensors.index.json", "tokenizer*.json",
            "vocab.txt", "special_tokens_map.json", "added_tokens.json", "modules.json",
@@ -39,8 +38,7 @@ _WANTED = ("config.json", "*.safetensors", "*.safetensors.index.json", "tokenize
 _NOT_SAFE = (".bin", ".h5", ".msgpack", ".ckpt", ".pt", ".pth", ".onnx")
 _MODEL_ID = re.compile(r"(?!.*(\.\.|--))(\w[\w.-]{0,95}/)?\w[\w.-]{0,95}", re.ASCII)
 
-# key: (BERT's own default, least, most)
-_SIZES = {
+_SIZES = {  # key: (BERT's own default, least, most)
     "vocab_size": (30522, 1, 5_000_000),
     "hidden_size": (768, 1, 16_384),
     "num_hidden_layers": (12, 1, 256),
@@ -53,8 +51,9 @@ _RATES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dro
           "initializer_range", "layer_norm_eps")  # fmt: skip
 _ACTIVATIONS = ("gelu", "gelu_10", "gelu_fast", "gelu_new", "gelu_python", "gelu_pytorch_tanh",
                 "quick_gelu", "relu", "relu6", "silu", "swish", "mish", "tanh")  # fmt: skip
-_KEPT = (*_SIZES, *_RATES, "model_type", "hidden_act", "pad_token_id", "tie_word_embeddings",
-         "architectures", "id2label", "num_labels", "label2id", "problem_type", "skbert_pooling")  # fmt: skip
+_OF_HEADS = ("architectures", "id2label", "label2id", "num_labels", "problem_type")
+_KEPT = (*_SIZES, *_RATES, *_OF_HEADS, "model_type", "hidden_act", "pad_token_id",
+         "skbert_pooling", "tie_word_embeddings")  # fmt: skip
 _READS = (None, "pooler", "cls", "mean", "max")
 _PROBLEMS = (None, "regression", "single_label_classification", "multi_label_classification")
 _NOT_READ = {
@@ -102,7 +101,7 @@ def find(model: str | os.PathLike[str]) -> Path:
             f" {_SINGLE} and tokenizer.json."
         )
     if isinstance(model, str) and _MODEL_ID.fullmatch(text):
-        return _find_named(_SHORT_NAMES.get(text, text))
+        return _find_named(text)
     raise ModelNotFoundError(
         f"model={text!r} was not found: there is no such folder, and it is no name of a model,"
         f" which looks like {PACKAGED!r}. Give an existing folder or a name."
@@ -111,6 +110,7 @@ def find(model: str | os.PathLike[str]) -> Path:
 
 def _find_named(name: str) -> Path:
     tried = [f"the folder {Path(name).absolute()} (not there)"]
+    name = f"sentence-transformers/{name}" if PACKAGED.endswith(f"/{name}") else name
     for place in (_cached, _packaged, _downloaded):
         found = place(name)
         if isinstance(found, Path):

@@ -1,23 +1,20 @@
 """What an estimator hands downstairs: items, and the Task that makes, scores and reads them.
 
-Depends on numpy, torch's types and the token table; knows no model and no estimator.
+Items become packed batches in ``batches``; both have their shapes here. Depends on numpy, torch
+and the token table; knows no model and no estimator.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
+import torch
 
 from skbert._core.tokens import IntArray, Ragged, TextTokenizer, TokenTable
 
-if TYPE_CHECKING:
-    import torch
-
-    from skbert._core.batches import Batch
-
-__all__ = ["Head", "Items", "Task", "mean_by_sample"]
+__all__ = ["Batch", "Head", "Items", "Layout", "Task", "mean_by_sample"]
 
 FloatArray = np.ndarray[Any, np.dtype[np.floating[Any]]]
 
@@ -95,6 +92,41 @@ class Items:
             targets,
             self.n_truncated,
         )
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the rows of a packed batch lie. Rows of equal length are neighbours."""
+
+    lengths: IntArray  # (n_rows,) in packed order
+    runs: tuple[tuple[int, int, int], ...]  # (first token, how many rows, their length)
+    bounds: torch.Tensor  # (n_rows + 1,) int32, cumulative lengths
+    row_of_token: torch.Tensor  # (n_tokens,) int64
+
+    @property
+    def longest(self) -> int:
+        """Tokens in the longest row."""
+        return int(self.lengths.max())
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One packed batch on its device.
+
+    ``ids``, ``positions`` and ``segments`` are ``(1, n_tokens)`` int64. ``order`` puts rows,
+    or for heads that read tokens the tokens, back into the order of the items; None when they
+    are in it. ``targets`` has one entry per item, or per token for ragged targets.
+    """
+
+    ids: torch.Tensor
+    positions: torch.Tensor
+    segments: torch.Tensor
+    layout: Layout
+    row_order: torch.Tensor | None
+    token_order: torch.Tensor | None
+    rows_per_item: torch.Tensor  # (n_items,)
+    weights: torch.Tensor  # (n_items,)
+    targets: torch.Tensor | None
 
 
 class Task(Protocol):

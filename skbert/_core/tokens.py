@@ -241,8 +241,8 @@ def _pair_pieces(
     tied = np.flatnonzero((a.lengths > limit) & (b.lengths > limit))
     if not len(tied):
         return a, b
-    texts = ([side[i] for i in tied] for side in (first, second))
-    more = _pair_pieces(tokenizer, *texts, 4 * limit + 1)
+    firsts, seconds = ([side[i] for i in tied.tolist()] for side in (first, second))
+    more = _pair_pieces(tokenizer, firsts, seconds, 4 * limit + 1)
     return _replaced(a, tied, more[0]), _replaced(b, tied, more[1])
 
 
