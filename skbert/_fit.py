@@ -45,21 +45,18 @@ def run_fit(
     estimator: Any, X: Any, y: Any, sample_weight: Any, *, again: bool, epochs: int | None = None
 ) -> None:
     """Fit an estimator; ``again`` goes on from the weights at hand, if there are any."""
-    estimator._validate_params()
-    if estimator.patience is not None and estimator.validation_fraction is None:
-        raise InputError(
-            f"patience={estimator.patience} watches rows held out from training, and there are "
-            "none. Set validation_fraction, to 0.1 for example."
-        )
+    _check_parameters(estimator)
     device = pick_device(estimator.device)
     precision = Precision(estimator.precision, device)
-    old: Network | None = vars(estimator).pop("_network", None)  # not fitted until this is over
-    old = old if again else None
-    texts = estimator._read(X, fitting=old is None)
+    old: Network | None = vars(estimator).get("_network") if again else None
+    if old is None:
+        vars(estimator).pop("_network", None)
+    texts = estimator._read(X, fitting=old is None or estimator._seen is None)
     y, weight = _listed(y), check_sample_weight(_listed(sample_weight), len(texts))
     seed = _draw_seed(estimator.random_state)
     with seeded(seed, device):
-        network, lesson = _open(estimator, y, len(texts), old, weight)
+        network, lesson = _open(estimator, y, len(texts), old, weight, precision)
+        vars(estimator).pop("_network", None)  # not fitted until this fit is over
         network.to(device, precision.weights)
         if estimator.compile:
             network.compile()
@@ -79,6 +76,15 @@ def run_fit(
     report.fitted()
 
 
+def _check_parameters(estimator: Any) -> None:
+    estimator._validate_params()
+    if estimator.patience is not None and estimator.validation_fraction is None:
+        raise InputError(
+            f"patience={estimator.patience} watches rows held out from training, and there are "
+            "none. Set validation_fraction, to 0.1 for example."
+        )
+
+
 def _listed(values: Any) -> Any:
     """What has no rows of its own, only a way to become an array, as that array."""
     bare = hasattr(values, "__array__") and not hasattr(values, "__len__")
@@ -86,7 +92,12 @@ def _listed(values: Any) -> Any:
 
 
 def _open(
-    estimator: Any, y: Any, n_samples: int, old: Network | None, weight: Any
+    estimator: Any,
+    y: Any,
+    n_samples: int,
+    old: Network | None,
+    weight: Any,
+    precision: Precision,
 ) -> tuple[Network, Lesson]:
     """Understand ``y``, and have a network for it: a new one, or the old one adapted."""
     if old is not None:
@@ -95,7 +106,10 @@ def _open(
     checkpoint = vet(find(estimator.model))
     room = longest_row(checkpoint.max_length, estimator.max_length)
     lesson: Lesson = estimator._teach(y, n_samples, room, None, weight)
-    return open_network(checkpoint, lesson.task.head(), pooling=estimator.pooling), lesson
+    network = open_network(
+        checkpoint, lesson.task.head(), pooling=estimator.pooling, dtype=precision.weights
+    )
+    return network, lesson
 
 
 def _train(

@@ -38,7 +38,6 @@ LARGEST_BIN = 24
 BINS_PER_UNIT = 4.0  # of the inverse hyperbolic sine: a quarter near zero, a ratio far from it
 
 
-
 def word(column: int, number_bin: int) -> str:
     sign = "m" if number_bin < 0 else "p"
     return f"f{column % COLUMNS}{sign}{abs(number_bin)}"

@@ -1,8 +1,9 @@
-"""Plans and packed batches: every item once, equal steps, no padding, everything in its place."""
+"""Ragged tables, plans and packed batches: every item once, no padding, all in its place."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,73 @@ def pack(items: Items, chosen: list[int]) -> Batch:
 
 
 sizes_of_items = st.lists(st.integers(1, 30), min_size=1, max_size=40)
+
+# --- ragged tables -------------------------------------------------------------------------------
+
+lists = st.lists(st.lists(st.integers(-9, 9), max_size=6), min_size=1, max_size=8)
+
+
+def ragged(rows: list[list[int]]) -> Ragged:
+    flat = np.array([value for row in rows for value in row], np.int32)
+    return Ragged.of(flat, np.array([len(row) for row in rows]))
+
+
+def unragged(table: Ragged) -> list[list[Any]]:
+    return [table[i].tolist() for i in range(len(table))]
+
+
+@given(rows=lists)
+def test_ragged_round_trip(rows: list[list[int]]) -> None:
+    table = ragged(rows)
+    assert unragged(table) == rows
+    assert len(table) == len(rows)
+    assert table.lengths.tolist() == [len(row) for row in rows]
+
+
+@given(rows=lists, data=st.data())
+def test_ragged_take_is_choosing_from_a_list(rows: list[list[int]], data: st.DataObject) -> None:
+    chosen = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=10))
+    taken = ragged(rows).take(np.array(chosen, np.int64))
+    assert unragged(taken) == [rows[i] for i in chosen]
+
+
+@given(rows=lists, data=st.data())
+def test_ragged_cut_is_slicing(rows: list[list[int]], data: st.DataObject) -> None:
+    chosen = data.draw(st.lists(st.integers(0, len(rows) - 1), min_size=1, max_size=10))
+    begins = [data.draw(st.integers(0, len(rows[i]))) for i in chosen]
+    sizes = [
+        data.draw(st.integers(0, len(rows[i]) - at)) for i, at in zip(chosen, begins, strict=True)
+    ]
+    cut = ragged(rows).cut(np.array(chosen), np.array(begins), np.array(sizes))
+    spans = zip(chosen, begins, sizes, strict=True)
+    assert unragged(cut) == [rows[i][at : at + n] for i, at, n in spans]
+
+
+@given(rows=lists, data=st.data())
+def test_ragged_heads(rows: list[list[int]], data: st.DataObject) -> None:
+    sizes = [data.draw(st.integers(0, len(row))) for row in rows]
+    heads = ragged(rows).heads(np.array(sizes))
+    assert unragged(heads) == [row[:n] for row, n in zip(rows, sizes, strict=True)]
+
+
+def test_ragged_rows_may_hold_vectors() -> None:
+    values = np.arange(10).reshape(5, 2)
+    table = Ragged.of(values, np.array([2, 0, 3]))
+    assert table.take(np.array([2, 1])).values.tolist() == values[2:].tolist()
+    assert unragged(table.take(np.array([1, 0]))) == [[], values[:2].tolist()]
+
+
+@given(rows=lists, data=st.data())
+def test_a_token_table_takes_ids_and_segments_together(
+    rows: list[list[int]], data: st.DataObject
+) -> None:
+    seconds = np.array([data.draw(st.integers(0, len(row))) for row in rows])
+    chosen = np.array(data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=10)), np.int64)
+    taken = TokenTable(ragged(rows), seconds).take(chosen)
+    assert unragged(taken.ids) == [rows[i] for i in chosen]
+    assert taken.second.tolist() == [int(seconds[i]) for i in chosen]
+    assert taken.lengths.tolist() == [len(rows[i]) for i in chosen]
+
 
 # --- plans ---------------------------------------------------------------------------------------
 
@@ -154,7 +222,7 @@ def test_no_padding_and_everything_in_its_place(made: tuple[Items, list[int]]) -
     starts = batch.layout.bounds.tolist()
     assert batch.layout.bounds.dtype == torch.int32
     assert starts[-1] == sum(lengths)
-    for at, end in zip(starts, starts[1:], strict=False):
+    for at, end in pairwise(starts):
         assert len(set(row_in_items[at:end].tolist())) == 1
         assert batch.positions[0, at:end].tolist() == list(range(end - at))
         second = np.arange(end - at) >= (end - at) // 2
@@ -288,7 +356,9 @@ def test_taking_items_takes_all_that_is_theirs(made: tuple[Items, list[int]]) ->
     items, chosen = made
     taken = items.take(np.array(chosen))
     rows = rows_of(items, chosen)
-    assert taken.tokens.ids.values.tolist() == items.tokens.ids.take(np.array(rows)).values.tolist()
+    assert (
+        taken.tokens.ids.values.tolist() == items.tokens.ids.take(np.array(rows)).values.tolist()
+    )
     assert taken.tokens.second.tolist() == items.tokens.second[rows].tolist()
     assert np.diff(taken.rows).tolist() == np.diff(items.rows)[chosen].tolist()
     assert taken.sizes.tolist() == items.sizes[chosen].tolist()

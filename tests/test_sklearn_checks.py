@@ -109,6 +109,13 @@ def test_the_whole_battery_through_the_adapters(
     run(check, estimator)
 
 
+@pytest.mark.parametrize("adapter", [NumericClassifier, NumericRegressor])
+@pytest.mark.parametrize("name", EXPECTED_FAILURES)
+def test_the_expected_failure_is_the_stated_one(adapter: type, name: str) -> None:
+    with pytest.raises(AssertionError, match="`sample_weight` is not equivalent"):
+        getattr(estimator_checks, name)(adapter.__name__, adapter())
+
+
 # --- what needs no data, on the shipped classes --------------------------------------------------
 
 

@@ -1,10 +1,11 @@
-"""Token tables: the same ids as transformers' own tokenizer, cut exactly, however long the text."""
+"""Token tables: the ids of transformers' own tokenizer, cut exactly, however long the text."""
 
 from __future__ import annotations
 
 import copy
 import pickle
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -15,17 +16,17 @@ from tokenizers import Tokenizer, normalizers, pre_tokenizers
 from transformers import AutoTokenizer
 
 from skbert._core import tokens
-from skbert._core.tokens import Ragged, TextTokenizer, TokenTable, encode_texts
+from skbert._core.tokens import TextTokenizer, TokenTable, encode_texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
 HARD_PIECES = (
-    "good movie", "Refund", "unaffable", "", " ", "\n", "\t\t", " " * 30, "\r\n", "\u00a0", "\u3000",
-    "é", "e\u0301", "Ünïcödé", "ß", "İstanbul", "ﬁ", "中文", "漢字かな", "한국어", "سلام", "שלום",
-    "👩\u200d👩\u200d👧", "🙂", "\u200b", "\ufeff", "\x00", "\ufffd", "\x1c", "\x7f", "\x85", "\ue000",
-    "\U0010fffe", "a" * 99, "a" * 100, "b" * 101, "x1" * 80, "...!?", "don't", "3.14", "C++", "@me",
+    "good movie", "Refund", "unaffable", "", " ", "\n", "\t\t", " " * 30, "\r\n", "\u3000",
+    "é", "e\u0301", "Ünïcödé", "ß", "İstanbul", "ﬁ", "中文", "漢字かな", "한국어", "سلام",
+    "👩\u200d👩\u200d👧", "🙂", "\u200b", "\ufeff", "\x00", "\ufffd", "\x1c", "\x7f", "\x85",
+    "\ue000", "\U0010fffe", "a" * 99, "a" * 100, "b" * 101, "x1" * 80, "...!?", "don't", "3.14",
     "[SEP]", "[CLS]", "[MASK]", "[PAD]", "[UNK]", "##ing", "\u0301", "中" * 7,
 )  # fmt: skip
 texts = st.one_of(
@@ -33,7 +34,6 @@ texts = st.one_of(
     st.lists(st.sampled_from(HARD_PIECES), max_size=12).map("".join),
     st.lists(st.sampled_from(HARD_PIECES), max_size=12).map(" ".join),
 )
-many_texts = st.lists(texts, min_size=1, max_size=4)
 
 
 class Both(NamedTuple):
@@ -67,14 +67,12 @@ def words_of(tokenizer: TextTokenizer, *words: str) -> list[int]:
 
 
 def assert_same_ids(
-    both: Both, first: Sequence[str], second: Sequence[str] | None, max_length: int
+    both: Both, first: Sequence[str], second: Sequence[str] | None, size: int
 ) -> None:
     pairs = () if second is None else (list(second),)
-    want = both.reference(
-        list(first), *pairs, truncation="longest_first", max_length=max_length
-    )  # fmt: skip
+    want = both.reference(list(first), *pairs, truncation="longest_first", max_length=size)
     whole = both.reference(list(first), *pairs, truncation=False)
-    table, samples, n_cut = encode_texts(both.ours, first, second, max_length, "truncate")
+    table, samples, n_cut = encode_texts(both.ours, first, second, size, "truncate")
     assert [table.ids[i].tolist() for i in range(len(table))] == want["input_ids"]
     segments = [
         (np.arange(n) >= begin).astype(int).tolist()
@@ -82,40 +80,25 @@ def assert_same_ids(
     ]
     assert segments == want["token_type_ids"]
     assert samples.tolist() == list(range(len(first)))
-    assert n_cut == sum(len(ids) > max_length for ids in whole["input_ids"])
+    assert n_cut == sum(len(ids) > size for ids in whole["input_ids"])
 
 
 # --- the same ids as transformers ----------------------------------------------------------------
 
 
-@given(first=many_texts, max_length=st.integers(2, 40))
-def test_single_texts_are_read_as_by_transformers(
-    tiny: Both, first: list[str], max_length: int
-) -> None:
-    assert_same_ids(tiny, first, None, max_length)
-
-
-@given(rows=st.lists(st.tuples(texts, texts), min_size=1, max_size=4), max_length=st.integers(3, 40))
-def test_pairs_are_read_as_by_transformers(
-    tiny: Both, rows: list[tuple[str, str]], max_length: int
-) -> None:
-    first, second = zip(*rows, strict=True)
-    assert_same_ids(tiny, first, second, max_length)
-
-
-@given(first=many_texts, max_length=st.integers(2, 64))
-def test_single_texts_of_the_real_vocabulary(
-    real: Both, first: list[str], max_length: int
-) -> None:
-    assert_same_ids(real, first, None, max_length)
-
-
-@given(rows=st.lists(st.tuples(texts, texts), min_size=1, max_size=4), max_length=st.integers(3, 64))
-def test_pairs_of_the_real_vocabulary(
-    real: Both, rows: list[tuple[str, str]], max_length: int
+@settings(max_examples=80)
+@given(
+    rows=st.lists(st.tuples(texts, texts), min_size=1, max_size=4),
+    pairs=st.booleans(),
+    size=st.integers(3, 48),
+)
+@pytest.mark.parametrize("name", ["tiny", pytest.param("real", marks=pytest.mark.real)])
+def test_texts_and_pairs_are_read_as_by_transformers(
+    request: pytest.FixtureRequest, name: str, rows: list[tuple[str, str]], pairs: bool, size: int
 ) -> None:
     first, second = zip(*rows, strict=True)
-    assert_same_ids(real, first, second, max_length)
+    both = request.getfixturevalue(name)
+    assert_same_ids(both, first, second if pairs else None, size)
 
 
 @pytest.mark.parametrize("max_length", range(3, 20))
@@ -156,8 +139,7 @@ def test_special_token_text_is_text(tiny_model: Path, tiny: Both, word: str) -> 
     table, _, _ = encode_texts(tiny.ours, [text], None, 64, "truncate")
     assert special not in table.ids[0][1:-1]
     inside = tiny.reference.convert_ids_to_tokens(table.ids[0].tolist())
-    assert inside[1:3] == ["good", "["]
-    assert inside[-3:-1] == ["]", "movie"]
+    assert (inside[2], inside[-3]) == ("[", "]")
 
 
 def test_the_tokenizer_given_keeps_its_own_settings(minilm: Path) -> None:
@@ -173,37 +155,46 @@ def test_the_tokenizer_given_keeps_its_own_settings(minilm: Path) -> None:
 
 def test_pickles_and_copies_read_alike(tiny: Both) -> None:
     sample = ["good [SEP] movie", "unaffable", ""]
-    want = tiny.ours.pieces(sample)
-    twins = (pickle.loads(pickle.dumps(tiny.ours)), copy.deepcopy(tiny.ours))
-    for twin in twins:
-        got = twin.pieces(sample)
+    want = encode_texts(tiny.ours, sample, sample, 20, "truncate")[0].ids
+    for twin in (pickle.loads(pickle.dumps(tiny.ours)), copy.deepcopy(tiny.ours)):
+        got = encode_texts(twin, sample, sample, 20, "truncate")[0].ids
         assert got.values.tolist() == want.values.tolist()
         assert got.starts.tolist() == want.starts.tolist()
-        assert (twin.prefix, twin.middle, twin.suffix) == (
-            tiny.ours.prefix, tiny.ours.middle, tiny.ours.suffix,
-        )  # fmt: skip
 
 
 def test_eight_threads_and_two_lengths_make_no_mistake(tiny: Both) -> None:
     rows = [" ".join(["good bad movie x1y2"] * n) for n in range(1, 9)]
     jobs = [(rows, None, 9), (rows, rows[::-1], 23)]
-    want = [encode_texts(tiny.ours, a, b, size, "truncate")[0].ids for a, b, size in jobs]
 
-    def is_wrong(turn: int) -> bool:
-        a, b, size = jobs[turn % 2]
-        got = encode_texts(tiny.ours, a, b, size, "truncate")[0].ids
-        return not (
-            np.array_equal(got.values, want[turn % 2].values)
-            and np.array_equal(got.starts, want[turn % 2].starts)
-        )
+    def read(turn: int) -> tuple[list[int], list[int]]:
+        ids = encode_texts(tiny.ours, *jobs[turn % 2], "truncate")[0].ids
+        return ids.values.tolist(), ids.starts.tolist()
 
+    want = [read(0), read(1)]
     with ThreadPoolExecutor(8) as pool:
-        assert sum(pool.map(is_wrong, range(400))) == 0
+        wrong = [
+            turn for turn, got in enumerate(pool.map(read, range(400))) if got != want[turn % 2]
+        ]
+    assert wrong == []
 
 
 # --- long cells: a prefix is read, and it gives the same ids -------------------------------------
 
-LONG_PARTS = ("a", "b1", " ", "\n", "good ", "x" * 101, "\x1c", "中", "é", "[SEP]", "- ", "\u3000", "\x00")
+LONG_PARTS = (
+    "a",
+    "b1",
+    " ",
+    "\n",
+    "good ",
+    "x" * 101,
+    "\x1c",
+    "中",
+    "é",
+    "[SEP]",
+    "- ",
+    "\u3000",
+    "\x00",
+)
 
 
 @settings(max_examples=150)
@@ -225,7 +216,9 @@ def test_a_prefix_gives_the_ids_of_the_whole_text(
     assert table[2].tolist() == tiny.ours.pieces(["bad movie"])[0][: room + 1].tolist()
 
 
-@pytest.mark.parametrize("gap", ["\x1c \x1d", "\x1c\x1c", " \x1c", "\x1f\u3000", "\x85 ", "\x85\x85"])
+@pytest.mark.parametrize(
+    "gap", ["\x1c \x1d", "\x1c\x1c", " \x1c", "\x1f\u3000", "\x85 ", "\x85\x85"]
+)
 def test_white_space_that_vanishes_beside_white_space_that_parts(
     tiny: Both, monkeypatch: pytest.MonkeyPatch, gap: str
 ) -> None:
@@ -292,25 +285,19 @@ ENDLESS: dict[str, tuple[Callable[[int], str], int]] = {  # how to make n charac
 def test_a_cell_of_fifty_megabytes_is_read_in_part(tiny: Both, kind: str) -> None:
     make, limit = ENDLESS[kind]
     ours = watched(tiny.ours)
-    table, _, n_cut = encode_texts(ours, [make(FIFTY_MB), "good"], None, 128, "truncate")
+    huge = ours.pieces([make(FIFTY_MB), "good"], 126)
     assert ours.backend.seen <= limit + len("good")
-    small, _, n_cut_small = encode_texts(tiny.ours, [make(150_000), "good"], None, 128, "truncate")
-    assert table.ids.values.tolist() == small.ids.values.tolist()
-    assert n_cut == n_cut_small == (kind in ("words", "chinese"))
-
-
-@pytest.mark.parametrize("kind", ENDLESS)
-def test_a_smaller_cell_of_that_kind_has_the_ids_of_the_whole(tiny: Both, kind: str) -> None:
-    text = ENDLESS[kind][0](150_000)
-    whole = tiny.ours.pieces([text])[0]  # no room named: read to the end
-    assert tiny.ours.pieces([text], 126)[0].tolist() == whole[:127].tolist()
+    small = make(150_000)  # the same in small, which can be read to the end
+    want = tiny.ours.pieces([small])[0][:127].tolist()
+    assert huge[0].tolist() == tiny.ours.pieces([small], 126)[0].tolist() == want
+    assert huge[1].tolist() == words_of(tiny.ours, "good")
+    assert (len(want) == 127) is (kind in ("words", "chinese"))
 
 
 def test_short_texts_are_read_once(tiny: Both) -> None:
     ours = watched(tiny.ours)
-    rows = ["good movie", "bad food and poor service", ""]
-    encode_texts(ours, rows, None, 16, "truncate")
-    assert ours.backend.seen == sum(map(len, rows))
+    encode_texts(ours, ["good movie", "bad food and poor service", ""], None, 16, "truncate")
+    assert ours.backend.seen == 10 + 25
 
 
 # --- head and tail, windows ----------------------------------------------------------------------
@@ -383,7 +370,7 @@ def test_windows_cover_every_token(tiny: Both, sizes: list[int], max_length: int
         assert windows == slide(ids, room)
         assert set().union(*windows) == set(ids)
         assert windows[-1][-1:] == ids[-1:]
-        for one, next_one in zip(windows, windows[1:], strict=False):
+        for one, next_one in pairwise(windows):
             assert len(one) == len(next_one) == room
             assert len(set(one) & set(next_one)) >= room // 4
 
@@ -411,70 +398,3 @@ def test_windows_of_a_pair_keep_the_first_text(
         assert all(first == kept for first, _ in parts)
         assert [second for _, second in parts] == slide(ids_b, room - len(kept))
     assert n_cut == cut
-
-
-# --- ragged tables -------------------------------------------------------------------------------
-
-lists = st.lists(st.lists(st.integers(-9, 9), max_size=6), min_size=1, max_size=8)
-
-
-def ragged(rows: list[list[int]]) -> Ragged:
-    flat = np.array([value for row in rows for value in row], np.int32)
-    return Ragged.of(flat, np.array([len(row) for row in rows]))
-
-
-def unragged(table: Ragged) -> list[list[Any]]:
-    return [table[i].tolist() for i in range(len(table))]
-
-
-@given(rows=lists)
-def test_ragged_round_trip(rows: list[list[int]]) -> None:
-    table = ragged(rows)
-    assert unragged(table) == rows
-    assert len(table) == len(rows)
-    assert table.lengths.tolist() == [len(row) for row in rows]
-
-
-@given(rows=lists, data=st.data())
-def test_ragged_take_is_choosing_from_a_list(rows: list[list[int]], data: st.DataObject) -> None:
-    chosen = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=10))
-    taken = ragged(rows).take(np.array(chosen, np.int64))
-    assert unragged(taken) == [rows[i] for i in chosen]
-
-
-@given(rows=lists, data=st.data())
-def test_ragged_cut_is_slicing(rows: list[list[int]], data: st.DataObject) -> None:
-    chosen = data.draw(st.lists(st.integers(0, len(rows) - 1), min_size=1, max_size=10))
-    begins = [data.draw(st.integers(0, len(rows[i]))) for i in chosen]
-    sizes = [
-        data.draw(st.integers(0, len(rows[i]) - at)) for i, at in zip(chosen, begins, strict=True)
-    ]
-    cut = ragged(rows).cut(np.array(chosen), np.array(begins), np.array(sizes))
-    spans = zip(chosen, begins, sizes, strict=True)
-    assert unragged(cut) == [rows[i][at : at + n] for i, at, n in spans]
-
-
-@given(rows=lists, data=st.data())
-def test_ragged_heads(rows: list[list[int]], data: st.DataObject) -> None:
-    sizes = [data.draw(st.integers(0, len(row))) for row in rows]
-    heads = ragged(rows).heads(np.array(sizes))
-    assert unragged(heads) == [row[:n] for row, n in zip(rows, sizes, strict=True)]
-
-
-def test_ragged_rows_may_hold_vectors() -> None:
-    values = np.arange(10).reshape(5, 2)
-    table = Ragged.of(values, np.array([2, 0, 3]))
-    assert table.take(np.array([2, 1])).values.tolist() == values[2:].tolist()
-    assert unragged(table.take(np.array([1, 0]))) == [[], values[:2].tolist()]
-
-
-@given(rows=lists, data=st.data())
-def test_a_token_table_takes_ids_and_segments_together(
-    rows: list[list[int]], data: st.DataObject
-) -> None:
-    seconds = np.array([data.draw(st.integers(0, len(row))) for row in rows])
-    chosen = np.array(data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=10)), np.int64)
-    taken = TokenTable(ragged(rows), seconds).take(chosen)
-    assert unragged(taken.ids) == [rows[i] for i in chosen]
-    assert taken.second.tolist() == [int(seconds[i]) for i in chosen]
-    assert taken.lengths.tolist() == [len(rows[i]) for i in chosen]

@@ -48,15 +48,23 @@ def compare(
     """Yield one record for every seed and side."""
     everything = tasks.load(task, options.data, "train")
     test = tasks.sample(tasks.load(task, options.data, "test"), options.test_rows, seed=0)
+    precision = options.plain_precision
     for side in options.only:
         # Imports and first-time set-up are nobody's training time.
         rows = contender.first_rows(everything)
-        _run(side, task, _settings(side, replace(recipe, passes=1), 1), rows, rows, seed=0)
+        _run(
+            side,
+            task,
+            _settings(side, replace(recipe, passes=1), 1, precision),
+            rows,
+            rows,
+            seed=0,
+        )
     for turn, seed in enumerate(options.seeds):
         train = _choose(everything, options, seed)
         first = turn % len(options.only)
         for side in options.only[first:] + options.only[:first]:
-            settings = _settings(side, recipe, options.passes)
+            settings = _settings(side, recipe, options.passes, precision)
             outputs, seconds = _run(side, task, settings, train, test, seed)
             yield {
                 "task": name,
@@ -131,13 +139,15 @@ def _run(
     return learn(train, test, task.kind, seed=seed, **settings)
 
 
-def _settings(side: str, recipe: Recipe, passes: int | None) -> dict[str, object]:
+def _settings(side: str, recipe: Recipe, passes: int | None, precision: str) -> dict[str, object]:
     """Name the recipe as a side knows it; skbert as it comes takes at most other passes."""
     if side == "default":
         return {} if passes is None else {"epochs": passes}
     shared: dict[str, object] = asdict(recipe)
     if side == "same":
         shared["epochs"] = shared.pop("passes")
+    else:
+        shared["precision"] = precision
     return shared
 
 
@@ -192,6 +202,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--learning-rate", type=float, help="for plain and same")
     parser.add_argument("--warmup", type=float, help="for plain and same")
     parser.add_argument("--schedule", help="for plain and same")
+    parser.add_argument("--plain-precision", choices=["float32", "bfloat16"], default="float32")
     parser.add_argument("--out", type=Path, help="append each result to this file as a JSON line")
     return parser.parse_args()
 

@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -56,6 +57,7 @@ def fit_predict(
     schedule: str = "linear",
     seed: int = 0,
     max_length: int | None = None,
+    precision: Literal["float32", "bfloat16"] = "float32",
 ) -> tuple[np.ndarray, float]:
     """Fine-tune on one set of rows and predict another.
 
@@ -79,6 +81,8 @@ def fit_predict(
         Fixes head, dropout and order.
     max_length : int or None, default=None
         Longest row in tokens; None takes the model's own, at most 512.
+    precision : {"float32", "bfloat16"}, default="float32"
+        bfloat16 trains under autocast.
 
     Returns
     -------
@@ -102,7 +106,9 @@ def fit_predict(
     for _ in range(passes):
         for batch in loader:
             optimizer.zero_grad()
-            model(**batch).loss.backward()
+            with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
+                loss = model(**batch).loss
+            loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             scheduler.step()

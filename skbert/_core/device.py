@@ -17,6 +17,7 @@ from skbert.exceptions import InputError
 __all__ = ["Budget", "Precision", "is_out_of_memory", "pick_device", "seeded"]
 
 _SEEDING = threading.RLock()
+_NO_MEMORY = ("can't allocate memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
 _DEVICE = re.compile(r"cpu|mps|cuda(:\d+)?")
 
 
@@ -92,8 +93,9 @@ class Budget:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error says that memory ran out, on any device."""
-    kinds = (torch.OutOfMemoryError, MemoryError)
-    return isinstance(error, kinds) or "can't allocate memory" in str(error)
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in _NO_MEMORY)
 
 
 @contextmanager

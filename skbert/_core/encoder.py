@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import copy
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -219,6 +221,20 @@ def _check_missing(
         )
 
 
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """No progress bar and no report of the library inside; its settings as they were after."""
+    verbosity, bar = library_logging.get_verbosity(), library_logging.is_progress_bar_enabled()
+    library_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    library_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        library_logging.set_verbosity(verbosity)
+        if bar:
+            library_logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+
+
 def _quietly_load(
     checkpoint: Checkpoint, head: Head, dtype: torch.dtype, *, keep_head: bool
 ) -> tuple[Any, set[str]]:
@@ -227,10 +243,7 @@ def _quietly_load(
     if not keep_head:
         config.num_labels = head.n_outputs
         config.problem_type = None
-    verbosity, bar = library_logging.get_verbosity(), library_logging.is_progress_bar_enabled()
-    library_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-    library_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    try:
+    with _quiet():
         model, loaded = getattr(transformers, head.model).from_pretrained(
             checkpoint.folder,
             config=config,
@@ -241,10 +254,8 @@ def _quietly_load(
             ignore_mismatched_sizes=True,  # they count as missing here
             output_loading_info=True,
         )
-    finally:
-        library_logging.set_verbosity(verbosity)
-        if bar:
-            library_logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+    for parameter in model.parameters():  # aligned alike however the file was laid out
+        parameter.data = parameter.data.clone()
     return model, {*loaded["missing_keys"], *(name for name, *_ in loaded["mismatched_keys"])}
 
 
@@ -265,8 +276,6 @@ def _draw(model: Any, head: Head) -> None:
 
 def write_folder(network: Network, folder: Path, *, weights: bool = True) -> None:
     """Write a plain transformers folder: configuration, safetensors and tokenizer files."""
-    if weights:
-        network.model.save_pretrained(folder)
-    else:
-        network.model.config.save_pretrained(folder)
-    network.tokenizer.save_pretrained(folder)
+    with _quiet():
+        (network.model if weights else network.model.config).save_pretrained(folder)
+        network.tokenizer.save_pretrained(folder)

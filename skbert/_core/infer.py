@@ -46,8 +46,9 @@ def infer(
             if not is_out_of_memory(error):
                 raise
             budget.halve(error, network.device)
-            parts = by_length(items.sizes[chosen], budget.tokens)
-            waiting += [chosen[part] for part in parts][::-1]
+            rest = np.concatenate([chosen, *waiting[::-1]])  # all that waits is planned anew
+            parts = by_length(items.sizes[rest], budget.tokens)
+            waiting = [rest[part] for part in parts][::-1]
             continue
         if out is None:
             out = np.empty((len(where.values), values.shape[1]), values.dtype)

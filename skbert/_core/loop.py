@@ -138,12 +138,12 @@ class _Stepper:
 
     def step(self, chosen: IntArray) -> tuple[float, float]:
         """Learn from the chosen items; returns the sum of their losses and their weight."""
+        self._follow_schedule()
         loss, weight, gradients, norm = self._gradients(chosen)
         limit = self.recipe.max_grad_norm or math.inf
         factor = min(1.0, limit / (norm + 1e-6)) / self._divisor
         if factor != 1.0:
             torch._foreach_mul_(gradients, factor)
-        self._follow_schedule()
         self.optimizer.step()
         self.done += 1
         return loss, weight

@@ -86,8 +86,11 @@ def _depth(name: str, n_layers: int) -> int:
 
 
 def warmup_steps(warmup: float, n_steps: int) -> int:
-    """Warm-up in steps: a share of all steps below 1, else the number itself."""
-    return math.ceil(warmup * n_steps) if warmup < 1 else int(warmup)
+    """Warm-up in steps: a share of all steps below 1, else the number itself.
+
+    A share leaves the last step out: it would have a rate of zero where there is only one.
+    """
+    return min(math.ceil(warmup * n_steps), n_steps - 1) if warmup < 1 else int(warmup)
 
 
 def _cosine(progress: float) -> float:

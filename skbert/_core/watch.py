@@ -47,7 +47,7 @@ class Watch:
 
     def note(self, loss: float) -> None:
         """Note the loss after one more pass."""
-        if loss >= self.best:
+        if not loss < self.best:  # NaN is no improvement
             self.waited += 1
             return
         self.best, self.waited = loss, 0

@@ -1,0 +1,395 @@
+"""The training loop: what a step is worth, whatever it is cut into and whatever goes wrong."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+from test_packed import CPU, Labels, assert_all_close, open_model, sentences
+from torch.nn import functional as F
+
+from skbert._core import loop
+from skbert._core.batches import Batch, collate, steps_of_a_pass
+from skbert._core.device import Precision, seeded
+from skbert._core.encoder import Network
+from skbert._core.infer import infer
+from skbert._core.loop import Epoch, Recipe, train
+from skbert._core.rows import RowGradients
+from skbert._core.tokens import encode_texts
+from skbert.exceptions import NonFiniteError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from skbert._core.task import Items, Task
+
+N = 20
+ROWS = sentences(np.random.default_rng(0).integers(1, 14, N).tolist())
+TARGETS = np.random.default_rng(1).integers(0, 2, N)
+WEIGHTS = np.random.default_rng(2).uniform(0.2, 3.0, N)
+RECIPE = Recipe(
+    epochs=2, batch_size=8, learning_rate=1e-3, head_learning_rate=1e-2, max_grad_norm=0.5
+)
+GENTLE = replace(RECIPE, learning_rate=5e-5, head_learning_rate=1e-4)  # for float32: see `both`
+# Adam makes a step of nothing but noise where a gradient should be zero, as that of a key's bias:
+# in float32 only a gentle learning rate keeps such weights within 1e-5.
+both = pytest.mark.parametrize(
+    ("precision", "recipe", "tolerance"),
+    [("float32", GENTLE, 1e-5), ("float64", RECIPE, 1e-9)],
+    ids=["float32", "float64"],
+)
+
+
+def make_items(network: Network, rows: list[str] = ROWS) -> Items:
+    return Labels().encode((rows, None), TARGETS[: len(rows)], network.text)
+
+
+def weights_of(network: Network) -> dict[str, torch.Tensor]:
+    return {name: p.detach().clone() for name, p in network.model.named_parameters()}
+
+
+def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return all(torch.equal(tensor, other[name]) for name, tensor in one.items())
+
+
+def run(
+    folder: Path,
+    recipe: Recipe,
+    *,
+    precision: str = "float64",
+    task: Task | None = None,
+    change: Callable[[Items], Items] = lambda items: items,
+    seed: int = 0,
+    tick: Callable[[float], object] = lambda loss: None,
+) -> tuple[dict[str, torch.Tensor], list[Epoch]]:
+    """Train a fresh network; its weights and the passes."""
+    exact = Precision(precision, CPU)
+    network = open_model(folder, dtype=exact.weights)
+    items = change(make_items(network))
+    with seeded(seed, CPU):
+        epochs = list(train(network, task or Labels(), items, recipe, exact, seed, tick))
+    return weights_of(network), epochs
+
+
+def weigh(items: Items) -> Items:
+    return items.weighted(WEIGHTS)
+
+
+@pytest.fixture
+def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Tokens of every batch that goes through a network from now on."""
+    seen: list[int] = []
+    forward = Network.logits
+
+    def watched(network: Network, batch: Batch) -> torch.Tensor:
+        seen.append(batch.ids.shape[1])
+        return forward(network, batch)
+
+    monkeypatch.setattr(Network, "logits", watched)
+    return seen
+
+
+# --- a step is worth the same, whatever it is cut into ------------------------------------------
+
+
+@both
+@pytest.mark.parametrize(("batch_size", "accumulate"), [(2, 4), (4, 2), (1, 8)])
+def test_accumulating_is_a_larger_batch(
+    tiny_model_no_dropout: Path,
+    sizes: list[int],
+    precision: str,
+    recipe: Recipe,
+    tolerance: float,
+    batch_size: int,
+    accumulate: int,
+) -> None:
+    want, passes = run(tiny_model_no_dropout, recipe, precision=precision, change=weigh)
+    assert len(sizes) == 6
+    cut = replace(recipe, batch_size=batch_size, accumulate=accumulate)
+    got, other = run(tiny_model_no_dropout, cut, precision=precision, change=weigh)
+    assert len(sizes) >= 6 + 4 * accumulate + 2
+    assert_all_close(got, want, tolerance)
+    assert [epoch.n_steps for epoch in other] == [epoch.n_steps for epoch in passes] == [3, 3]
+    assert other[-1].loss == pytest.approx(passes[-1].loss, rel=1e-4)
+
+
+@both
+@pytest.mark.parametrize("budget", [1, 16, 40])
+def test_a_small_token_budget_changes_nothing(
+    tiny_model_no_dropout: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    sizes: list[int],
+    precision: str,
+    recipe: Recipe,
+    tolerance: float,
+    budget: int,
+) -> None:
+    want, _ = run(tiny_model_no_dropout, recipe, precision=precision, change=weigh)
+    longest = max(map(len, (row.split() for row in ROWS))) + 2
+    del sizes[:]
+    monkeypatch.setitem(loop.TRAINING_TOKENS, "cpu", budget)
+    got, _ = run(tiny_model_no_dropout, recipe, precision=precision, change=weigh)
+    assert max(sizes) <= max(budget, longest)
+    assert len(sizes) > 6
+    assert_all_close(got, want, tolerance)
+
+
+# --- weights of samples --------------------------------------------------------------------------
+
+
+def test_a_pass_reports_the_weighted_mean_loss(tiny_model_no_dropout: Path) -> None:
+    still = replace(RECIPE, epochs=1, learning_rate=0.0, head_learning_rate=0.0, accumulate=1)
+    ticks: list[float] = []
+    _, (epoch,) = run(tiny_model_no_dropout, still, change=weigh, tick=ticks.append)
+    network = open_model(tiny_model_no_dropout, dtype=torch.float64)
+    items = make_items(network)
+    with torch.no_grad():
+        batch = collate(items, np.arange(N), CPU, torch.float64)
+        losses = F.cross_entropy(network.logits(batch), batch.targets, reduction="none").numpy()
+    assert epoch.loss == pytest.approx(np.average(losses, weights=WEIGHTS), rel=1e-9)
+    steps = steps_of_a_pass(items, 8, np.random.default_rng([0, 1]))
+    assert [len(step) for step in steps] == [8, 8, 4]
+    want = [np.average(losses[step], weights=WEIGHTS[step]) for step in steps]
+    assert ticks == pytest.approx(want, rel=1e-9)
+
+
+def test_only_the_ratio_of_weights_counts(tiny_model_no_dropout: Path) -> None:
+    one, _ = run(tiny_model_no_dropout, RECIPE, change=weigh)
+    ten, _ = run(tiny_model_no_dropout, RECIPE, change=lambda items: items.weighted(10 * WEIGHTS))
+    assert_all_close(ten, one, 1e-9)
+    plain, _ = run(tiny_model_no_dropout, RECIPE)
+    assert max(float((plain[name] - one[name]).abs().max()) for name in one) > 1e-4
+
+
+def test_rows_that_weigh_nothing_are_as_if_not_there(tiny_model_no_dropout: Path) -> None:
+    weights = np.where(np.arange(N) % 3 == 1, 0.0, WEIGHTS)
+    kept = np.flatnonzero(weights)
+    got, passes = run(tiny_model_no_dropout, RECIPE, change=lambda items: items.weighted(weights))
+
+    def chosen(items: Items) -> Items:
+        part = items.take(kept)
+        return replace(part, samples=np.arange(len(kept)), weights=WEIGHTS[kept])
+
+    want, _ = run(tiny_model_no_dropout, RECIPE, change=chosen)
+    assert same(got, want)
+    assert passes[0].n_steps == 2
+
+
+def test_the_windows_of_a_text_weigh_as_much_as_one_text(tiny_model_no_dropout: Path) -> None:
+    network = open_model(tiny_model_no_dropout, dtype=torch.float64)
+    rows = encode_texts(network.text, ROWS, None, 8, "windows")
+    table, samples, _ = rows
+    assert len(table) > N
+    items = loop_items = Labels().encode((ROWS, None), TARGETS, network.text)
+    items = type(items).one_row_each(rows, TARGETS)
+    exact = Precision("float64", CPU)
+    still = Recipe(epochs=1, batch_size=6, learning_rate=0.0, head_learning_rate=0.0)
+    (epoch,) = train(network, Labels(), items, still, exact, 0)
+    assert epoch.n_steps == still.steps_per_pass(items) == still.steps_per_pass(loop_items) == 4
+    losses = F.cross_entropy(
+        torch.from_numpy(infer(network, items, exact).values),
+        torch.from_numpy(TARGETS[samples]), reduction="none",
+    ).numpy()  # fmt: skip
+    by_text = [losses[samples == text].mean() for text in range(N)]
+    assert epoch.loss == pytest.approx(np.mean(by_text), rel=1e-9)
+
+
+# --- numbers that are none -----------------------------------------------------------------------
+
+
+class Overflow(torch.autograd.Function):
+    """Passes on; its gradient is infinite from a limit on, as float16's is."""
+
+    limit = 0.0
+
+    @staticmethod
+    def forward(ctx: Any, logits: torch.Tensor) -> torch.Tensor:
+        return logits.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
+        (gradient,) = gradients
+        return gradient / 0.0 if gradient.abs().sum() > Overflow.limit else gradient
+
+
+@dataclass(frozen=True)
+class Failing(Labels):
+    """Goes wrong in one way, in the batch with a certain text of the training data."""
+
+    how: str = ""
+    weight: float = 0.0  # of the item on which it fails; 0: on all
+
+    def loss(self, logits: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        if self.weight and self.weight not in batch.weights.tolist():
+            return super().loss(logits, batch)
+        if self.how == "gradient":
+            logits = Overflow.apply(logits)
+        loss, weight = super().loss(logits, batch)
+        return loss * {"nan": torch.nan, "inf": torch.inf}.get(self.how, 1.0), weight
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize("how", ["nan", "inf", "gradient"])
+def test_a_number_that_is_none_stops_at_its_step(
+    tiny_model_no_dropout: Path, how: str, accumulate: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Overflow, "limit", 0.0)
+    recipe = replace(RECIPE, batch_size=4 // accumulate, accumulate=accumulate, warmup=0.0)
+    network = open_model(tiny_model_no_dropout, dtype=torch.float64)
+    items = weigh(make_items(network))
+    third = steps_of_a_pass(items, 4, np.random.default_rng([0, 1]))[2]
+    task = Failing(how=how, weight=float(items.weights[third[1]]))
+    after: list[dict[str, torch.Tensor]] = []
+    with pytest.raises(NonFiniteError) as caught:
+        list(
+            train(
+                network, task, items, recipe, Precision("float64", CPU), 0,
+                tick=lambda loss: after.append(weights_of(network)),
+            )
+        )  # fmt: skip
+    assert len(after) == 2
+    assert same(weights_of(network), after[-1])
+    message = str(caught.value)
+    assert message.startswith("At step 3 of 10 ")
+    assert f"rows {sorted(third.tolist())} of the training data (4 rows in the step)" in message
+    rate = re.search(r"learning rate ([\d.e-]+)\.", message)
+    assert rate is not None
+    assert float(rate[1]) == pytest.approx(1e-3 * 0.8)  # two of ten steps down
+    assert "Use a lower learning_rate" in message
+    assert not network.model.training
+
+
+# --- passes --------------------------------------------------------------------------------------
+
+
+def test_the_same_seed_gives_the_same_bits(tiny_model: Path) -> None:
+    one, passes = run(tiny_model, RECIPE, precision="float32", seed=3)
+    again, same_passes = run(tiny_model, RECIPE, precision="float32", seed=3)
+    assert same(one, again)
+    assert [p._replace(seconds=0.0) for p in passes] == [
+        p._replace(seconds=0.0) for p in same_passes
+    ]
+    other, _ = run(tiny_model, RECIPE, precision="float32", seed=4)
+    assert not same(one, other)
+
+
+def test_each_pass_yields_what_it_came_to(tiny_model: Path) -> None:
+    ticks: list[float] = []
+    recipe = replace(RECIPE, epochs=3, warmup=0.0)
+    _, passes = run(tiny_model, recipe, tick=ticks.append)
+    n_tokens = sum(len(row.split()) + 2 for row in ROWS)
+    assert [epoch.epoch for epoch in passes] == [1, 2, 3]
+    assert [(epoch.n_steps, epoch.n_tokens) for epoch in passes] == [(3, n_tokens)] * 3
+    assert [epoch.learning_rate for epoch in passes] == pytest.approx(
+        [1e-3 * 7 / 9, 1e-3 * 4 / 9, 1e-3 * 1 / 9]
+    )
+    assert all(epoch.seconds > 0 for epoch in passes)
+    assert len(ticks) == 9
+    sums = np.array(ticks).reshape(3, 3) @ [8, 8, 4]
+    assert [epoch.loss for epoch in passes] == pytest.approx((sums / N).tolist())
+
+
+def test_it_does_learn(tiny_model: Path, sentiment: Any) -> None:
+    network = open_model(tiny_model)
+    good = np.array([label == "good" for label in sentiment.labels], np.int64)
+    items = Labels().encode((sentiment.texts, None), good, network.text)
+    exact = Precision("float32", CPU)
+    recipe = replace(RECIPE, epochs=12, learning_rate=3e-3)
+    with seeded(0, CPU):
+        passes = list(train(network, Labels(), items, recipe, exact, 0))
+    assert passes[-1].loss < 0.1 * passes[0].loss
+    found = Labels().decode(infer(network, items, exact), items)
+    assert (found == good).mean() == 1.0
+
+
+def test_the_caller_may_stop_and_look_in_between(tiny_model: Path) -> None:
+    want, _ = run(tiny_model, RECIPE, precision="float32")
+    exact = Precision("float32", CPU)
+    network = open_model(tiny_model)
+    items = make_items(network)
+    seen = []
+    with seeded(0, CPU):
+        for _ in train(network, Labels(), items, RECIPE, exact, 0):
+            assert not network.model.training
+            infer(network, items, exact)
+            seen.append(weights_of(network))
+    assert same(seen[1], want)  # looking at it changed nothing
+    again = open_model(tiny_model)
+    with seeded(0, CPU):
+        for epoch in train(again, Labels(), items, RECIPE, exact, 0):
+            assert epoch.epoch == 1
+            break
+    assert same(weights_of(again), seen[0])
+    assert not again.model.training
+    assert all(p.grad is None and p.requires_grad for p in again.model.parameters())
+
+
+@pytest.mark.parametrize(("freeze", "still"), [(0, 0), (1, 21), ("all", 39)])
+def test_what_is_frozen_stays_as_it_was(
+    make_tiny_model: Callable[..., Path], freeze: int | str, still: int
+) -> None:
+    folder = make_tiny_model()
+    before = weights_of(open_model(folder, dtype=torch.float64))
+    after, _ = run(folder, replace(RECIPE, freeze=freeze))
+    unchanged = {name for name in before if torch.equal(before[name], after[name])}
+    assert len(unchanged) == still
+    assert not any("classifier" in name for name in unchanged)
+
+
+def test_gradient_checkpointing_computes_twice_and_learns_the_same(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[None] = []
+
+    def trained(recipe: Recipe) -> dict[str, torch.Tensor]:
+        network = open_model(tiny_model)
+        layer = network.model.bert.encoder.layer[0]
+        layer.attention.register_forward_hook(lambda *_: calls.append(None))
+        with seeded(0, CPU):
+            list(
+                train(network, Labels(), make_items(network), recipe, Precision("float32", CPU), 0)
+            )
+        assert not layer.gradient_checkpointing
+        return weights_of(network)
+
+    want = trained(GENTLE)
+    assert len(calls) == 6
+    got = trained(replace(GENTLE, gradient_checkpointing=True))
+    assert len(calls) == 6 + 2 * 6
+    assert_all_close(got, want, 1e-7)
+
+
+# --- gradients of words --------------------------------------------------------------------------
+
+
+def test_word_gradients_equal_autograds(tiny_model: Path) -> None:
+    generator = torch.Generator().manual_seed(0)
+    table = torch.nn.Parameter(torch.randn(30, 4, generator=generator, dtype=torch.float64))
+    keeper = RowGradients(table)
+    for turn in range(3):
+        batches = torch.randint(0, 30 - 9 * turn, (2, 1, 12), generator=generator)
+        slopes = torch.randn(2, 1, 12, 4, generator=generator, dtype=torch.float64)
+        for ids, slope in zip(batches, slopes, strict=True):  # accumulated over both
+            (keeper(ids) * slope).sum().backward()
+        assert table.grad is not None
+        got = table.grad.clone()
+        keeper.clear()
+        assert table.grad is None
+        for ids, slope in zip(batches, slopes, strict=True):
+            (F.embedding(ids, table) * slope).sum().backward()
+        torch.testing.assert_close(got, table.grad)
+        table.grad = None
+
+
+def test_training_does_not_depend_on_how_words_are_looked_up(
+    tiny_model_no_dropout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    want, _ = run(tiny_model_no_dropout, RECIPE)
+    monkeypatch.setattr(loop, "RowGradients", lambda table: None)
+    got, _ = run(tiny_model_no_dropout, RECIPE)
+    assert_all_close(got, want, 1e-9)
