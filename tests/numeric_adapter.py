@@ -25,7 +25,7 @@ import torch
 from sklearn.utils.validation import validate_data
 
 from skbert import BertClassifier, BertRegressor
-from skbert._check import Texts
+from skbert._check import FitRecord, Texts
 
 # Defaults of a parameter, so they are known before the folders are made. One folder for each
 # process: test runs side by side do not meet.
@@ -87,6 +87,8 @@ def make_model(folder: str, dropout: float) -> None:
 def read_numbers(estimator: Any, X: Any, fitting: bool) -> Texts:
     """Validate a matrix as scikit-learn's own estimators do, and write it in words."""
     numbers = validate_data(estimator, X, reset=fitting)
+    if fitting:
+        estimator._seen = FitRecord(None, 1)
     return Texts(first=words_of(numbers), second=None, names=None, n_columns=1)
 
 

@@ -272,12 +272,16 @@ def test_bfloat16_stays_near(minilm: Path, name: str) -> None:
     torch.testing.assert_close(got, want, rtol=0, atol=3e-2)  # out of a tanh: within -1 and 1
 
 
+@pytest.mark.parametrize("where", ["attention_probs", "hidden", "classifier"])
 @pytest.mark.parametrize("lengths", [[5, 9, 5], [70, 66]])
 def test_dropout_is_drawn_in_training_only(
-    make_tiny_model: Callable[..., Path], lengths: list[int]
+    make_tiny_model: Callable[..., Path], lengths: list[int], where: str
 ) -> None:
-    folder = make_tiny_model(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.5)
-    network = open_model(folder)
+    rates = {"attention_probs_dropout_prob": 0.0, "hidden_dropout_prob": 0.0}
+    rates |= (
+        {"classifier_dropout": 0.5} if where == "classifier" else {f"{where}_dropout_prob": 0.5}
+    )
+    network = open_model(make_tiny_model(**{"classifier_dropout": 0.0, **rates}))
     items = Labels().encode(Case(sentences(lengths)), None, network.text)
     batch = collate(items, np.arange(len(items)), CPU, torch.float32)
 

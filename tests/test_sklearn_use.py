@@ -17,6 +17,7 @@ import joblib
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from scipy.stats import loguniform
 from sklearn import config_context
 from sklearn.base import clone
@@ -50,11 +51,21 @@ from sklearn.preprocessing import FunctionTransformer
 from skbert import BertClassifier, BertRegressor
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from conftest import Sentiment
 
 HALVES = StratifiedKFold(2, shuffle=True, random_state=0)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Models this small only wait for a second thread, for long where the cores are busy."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture
@@ -498,18 +509,11 @@ def test_worker_processes_give_the_same_scores(
 ) -> None:
     search = GridSearchCV(classifier, {"epochs": [1, 2]}, cv=HALVES, scoring="neg_log_loss")
     alone = clone(search).fit(texts, labels)
-    with joblib.parallel_config(backend="loky", n_jobs=2, inner_max_num_threads=threads()):
+    with joblib.parallel_config(backend="loky", n_jobs=2, inner_max_num_threads=1):
         together = clone(search).fit(texts, labels)
     for name in ("split0_test_score", "split1_test_score", "params"):
         assert list(alone.cv_results_[name]) == list(together.cv_results_[name])
     np.testing.assert_array_equal(alone.predict_proba(texts), together.predict_proba(texts))
-
-
-def threads() -> int:
-    """Threads of this process: the bits of a sum may depend on how many share it."""
-    import torch
-
-    return torch.get_num_threads()
 
 
 def test_threads_give_the_same_scores(
