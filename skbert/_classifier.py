@@ -73,7 +73,7 @@ class BertClassifier(ClassifierMixin, BertEstimator):
         Batches whose gradients make one step.
     pooling : {"auto", "pooler", "cls", "mean", "max"}, default="auto"
         What the head reads of a row. ``"auto"`` takes what the checkpoint declares, as
-        sentence encoders do, else BERT's pooler.
+        sentence encoders do for single texts; else, and for pairs, BERT's pooler.
     head_init : {"probe", "random"}, default="probe"
         Start the head from a linear model on the frozen encoder's features, or at random.
     max_length : int or None, default=None

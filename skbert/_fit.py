@@ -55,7 +55,7 @@ def run_fit(
     y, weight = _listed(y), check_sample_weight(_listed(sample_weight), len(texts))
     seed = _draw_seed(estimator.random_state)
     with seeded(seed, device):
-        network, lesson = _open(estimator, y, len(texts), old, weight, precision)
+        network, lesson = _open(estimator, texts, y, old, weight, precision)
         vars(estimator).pop("_network", None)  # not fitted until this fit is over
         network.to(device, precision.weights)
         if estimator.compile:
@@ -93,8 +93,8 @@ def _listed(values: Any) -> Any:
 
 def _open(
     estimator: Any,
+    texts: Texts,
     y: Any,
-    n_samples: int,
     old: Network | None,
     weight: Any,
     precision: Precision,
@@ -102,12 +102,15 @@ def _open(
     """Understand ``y``, and have a network for it: a new one, or the old one adapted."""
     if old is not None:
         room = longest_row(old.max_length, estimator.max_length)
-        return old, estimator._teach(y, n_samples, room, old, weight)
+        return old, estimator._teach(y, len(texts), room, old, weight)
     checkpoint = vet(find(estimator.model))
     room = longest_row(checkpoint.max_length, estimator.max_length)
-    lesson: Lesson = estimator._teach(y, n_samples, room, None, weight)
+    lesson: Lesson = estimator._teach(y, len(texts), room, None, weight)
+    pooling = estimator.pooling
+    if pooling == "auto" and texts.second is not None:
+        pooling = "pooler"  # what a sentence encoder declares is for single texts
     network = open_network(
-        checkpoint, lesson.task.head(), pooling=estimator.pooling, dtype=precision.weights
+        checkpoint, lesson.task.head(), pooling=pooling, dtype=precision.weights
     )
     return network, lesson
 

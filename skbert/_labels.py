@@ -68,7 +68,7 @@ class MultiLabel(SingleLabel):
     positive_weights: tuple[float, ...] | None = None  # factor on a label where it is there
 
     def loss(self, logits: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-        """Binary cross-entropy, averaged over the labels."""
+        """Binary cross-entropy; a row weighs its weight once for each label."""
         assert batch.targets is not None
         smooth = self.label_smoothing
         factors = None if self.positive_weights is None else logits.new_tensor(
@@ -77,7 +77,7 @@ class MultiLabel(SingleLabel):
             logits, batch.targets * (1 - smooth) + smooth / 2,
             reduction="none", pos_weight=factors,
         )  # fmt: skip
-        return (losses.mean(dim=1) * batch.weights).sum(), batch.weights.sum()
+        return (losses.sum(dim=1) * batch.weights).sum(), batch.weights.sum() * self.n_classes
 
     def decode(self, outputs: Ragged, items: Items) -> np.ndarray[Any, Any]:
         """Scores ``(n_samples, n_classes)`` whose logistic function is the probability."""

@@ -41,10 +41,10 @@ class Numbers:
         return Head("BertForSequenceClassification", self.n_outputs)
 
     def loss(self, logits: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-        """Squared error, averaged over the outputs."""
+        """Squared error; a row weighs its weight once for each output."""
         assert batch.targets is not None
-        losses = (logits - batch.targets).square().mean(dim=1)
-        return (losses * batch.weights).sum(), batch.weights.sum()
+        losses = (logits - batch.targets).square().sum(dim=1)
+        return (losses * batch.weights).sum(), batch.weights.sum() * self.n_outputs
 
     def decode(self, outputs: Ragged, items: Items) -> np.ndarray[Any, Any]:
         """Standardised numbers ``(n_samples, n_outputs)``, averaged over windows."""
@@ -88,7 +88,7 @@ class BertRegressor(RegressorMixin, BertEstimator):
         Batches whose gradients make one step.
     pooling : {"auto", "pooler", "cls", "mean", "max"}, default="auto"
         What the head reads of a row. ``"auto"`` takes what the checkpoint declares, as
-        sentence encoders do, else BERT's pooler.
+        sentence encoders do for single texts; else, and for pairs, BERT's pooler.
     head_init : {"probe", "random"}, default="probe"
         Start the head from a linear model on the frozen encoder's features, or at random.
     max_length : int or None, default=None

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[1]
 
-torch.set_num_threads(min(2, torch.get_num_threads()))  # get_num_threads obeys OMP_NUM_THREADS
+torch.set_num_threads(1)  # two that wait for each other on a busy machine take many times longer
 settings.register_profile("suite", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("suite")
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from unittest import SkipTest
 
 import pytest
-import torch
 from numeric_adapter import (
     FOLDER,
     ExactClassifier,
@@ -74,15 +73,6 @@ DATA_FREE = (
 
 adapters = pytest.mark.parametrize("adapter", FLOORS)
 natives = pytest.mark.parametrize("native", [BertClassifier, BertRegressor])
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    """Models this small only wait for a second thread, for long where the cores are busy."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module", autouse=True)

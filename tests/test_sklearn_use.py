@@ -17,7 +17,6 @@ import joblib
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from scipy.stats import loguniform
 from sklearn import config_context
 from sklearn.base import clone
@@ -51,21 +50,11 @@ from sklearn.preprocessing import FunctionTransformer
 from skbert import BertClassifier, BertRegressor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from conftest import Sentiment
 
 HALVES = StratifiedKFold(2, shuffle=True, random_state=0)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    """Models this small only wait for a second thread, for long where the cores are busy."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture
