@@ -107,7 +107,7 @@ def _open(
     room = longest_row(checkpoint.max_length, estimator.max_length)
     lesson: Lesson = estimator._teach(y, len(texts), room, None, weight)
     pooling = estimator.pooling
-    if pooling == "auto" and texts.second is not None:
+    if pooling == "auto" and texts.second is not None and checkpoint.head_pooling is None:
         pooling = "pooler"  # what a sentence encoder declares is for single texts
     network = open_network(
         checkpoint, lesson.task.head(), pooling=pooling, dtype=precision.weights

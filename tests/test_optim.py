@@ -84,7 +84,7 @@ def test_a_worked_schedule() -> None:
 
 @pytest.mark.parametrize(
     ("warmup", "n_steps", "steps"),
-    [(0.0, 100, 0), (0.1, 100, 10), (0.1, 101, 11), (0.999, 10, 10), (1, 100, 1), (25, 100, 25)],
+    [(0.0, 100, 0), (0.1, 100, 10), (0.1, 101, 11), (0.999, 10, 9), (1, 100, 1), (25, 100, 25)],
 )
 def test_warmup_is_a_share_below_one_else_a_number(
     warmup: float, n_steps: int, steps: int

@@ -72,7 +72,7 @@ def test_learns_numbers_of_any_scale(tiny_model: Path, sentiment: Sentiment) -> 
 def test_several_outputs(tiny_model: Path, sentiment: Sentiment) -> None:
     X, y = sentiment.texts, numbers(sentiment)
     Y = np.column_stack([y, -100 * y, np.full(len(y), 7.0)])
-    calm = LEARNS | {"learning_rate": 1e-3}
+    calm = LEARNS | {"learning_rate": 1e-3, "epochs": 10}
     fitted = regressor(tiny_model, precision="float64", **calm).fit(X, Y)
     predicted = fitted.predict(X)
     assert (predicted.shape, predicted.dtype) == (Y.shape, np.float64)
@@ -252,6 +252,8 @@ def test_pooling_follows_the_checkpoint(
         again = plain(kind, tiny_model, pooling=name).fit(X, y)
         np.testing.assert_array_equal(again.predict(X), fitted.predict(X))
         assert plain(kind, folder, pooling="pooler").fit(X, y).pooling_ == "pooler"
+        pairs = list(zip(X, X, strict=True))  # what is declared is for single texts
+        assert plain(kind, folder).fit(pairs, y).pooling_ == "pooler"
 
 
 # --- before, and when it goes wrong --------------------------------------------------------------

@@ -40,10 +40,11 @@ START: dict[str, object] = {
 }
 ONE_AT_A_TIME: list[dict[str, object]] = [
     {"head_init": "random"},
-    {"pooling": "pooler"},
     {"learning_rate": 1e-4},
-    {"learning_rate": 2e-5},
+    {"pooling": "mean"},
     {"head_learning_rate": None},
+    {"pooling": "pooler"},
+    {"learning_rate": 2e-5},
     {"batch_size": 32},
     {"head_learning_rate": 3e-3},
     {"head_learning_rate": 3e-4},

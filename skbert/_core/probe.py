@@ -27,7 +27,7 @@ def probe(network: Network, task: Task, items: Items, precision: Precision) -> N
     """Fit the output layer on frozen features, by L-BFGS on the task's loss.
 
     The weights are held back by half their squared norm over the total weight, which is
-    scikit-learn's ``LogisticRegression(C=1)`` for a cross-entropy.
+    scikit-learn's ``LogisticRegression(C=1)`` for a cross-entropy of three classes or more.
     """
     layer = network.output_layer
     features = torch.from_numpy(infer(network, items, precision, features=True).values)
