@@ -81,7 +81,7 @@ def test_several_outputs(tiny_model: Path, sentiment: Sentiment) -> None:
     assert fitted.n_outputs_ == 3
     assert fitted.scale_[2] == 1.0
     frame = pd.DataFrame(Y, columns=["a", "b", "c"], index=-np.arange(len(Y)))
-    again = regressor(tiny_model, precision="float64", **LEARNS)
+    again = regressor(tiny_model, precision="float64", **calm)
     np.testing.assert_array_equal(again.fit(X, frame).predict(X), predicted)
 
 
