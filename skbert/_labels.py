@@ -115,12 +115,12 @@ def teach_labels(
     """One label per row: their classes, with ``more`` of them and those known to the network."""
     old = labels[:0] if network is None else estimator.classes_
     classes = _union(labels, more, old)
-    if network is not None:
-        network.grow(len(classes), np.searchsorted(classes, old))
     codes = np.searchsorted(classes, labels)
     per_class = check_class_weight(estimator.class_weight, classes, codes, weight)
     if per_class is not None:
         weight = per_class[codes] * (1.0 if weight is None else weight)
+    if network is not None:  # last, so that a refusal leaves the network as it was
+        network.grow(len(classes), np.searchsorted(classes, old))
     learned = {"classes_": classes, "temperature_": 1.0}
     task = SingleLabel(len(classes), room, estimator.long_text, estimator.label_smoothing)
     return Lesson(task, codes, learned, _accuracy, codes, weight)

@@ -318,6 +318,15 @@ def test_unseen_labels_leave_the_old_ones_alone(tiny_model: Path, sentiment: Sen
     assert online.predict(["it is ok", *X[:20]]).tolist() == ["fair", *y[:20]]
 
 
+def test_a_refused_batch_leaves_the_fit(tiny_model: Path, sentiment: Sentiment) -> None:
+    X, y = sentiment
+    online = classifier(tiny_model).fit(X, y)
+    before = online.predict_proba(X)
+    with pytest.raises(ValueError, match="bda"):
+        online.set_params(class_weight={"bda": 2.0}).partial_fit(X[:2], ["fair", "bad"])
+    np.testing.assert_array_equal(online.predict_proba(X), before)
+
+
 def test_labels_of_another_kind_are_refused(tiny_model: Path, sentiment: Sentiment) -> None:
     X, Y = sentiment.texts, indicator(sentiment.labels)
     for first, then in (
