@@ -191,6 +191,15 @@ def test_a_step_holds_few_distinct_lengths() -> None:
     assert np.mean([len(np.unique(lengths[step])) for step in steps]) < 4  # 12.7 when unsorted
 
 
+def test_the_short_last_step_holds_any_lengths() -> None:
+    items = make_items(list(range(1, 70)))
+    means = [
+        items.sizes[steps_of_a_pass(items, 16, np.random.default_rng(seed))[-1]].mean()
+        for seed in range(200)
+    ]
+    assert abs(np.mean(means) - 35) < 4  # 67 when the longest texts remain
+
+
 # --- packed batches ------------------------------------------------------------------------------
 
 

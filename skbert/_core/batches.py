@@ -42,22 +42,23 @@ def steps_of_a_pass(
 ) -> list[IntArray]:
     """The items of each optimizer step of one pass, drawn afresh.
 
-    Every step covers the same number of samples, the last one excepted. Samples are shuffled;
-    within stretches of some steps they are then sorted by size, so that a step holds few
-    distinct lengths, and the steps are shuffled again.
+    Every step covers the same number of samples; what remains of the shuffled samples is the
+    last step. The others are sorted by size within stretches of some steps, so that a step
+    holds few distinct lengths, and the steps are shuffled again.
     """
     samples, owner = np.unique(items.samples, return_inverse=True)
     size = np.zeros(len(samples), np.int64)
     np.maximum.at(size, owner, items.sizes)
     order = rng.permutation(len(samples))
+    n_steps = len(order) // samples_per_step
+    order, rest = np.split(order, [n_steps * samples_per_step])
     stretch = samples_per_step * _NEIGHBOURS
-    parts = [order[at : at + stretch] for at in range(0, len(order), stretch)]
-    order = np.concatenate([part[np.argsort(size[part], kind="stable")] for part in parts])
-    cuts = range(samples_per_step, len(order), samples_per_step)
-    steps = np.split(order, list(cuts))
-    last = steps.pop() if len(steps[-1]) < samples_per_step else None
-    steps = [steps[i] for i in rng.permutation(len(steps))]
-    steps += [] if last is None else [last]
+    steps: list[IntArray] = []
+    for at in range(0, len(order), stretch):
+        part = order[at : at + stretch]
+        steps += list(part[np.argsort(size[part], kind="stable")].reshape(-1, samples_per_step))
+    steps = [steps[i] for i in rng.permutation(n_steps)]
+    steps += [rest] if len(rest) else []
     owned = Ragged.of(np.argsort(owner, kind="stable"), np.bincount(owner))
     return [owned.take(step).values for step in steps]
 
