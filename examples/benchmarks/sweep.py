@@ -39,8 +39,9 @@ START: dict[str, object] = {
     "warmup": 0.1,
 }
 ONE_AT_A_TIME: list[dict[str, object]] = [
-    {"head_init": "random"},
     {"learning_rate": 1e-4},
+    {"learning_rate": 2e-4},
+    {"head_init": "random"},
     {"pooling": "mean"},
     {"head_learning_rate": None},
     {"pooling": "pooler"},
@@ -48,7 +49,6 @@ ONE_AT_A_TIME: list[dict[str, object]] = [
     {"batch_size": 32},
     {"head_learning_rate": 3e-3},
     {"head_learning_rate": 3e-4},
-    {"learning_rate": 2e-4},
     {"batch_size": 8},
     {"pooling": "cls"},
     {"schedule": "cosine"},
