@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from scipy.special import expit, softmax
 from sklearn.base import ClassifierMixin
+from sklearn.metrics import accuracy_score
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from skbert._base import BertEstimator
@@ -17,7 +18,7 @@ from skbert._callbacks import with_callbacks
 from skbert._check_y import check_labels
 from skbert._core.encoder import Network
 from skbert._core.infer import infer
-from skbert._core.tokens import Ragged
+from skbert._core.tokens import LongText
 from skbert._fit import Lesson, run_fit
 from skbert._labels import (
     MultiLabel,
@@ -27,8 +28,9 @@ from skbert._labels import (
     teach_indicator,
     teach_labels,
 )
-from skbert._report import Run, first_of_samples
-from skbert._tuning import best_thresholds, fit_temperature
+from skbert._pretrained import READS_ROWS
+from skbert._report import Run
+from skbert._tuning import fit_temperature
 from skbert.exceptions import InputError, ModelError
 
 __all__ = ["BertClassifier"]
@@ -51,7 +53,7 @@ class BertClassifier(ClassifierMixin, BertEstimator):
         Passes over the training rows.
     batch_size : int, default=16
         Rows per forward pass; a step learns from ``batch_size * accumulate`` rows.
-    learning_rate : float, default=5e-5
+    learning_rate : float, default=1e-4
         Peak learning rate of the encoder, for AdamW.
     head_learning_rate : float or None, default=1e-3
         Peak learning rate of the output layer; None takes ``learning_rate``.
@@ -167,13 +169,19 @@ class BertClassifier(ClassifierMixin, BertEstimator):
     array(['login'], dtype=object)
     """
 
+    pooling: str = "auto"
+    long_text: LongText = "truncate"
     class_weight: Mapping[Any, float] | str | None = None
     label_smoothing: float = 0.0
     calibrate: bool = False
     tune_thresholds: bool = False
 
+    if TYPE_CHECKING:
+        classes_: np.ndarray[Any, Any]
+
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **BertEstimator._parameter_constraints,
+        **READS_ROWS,
         "class_weight": [dict, StrOptions({"balanced"}), None],
         "label_smoothing": [Interval(Real, 0, 1, closed="left")],
         "calibrate": ["boolean"],
@@ -272,10 +280,36 @@ class BertClassifier(ClassifierMixin, BertEstimator):
             scores = scores[:, 1] - scores[:, 0]
         return np.asarray(scores)
 
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Accuracy; for multi-label targets the share of rows with every label right.
+
+        Parameters
+        ----------
+        X : array-like of str of shape (n_samples,), or pairs of shape (n_samples, 2)
+            The texts.
+        y : array-like of shape (n_samples,) or (n_samples, n_classes)
+            The true labels; one that fit has not seen counts as wrong.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weight of each row; None weighs all alike.
+
+        Returns
+        -------
+        accuracy : float
+            In [0, 1].
+
+        Raises
+        ------
+        InputError, InputTypeError
+            If X, y or a weight cannot be used; the message names the first bad row.
+        """
+        predicted = self.predict(X)
+        labels, _ = check_labels(y, len(predicted), estimator_name=type(self).__name__)
+        return float(accuracy_score(labels, predicted, sample_weight=sample_weight))
+
     def _teach(
-        self, y: Any, n_samples: int, room: int, network: Network | None, weight: Any
+        self, y: Any, texts: Any, room: int, network: Network | None, weight: Any
     ) -> Lesson:
-        labels, multi_label = check_labels(y, n_samples, estimator_name=type(self).__name__)
+        labels, multi_label = check_labels(y, len(texts), estimator_name=type(self).__name__)
         check_hold_out(self, multi_label=multi_label)
         if network is not None and multi_label != isinstance(self._task, MultiLabel):
             raise InputError(
@@ -283,24 +317,17 @@ class BertClassifier(ClassifierMixin, BertEstimator):
                 "fitted estimator learned otherwise. Give the same kind of y, or fit anew with "
                 "warm_start=False."
             )
-        if multi_label:
-            return teach_indicator(self, labels, room, network, weight)
-        self.__dict__.pop("thresholds_", None)
         more = np.asarray(self.__dict__.get("_more_classes", labels[:0]))
+        if multi_label:
+            return teach_indicator(self, labels, more, room, network, weight)
+        self.__dict__.pop("thresholds_", None)
         return teach_labels(self, labels, more, room, network, weight)
 
     def _finish(self, run: Run) -> None:
         describe(run.network.model.config, self._task, self.classes_)
-        if run.held is None or not (self.calibrate or self.tune_thresholds):
-            return
-        outputs = infer(run.network, run.held, run.precision)
-        if self.calibrate:
-            self.temperature_ = fit_temperature(run, outputs)
+        if run.held is not None and self.calibrate:
+            self.temperature_ = fit_temperature(run, infer(run.network, run.held, run.precision))
             run.network.scale_output(1 / self.temperature_)
-            outputs = Ragged(outputs.values / self.temperature_, outputs.starts)
-        if self.tune_thresholds:
-            present = first_of_samples(run.held)
-            self.thresholds_ = best_thresholds(present, run.task.decode(outputs, run.held))
 
     def _adopt(self, network: Network, room: int) -> None:
         config = network.model.config

@@ -22,7 +22,7 @@ from skbert._core.probe import probe
 from skbert._core.source import find, vet
 from skbert._core.task import Items, Task
 from skbert._core.watch import Watch, hold_out
-from skbert._report import Report, Run, validate
+from skbert._report import Report, Run, decode_held, validate
 from skbert.exceptions import InputError, TruncationWarning
 
 __all__ = ["Lesson", "Run", "encode", "longest_row", "run_fit"]
@@ -30,15 +30,22 @@ __all__ = ["Lesson", "Run", "encode", "longest_row", "run_fit"]
 _SHORTEST = 4  # tokens: the special tokens of a pair and one piece
 
 
+# From what the task decodes of the rows held out, and which rows of X these are: their score, or
+# attributes that are chosen on them.
+Metric = Callable[[np.ndarray[Any, Any], np.ndarray[Any, Any]], float]
+Tune = Callable[[np.ndarray[Any, Any], np.ndarray[Any, Any]], dict[str, Any]]
+
+
 class Lesson(NamedTuple):
     """What ``y`` comes to: the task, its targets, and what the estimator learned from them."""
 
     task: Task
-    targets: np.ndarray[Any, Any]
+    targets: Any  # what the task's encode takes as y
     learned: dict[str, Any]  # attributes with trailing underscores
-    metric: Callable[[np.ndarray[Any, Any], np.ndarray[Any, Any]], float]
+    metric: Metric
     strata: np.ndarray[Any, Any] | None = None  # (n_samples,) codes to hold out evenly by
     weights: np.ndarray[Any, Any] | None = None  # (n_samples,) of the loss; None: all alike
+    tune: Tune | None = None  # after training
 
 
 def run_fit(
@@ -48,9 +55,7 @@ def run_fit(
     _check_parameters(estimator)
     device = pick_device(estimator.device)
     precision = Precision(estimator.precision, device)
-    old: Network | None = vars(estimator).get("_network") if again else None
-    if old is None:
-        vars(estimator).pop("_network", None)
+    old = _old_network(estimator, again=again)
     texts = estimator._read(X, fitting=old is None or estimator._seen is None)
     y, weight = _listed(y), check_sample_weight(_listed(sample_weight), len(texts))
     seed = _draw_seed(estimator.random_state)
@@ -69,11 +74,21 @@ def run_fit(
         with Report(estimator, run, lesson.learned, X, y, sample_weight) as report:
             estimator.history_ = _train(run, lesson.metric, estimator.patience, report)
         estimator.n_iter_, estimator.n_truncated_ = len(estimator.history_), items.n_truncated
-        estimator.pooling_, estimator._task = network.pooling, lesson.task
+        estimator._task = lesson.task
         vars(estimator).update(lesson.learned)
         estimator._finish(run)
+        if lesson.tune and held is not None:
+            vars(estimator).update(lesson.tune(*decode_held(run)[1:]))
     estimator._network = network
     report.fitted()
+
+
+def _old_network(estimator: Any, *, again: bool) -> Network | None:
+    """The network to go on from; where there is none, the estimator is fitted no more."""
+    network: Network | None = vars(estimator).get("_network") if again else None
+    if network is None:
+        vars(estimator).pop("_network", None)
+    return network
 
 
 def _check_parameters(estimator: Any) -> None:
@@ -102,12 +117,12 @@ def _open(
     """Understand ``y``, and have a network for it: a new one, or the old one adapted."""
     if old is not None:
         room = longest_row(old.max_length, estimator.max_length)
-        return old, estimator._teach(y, len(texts), room, old, weight)
+        return old, estimator._teach(y, texts, room, old, weight)
     checkpoint = vet(find(estimator.model))
     room = longest_row(checkpoint.max_length, estimator.max_length)
-    lesson: Lesson = estimator._teach(y, len(texts), room, None, weight)
-    pooling = estimator.pooling
-    if pooling == "auto" and texts.second is not None and checkpoint.head_pooling is None:
+    lesson: Lesson = estimator._teach(y, texts, room, None, weight)
+    pooling = getattr(estimator, "pooling", "auto")  # tokens are read as they are
+    if pooling == "auto" and texts.n_columns > 1 and checkpoint.head_pooling is None:
         pooling = "pooler"  # what a sentence encoder declares is for single texts
     network = open_network(
         checkpoint, lesson.task.head(), pooling=pooling, dtype=precision.weights
@@ -116,7 +131,7 @@ def _open(
 
 
 def _train(
-    run: Run, metric: Callable[..., float], patience: int | None, report: Report
+    run: Run, metric: Metric, patience: int | None, report: Report
 ) -> list[dict[str, float]]:
     """Pass after pass: validate, keep the best weights, stop early, report."""
     history: list[dict[str, float]] = []

@@ -20,6 +20,7 @@ from skbert._core.encoder import Network
 from skbert._core.task import Batch, Head, Items, mean_by_sample
 from skbert._core.tokens import LongText, Ragged, TextTokenizer, encode_texts
 from skbert._fit import Lesson
+from skbert._tuning import best_thresholds
 from skbert.exceptions import InputError, InputTypeError
 
 __all__ = [
@@ -123,25 +124,25 @@ def teach_labels(
         network.grow(len(classes), np.searchsorted(classes, old))
     learned = {"classes_": classes, "temperature_": 1.0}
     task = SingleLabel(len(classes), room, estimator.long_text, estimator.label_smoothing)
-    return Lesson(task, codes, learned, _accuracy, codes, weight)
+
+    def accuracy(scores: np.ndarray[Any, Any], rows: np.ndarray[Any, Any]) -> float:
+        return float((scores.argmax(axis=1) == codes[rows]).mean())
+
+    return Lesson(task, codes, learned, accuracy, codes, weight)
 
 
 def teach_indicator(
     estimator: Any,
     present: np.ndarray[Any, Any],
+    more: np.ndarray[Any, Any],
     room: int,
     network: Network | None,
     weight: Any,
 ) -> Lesson:
     """Any number of labels per row, ``(n_samples, n_classes)`` of 0 and 1."""
     n_classes = present.shape[1]
-    if network is not None and n_classes != len(estimator.classes_):
-        raise InputError(
-            f"y has {n_classes} columns, but the fitted estimator knows "
-            f"{len(estimator.classes_)} labels. Give the same columns, or fit anew with "
-            "warm_start=False."
-        )
-    classes = np.arange(n_classes)
+    known = n_classes if network is None else len(estimator.classes_)
+    classes = _columns(n_classes, known, more)
     factors = estimator.class_weight
     if factors == "balanced":
         weights = np.ones(len(present)) if weight is None else weight
@@ -156,7 +157,35 @@ def teach_indicator(
     }
     smoothing = estimator.label_smoothing
     task = MultiLabel(n_classes, room, estimator.long_text, smoothing, positive)
-    return Lesson(task, present.astype(np.float64), learned, _subset_accuracy, None, weight)
+
+    def subset_accuracy(scores: np.ndarray[Any, Any], rows: np.ndarray[Any, Any]) -> float:
+        return float(((scores > 0) == present[rows]).all(axis=1).mean())
+
+    def thresholds(
+        scores: np.ndarray[Any, Any], rows: np.ndarray[Any, Any]
+    ) -> dict[str, np.ndarray[Any, Any]]:
+        return {"thresholds_": best_thresholds(present[rows], scores)}
+
+    tune = thresholds if estimator.tune_thresholds else None
+    targets = present.astype(np.float64)
+    return Lesson(task, targets, learned, subset_accuracy, None, weight, tune)
+
+
+def _columns(n_classes: int, known: int, named: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The labels of an indicator matrix, which are its column numbers."""
+    if n_classes != known:
+        raise InputError(
+            f"y has {n_classes} columns, but the fitted estimator knows {known} labels. Give the "
+            "same columns, or fit anew with warm_start=False."
+        )
+    classes = np.arange(n_classes)
+    if len(named) and not np.array_equal(np.unique(named), classes):
+        raise InputError(
+            f"classes={named.tolist()!r:.80} does not fit y, an indicator matrix of {n_classes} "
+            "columns, whose labels are the column numbers. Leave classes out, and give y a column "
+            "for every label there will be."
+        )
+    return classes
 
 
 def check_hold_out(estimator: Any, *, multi_label: bool) -> None:
@@ -194,11 +223,3 @@ def _union(labels: np.ndarray[Any, Any], *known: np.ndarray[Any, Any]) -> np.nda
                 "y = [str(label) for label in y], or fit anew with warm_start=False."
             )
     return np.unique(np.concatenate([part for part in (labels, *known) if len(part)]))
-
-
-def _accuracy(scores: np.ndarray[Any, Any], codes: np.ndarray[Any, Any]) -> float:
-    return float((scores.argmax(axis=1) == codes).mean())
-
-
-def _subset_accuracy(scores: np.ndarray[Any, Any], present: np.ndarray[Any, Any]) -> float:
-    return float(((scores > 0) == present).all(axis=1).mean())

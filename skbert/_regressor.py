@@ -18,6 +18,7 @@ from skbert._core.encoder import Network
 from skbert._core.task import Batch, Head, Items, mean_by_sample
 from skbert._core.tokens import LongText, Ragged, TextTokenizer, encode_texts
 from skbert._fit import Lesson, Run
+from skbert._pretrained import READS_ROWS
 from skbert.exceptions import InputError, ModelError
 
 __all__ = ["BertRegressor"]
@@ -66,7 +67,7 @@ class BertRegressor(RegressorMixin, BertEstimator):
         Passes over the training rows.
     batch_size : int, default=16
         Rows per forward pass; a step learns from ``batch_size * accumulate`` rows.
-    learning_rate : float, default=5e-5
+    learning_rate : float, default=1e-4
         Peak learning rate of the encoder, for AdamW.
     head_learning_rate : float or None, default=1e-3
         Peak learning rate of the output layer; None takes ``learning_rate``.
@@ -170,6 +171,13 @@ class BertRegressor(RegressorMixin, BertEstimator):
     True
     """
 
+    pooling: str = "auto"
+    long_text: LongText = "truncate"
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **BertEstimator._parameter_constraints,
+        **READS_ROWS,
+    }
     _saved_attributes: ClassVar[tuple[str, ...]] = (
         *BertEstimator._saved_attributes, "n_outputs_", "mean_", "scale_",
     )  # fmt: skip
@@ -193,10 +201,10 @@ class BertRegressor(RegressorMixin, BertEstimator):
         return numbers[:, 0] if self.n_outputs_ == 1 else numbers
 
     def _teach(
-        self, y: Any, n_samples: int, room: int, network: Network | None, weight: Any
+        self, y: Any, texts: Any, room: int, network: Network | None, weight: Any
     ) -> Lesson:
-        numbers = check_targets(y, n_samples, estimator_name=type(self).__name__)
-        columns = numbers.reshape(n_samples, -1)
+        numbers = check_targets(y, len(texts), estimator_name=type(self).__name__)
+        columns = numbers.reshape(len(texts), -1)
         n_outputs = columns.shape[1]
         if network is not None and n_outputs != self.n_outputs_:
             raise InputError(
@@ -206,7 +214,12 @@ class BertRegressor(RegressorMixin, BertEstimator):
         mean, scale = (self.mean_, self.scale_) if network else _standard(columns, weight)
         learned = {"mean_": mean, "scale_": scale, "n_outputs_": n_outputs}
         task = Numbers(n_outputs, room, self.long_text)
-        return Lesson(task, (columns - mean) / scale, learned, _r2, None, weight)
+        targets = (columns - mean) / scale
+
+        def r2(predicted: np.ndarray[Any, Any], rows: np.ndarray[Any, Any]) -> float:
+            return float(r2_score(targets[rows], predicted)) if len(rows) > 1 else float("nan")
+
+        return Lesson(task, targets, learned, r2, None, weight)
 
     def _adopt(self, network: Network, room: int) -> None:
         self.n_outputs_ = network.model.config.num_labels
@@ -227,10 +240,6 @@ class BertRegressor(RegressorMixin, BertEstimator):
         network: Network = copy.deepcopy(self._network)
         network.scale_output(self.scale_, self.mean_)
         return network
-
-
-def _r2(predicted: np.ndarray[Any, Any], targets: np.ndarray[Any, Any]) -> float:
-    return float(r2_score(targets, predicted)) if len(targets) > 1 else float("nan")
 
 
 def _standard(

@@ -22,7 +22,7 @@ from skbert._core.loop import Recipe
 from skbert._core.task import Items, Task
 from skbert._core.tokens import Ragged
 
-__all__ = ["Report", "Run", "first_of_samples", "held_out_loss", "validate"]
+__all__ = ["Report", "Run", "decode_held", "held_out_loss", "validate"]
 
 _CPU = torch.device("cpu")
 
@@ -131,16 +131,17 @@ def held_out_loss(run: Run, outputs: Ragged) -> float:
     return float(loss / weight)
 
 
-def first_of_samples(items: Items) -> np.ndarray[Any, Any]:
-    """Target of each sample, from its first item."""
-    _, first = np.unique(items.samples, return_index=True)
-    assert isinstance(items.targets, np.ndarray)
-    return items.targets[first]
+def decode_held(run: Run) -> tuple[Ragged, np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """What the head says of the held-out items, what the task makes of it, and of which rows."""
+    assert run.held is not None
+    outputs = infer(run.network, run.held, run.precision)
+    return outputs, run.task.decode(outputs, run.held), np.unique(run.held.samples)
 
 
 def validate(run: Run, metric: Callable[..., float]) -> dict[str, float]:
     """Loss and metric on the held-out items, as they are after a pass."""
-    assert run.held is not None
-    outputs = infer(run.network, run.held, run.precision)
-    score = metric(run.task.decode(outputs, run.held), first_of_samples(run.held))
-    return {"validation_loss": held_out_loss(run, outputs), "validation_score": score}
+    outputs, decoded, rows = decode_held(run)
+    return {
+        "validation_loss": held_out_loss(run, outputs),
+        "validation_score": metric(decoded, rows),
+    }

@@ -77,7 +77,6 @@ def load(cls: type[Any], folder: Path) -> Any:
     vars(estimator).update(attributes)
     estimator._seen = None if seen is None else FitRecord(*seen)
     estimator._task, estimator._network = task, network
-    estimator.pooling_ = network.pooling
     return estimator
 
 

@@ -327,6 +327,26 @@ def test_a_refused_batch_leaves_the_fit(tiny_model: Path, sentiment: Sentiment) 
     np.testing.assert_array_equal(online.predict_proba(X), before)
 
 
+def test_classes_of_an_indicator_are_its_columns(
+    tiny_model: Path, sentiment: Sentiment
+) -> None:
+    X, Y = sentiment.texts, indicator(sentiment.labels)
+    online = classifier(tiny_model).partial_fit(X, Y, classes=range(Y.shape[1]))
+    assert online.classes_.tolist() == list(range(Y.shape[1]))
+    with pytest.raises(InputError, match="classes="):
+        online.partial_fit(X, Y, classes=range(Y.shape[1] + 1))
+
+
+@pytest.mark.parametrize("missing", [None, float("nan"), pd.NA])
+def test_score_names_the_row_without_a_label(
+    tiny_model: Path, sentiment: Sentiment, missing: Any
+) -> None:
+    fitted = classifier(tiny_model).fit(sentiment.texts, sentiment.labels)
+    labels = [*sentiment.labels[:5], missing, *sentiment.labels[6:]]
+    with pytest.raises(InputError, match="row 5"):
+        fitted.score(sentiment.texts, labels)
+
+
 def test_labels_of_another_kind_are_refused(tiny_model: Path, sentiment: Sentiment) -> None:
     X, Y = sentiment.texts, indicator(sentiment.labels)
     for first, then in (

@@ -15,6 +15,7 @@ import torch
 from test_loop import GENTLE, RECIPE, Failing, Overflow, both, run, sizes, weigh
 from test_packed import CPU, GPU, assert_all_close
 
+from skbert._core import loop
 from skbert._core.device import Budget, Precision, is_out_of_memory, pick_device, seeded
 from skbert._core.encoder import Network
 from skbert.exceptions import InputError, NonFiniteError
@@ -149,6 +150,22 @@ def test_float16_lowers_its_scale_and_learns_the_same(
     assert 6 + 6 < len(sizes) <= 6 + 6 + 6  # some tries more, and not at every step
     assert [epoch.n_steps for epoch in passes] == [3, 3]
     assert_all_close(got, want, 5e-5)
+
+
+def test_float16_raises_its_scale_again_after_calm_steps(
+    tiny_model_no_dropout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steppers: list[Any] = []
+    take_step = loop._Stepper.step
+
+    def step(stepper: Any, chosen: Any) -> Any:
+        steppers.append(stepper)
+        return take_step(stepper, chosen)
+
+    monkeypatch.setattr(loop._Stepper, "step", step)
+    monkeypatch.setattr(loop, "_STEPS_TO_GROW", 2)
+    run(tiny_model_no_dropout, GENTLE, precision="float16")
+    assert steppers[-1].scale == 2.0 ** (16 + 3)  # six steps, none of which overflowed
 
 
 def test_float16_gives_up_where_no_scale_helps(

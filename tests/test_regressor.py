@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 # Learns the sentiment fixture from nothing in a quarter of a second.
 LEARNS = {"pooling": "mean", "epochs": 5, "learning_rate": 3e-3, "head_learning_rate": 1e-2}
+CALM = LEARNS | {"learning_rate": 1e-3, "epochs": 10}  # for bounds on a score
 STILL = {"learning_rate": 1e-12, "head_learning_rate": 1e-12}  # a fit that moves no weight
 BOTH = pytest.mark.parametrize("kind", [BertClassifier, BertRegressor])
 
@@ -56,7 +57,7 @@ def target(kind: type, sentiment: Sentiment) -> Any:
 
 def test_learns_numbers_of_any_scale(tiny_model: Path, sentiment: Sentiment) -> None:
     X, y = sentiment.texts, numbers(sentiment)
-    fitted = regressor(tiny_model, **LEARNS).fit(X, y)
+    fitted = regressor(tiny_model, **CALM).fit(X, y)
     predicted = fitted.predict(X)
     assert (predicted.shape, predicted.dtype) == ((len(X),), np.float32)
     assert fitted.score(X, y) > 0.9
@@ -64,7 +65,7 @@ def test_learns_numbers_of_any_scale(tiny_model: Path, sentiment: Sentiment) -> 
     assert (fitted.n_outputs_, fitted.mean_.shape, fitted.scale_.shape) == (1, (1,), (1,))
     np.testing.assert_allclose([fitted.mean_[0], fitted.scale_[0]], [y.mean(), y.std()])
     for factor, shift in ((1e6, 0), (1e-6, 0), (-3, 1000), (1e30, 0)):
-        again = regressor(tiny_model, **LEARNS).fit(X, y * factor + shift)
+        again = regressor(tiny_model, **CALM).fit(X, y * factor + shift)
         expected = predicted.astype(float) * factor + shift
         np.testing.assert_allclose(again.predict(X), expected, rtol=2e-3)
 
@@ -72,8 +73,7 @@ def test_learns_numbers_of_any_scale(tiny_model: Path, sentiment: Sentiment) -> 
 def test_several_outputs(tiny_model: Path, sentiment: Sentiment) -> None:
     X, y = sentiment.texts, numbers(sentiment)
     Y = np.column_stack([y, -100 * y, np.full(len(y), 7.0)])
-    calm = LEARNS | {"learning_rate": 1e-3, "epochs": 10}
-    fitted = regressor(tiny_model, precision="float64", **calm).fit(X, Y)
+    fitted = regressor(tiny_model, precision="float64", **CALM).fit(X, Y)
     predicted = fitted.predict(X)
     assert (predicted.shape, predicted.dtype) == (Y.shape, np.float64)
     assert r2_score(Y[:, :2], predicted[:, :2], multioutput="raw_values").min() > 0.9
@@ -81,7 +81,7 @@ def test_several_outputs(tiny_model: Path, sentiment: Sentiment) -> None:
     assert fitted.n_outputs_ == 3
     assert fitted.scale_[2] == 1.0
     frame = pd.DataFrame(Y, columns=["a", "b", "c"], index=-np.arange(len(Y)))
-    again = regressor(tiny_model, precision="float64", **calm)
+    again = regressor(tiny_model, precision="float64", **CALM)
     np.testing.assert_array_equal(again.fit(X, frame).predict(X), predicted)
 
 
@@ -294,7 +294,7 @@ def test_a_failed_fit_leaves_nothing_fitted(
             fitted.predict(X)
         assert not hasattr(fitted, "model_")
         good = fitted.set_params(model=tiny_model, epochs=1, max_length=None)
-        good.set_params(learning_rate=5e-5, max_grad_norm=1.0).fit(X, y)
+        good.set_params(learning_rate=1e-4, max_grad_norm=1.0).fit(X, y)
         np.testing.assert_array_equal(
             good.predict(X), plain(kind, tiny_model).fit(X, y).predict(X)
         )

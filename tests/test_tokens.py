@@ -134,6 +134,34 @@ def test_the_special_tokens_are_read_off_the_tokenizer(tiny: Both) -> None:
     assert ours.longest_word == 100
 
 
+@given(rows=st.lists(texts, max_size=4))
+def test_located_pieces_are_the_pieces_in_their_places(tiny: Both, rows: list[str]) -> None:
+    ids, spans, words = tiny.ours.located(rows)
+    want = tiny.ours.pieces(rows)
+    assert ids.values.tolist() == want.values.tolist()
+    assert ids.values.dtype == want.values.dtype
+    assert [t.starts.tolist() for t in (ids, spans, words)] == [want.starts.tolist()] * 3
+    assert spans.values.shape == (len(ids.values), 2)
+    assert (spans.values.dtype, words.values.dtype) == (np.int64, np.int64)
+    for row, text in enumerate(rows):
+        start, end = spans[row].T
+        assert ((start >= 0) & (start <= end) & (end <= len(text))).all()
+        assert (np.diff(start) >= 0).all()
+        assert set(np.diff(words[row])) <= {0, 1}
+        assert words[row][:1].tolist() in ([], [0])
+
+
+def test_located_speaks_of_the_text_as_it_was_given(tiny: Both) -> None:
+    text = "\u00a0E\u0301te\u0301, 👩\u200d👧 [SEP] İx\u2764\ufe0f"
+    _, spans, words = tiny.ours.located([text, ""])
+    pieces = [text[start:end] for start, end in spans[0]]
+    assert pieces[:4] == ["E\u0301", "t", "e\u0301", ","]
+    assert pieces[4:8] == ["👩\u200d👧", "[", "S", "E"]
+    assert pieces[-1] == "İx\u2764\ufe0f"
+    assert words[0].tolist() == [0, 0, 0, 1, 2, 3, 4, 4, 4, 5, 6]
+    assert len(spans[1]) == len(words[1]) == 0
+
+
 @pytest.mark.parametrize("word", ["[SEP]", "[CLS]", "[MASK]", "[PAD]", "[UNK]"])
 def test_special_token_text_is_text(tiny_model: Path, tiny: Both, word: str) -> None:
     careless = AutoTokenizer.from_pretrained(tiny_model)

@@ -63,7 +63,7 @@ class Recipe:
 
     passes: int = 3
     batch_size: int = 16
-    learning_rate: float = 5e-5
+    learning_rate: float = 1e-4
     warmup: float = 0.1
     schedule: str = "linear"
     max_length: int | None = None

@@ -95,6 +95,7 @@ def collate(items: Items, chosen: IntArray, device: torch.device, dtype: torch.d
         row_order=None if in_order else send(back),
         token_order=None if in_order else send(tokens_back.take(back).values),
         rows_per_item=send(np.diff(part.rows)),
+        tokens_per_item=send(part.sizes),
         weights=send(part.weights),
         targets=None if targets is None else send(targets),
     )  # fmt: skip

@@ -45,7 +45,12 @@ class Network:
     head : Head
         What the head reads and how many outputs it has.
     pooling : str
-        ``pooler``, ``cls``, ``mean`` or ``max``: how tokens become the vector of a row.
+        ``pooler``, ``cls``, ``mean``, ``max`` or ``mean_max``: how tokens become the vector of
+        a row.
+    layers : tuple of int or None
+        Hidden states that are joined to one, 0 for the embeddings; None is the last layer's.
+    layer_join : str
+        ``mean`` averages these states, ``concat`` puts them side by side.
     packs : bool
         Whether the model's attention takes packed batches; else rows are padded inside.
     """
@@ -56,6 +61,8 @@ class Network:
         self.text = TextTokenizer(tokenizer.backend_tokenizer)
         self.head = head
         self.pooling = pooling
+        self.layers: tuple[int, ...] | None = None
+        self.layer_join = "mean"
         self.packs = _takes_packed_batches(model)
         model.config.skbert_pooling = pooling  # goes into config.json, and comes back from there
         self.compiled: Any = None  # the encoder's layers, compiled on demand
@@ -64,12 +71,14 @@ class Network:
     @property
     def device(self) -> torch.device:
         """Where the weights are."""
-        return self.output_layer.weight.device
+        device: torch.device = self.model.device
+        return device
 
     @property
     def dtype(self) -> torch.dtype:
         """Type of the weights."""
-        return self.output_layer.weight.dtype
+        dtype: torch.dtype = self.model.dtype
+        return dtype
 
     @property
     def max_length(self) -> int:
@@ -84,8 +93,12 @@ class Network:
 
     def logits(self, batch: Batch) -> torch.Tensor:
         """Forward pass: ``(n_rows, n_outputs)``, or ``(n_tokens, n_outputs)`` for tokens."""
-        logits: torch.Tensor = self.output_layer(self.model.dropout(self.features(batch)))
-        return logits
+        features = self.features(batch)
+        if not self.head.layer:
+            return features
+        if hasattr(self.model, "dropout"):  # the model for spans has none before its head
+            features = self.model.dropout(features)
+        return self.output_layer(features)  # type: ignore[no-any-return]
 
     def features(self, batch: Batch) -> torch.Tensor:
         """What the head reads, in the order of the items."""
@@ -96,15 +109,21 @@ class Network:
             first = packed.pool(hidden, batch.layout, "cls")
             pooled: torch.Tensor = self.model.base_model.pooler(first[:, None])
         else:
-            pooled = packed.pool(hidden.to(self.dtype), batch.layout, self.pooling)
+            ways = self.pooling.split("_")
+            parts = [packed.pool(hidden.to(self.dtype), batch.layout, way) for way in ways]
+            pooled = torch.cat(parts, dim=1)
         return pooled if batch.row_order is None else pooled[batch.row_order]
 
     def hidden(self, batch: Batch) -> torch.Tensor:
-        """Last hidden states of all tokens in packed order, ``(n_tokens, size)``."""
-        forward = self._packed if self.packs else self._padded
-        return forward(batch)
+        """Hidden states of all tokens in packed order, ``(n_tokens, size)``."""
+        states = self._packed(batch) if self.packs else self._padded(batch)
+        if len(states) == 1:
+            return states[0]
+        if self.layer_join == "mean":
+            return torch.stack(states).mean(dim=0)
+        return torch.cat(states, dim=1)
 
-    def _packed(self, batch: Batch) -> torch.Tensor:
+    def _packed(self, batch: Batch) -> list[torch.Tensor]:
         body = self.model.base_model
         look_up = self.words or body.embeddings.word_embeddings
         states = body.embeddings(
@@ -112,18 +131,27 @@ class Network:
             position_ids=batch.positions,
             token_type_ids=batch.segments,
         )
-        layers = body.encoder if self.compiled is None else self.compiled
-        hidden = layers(states, attention_mask=None, layout=batch.layout)
-        return hidden.last_hidden_state[0]  # type: ignore[no-any-return]
+        if self.layers is None:
+            layers = body.encoder if self.compiled is None else self.compiled
+            return [layers(states, attention_mask=None, layout=batch.layout).last_hidden_state[0]]
+        found = [states]
+        for layer in body.encoder.layer[: max(self.layers)]:
+            found.append(layer(found[-1], attention_mask=None, layout=batch.layout))
+        return [found[i][0] for i in self.layers]
 
-    def _padded(self, batch: Batch) -> torch.Tensor:
+    def _padded(self, batch: Batch) -> list[torch.Tensor]:
         layout = batch.layout
         at = (layout.row_of_token, batch.positions[0])
         shape = (len(layout.lengths), layout.longest)
         ids, segments, mask = (batch.ids.new_zeros(shape) for _ in range(3))
         ids[at], segments[at], mask[at] = batch.ids[0], batch.segments[0], 1
-        out = self.model.base_model(input_ids=ids, token_type_ids=segments, attention_mask=mask)
-        return out.last_hidden_state[at]  # type: ignore[no-any-return]
+        out = self.model.base_model(
+            input_ids=ids, token_type_ids=segments, attention_mask=mask,
+            output_hidden_states=self.layers is not None,
+        )  # fmt: skip
+        if self.layers is None:
+            return [out.last_hidden_state[at]]
+        return [out.hidden_states[i][at] for i in self.layers]
 
     def compile(self) -> None:
         """Compile the encoder's layers on their next use, for batches of any length."""
@@ -268,7 +296,9 @@ def _open_tokenizer(checkpoint: Checkpoint) -> Any:
 
 
 def _draw(model: Any, head: Head) -> None:
-    """New weights for the output layer, as BERT's authors start one."""
+    """New weights for the output layer, if there is one, as BERT's authors start one."""
+    if not head.layer:
+        return
     layer = getattr(model, head.layer)
     torch.nn.init.normal_(layer.weight, std=model.config.initializer_range)
     torch.nn.init.zeros_(layer.bias)

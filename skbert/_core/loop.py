@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch.utils.checkpoint import checkpoint
 
 from skbert._core.batches import by_budget, collate, steps_of_a_pass
 from skbert._core.device import Budget, Precision, is_out_of_memory
@@ -26,7 +27,7 @@ from skbert._core.optim import (
     warmup_steps,
 )
 from skbert._core.rows import RowGradients
-from skbert._core.task import Items, Task
+from skbert._core.task import Batch, Items, Task
 from skbert._core.tokens import IntArray
 from skbert.exceptions import NonFiniteError
 
@@ -34,6 +35,7 @@ __all__ = ["Epoch", "Recipe", "train"]
 
 TRAINING_TOKENS = {"cpu": 8192, "cuda": 32768, "mps": 8192}
 _FIRST_LOSS_SCALE = 2.0**16
+_STEPS_TO_GROW = 2000  # without an overflow, after which the loss scale is doubled
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class Recipe:
     epochs: int = 3
     batch_size: int = 16
     accumulate: int = 1
-    learning_rate: float = 5e-5
+    learning_rate: float = 1e-4
     head_learning_rate: float = 1e-3
     weight_decay: float = 0.01
     warmup: float = 0.1
@@ -118,7 +120,7 @@ class _Stepper:
         self.sizes = items.sizes
         self.budget = Budget(TRAINING_TOKENS[network.device.type])
         self.scale = _FIRST_LOSS_SCALE if precision.needs_loss_scale else 1.0
-        self.n_steps, self.done = n_steps, 0
+        self.n_steps, self.done, self.calm = n_steps, 0, 0
         self.rate = recipe.learning_rate
         freeze(network.model, network.head.layer, recipe.freeze)
         self.groups = parameter_groups(
@@ -146,6 +148,9 @@ class _Stepper:
             torch._foreach_mul_(gradients, factor)
         self.optimizer.step()
         self.done += 1
+        self.calm += 1
+        if self.precision.needs_loss_scale and self.calm % _STEPS_TO_GROW == 0:
+            self.scale *= 2.0
         return loss, weight
 
     def _gradients(self, chosen: IntArray) -> tuple[float, float, list[torch.Tensor], float]:
@@ -189,13 +194,28 @@ class _Stepper:
         for part in micro:
             batch = collate(self.items, part, self.network.device, self.precision.weights)
             with self.precision.context():
-                logits = self.network.logits(batch)
+                logits = self._logits(part, batch)
             loss, weight = self.task.loss(logits.to(self.precision.weights), batch)
             divisor = float(weight) if len(micro) == 1 else 1.0
             (loss * (self.scale / divisor)).backward()  # type: ignore[no-untyped-call]
             total, weights = total + float(loss.detach()), weights + float(weight)
         self._divisor = self.scale if len(micro) == 1 else self.scale * weights
         return total, weights
+
+    def _logits(self, part: IntArray, batch: Batch) -> torch.Tensor:
+        """Logits of a micro-batch; an item beyond the budget has its rows computed in turns.
+
+        Its turns are computed once more on the way back, so that only one is in memory.
+        """
+        rows = self.items.take(part).by_row()
+        if len(part) > 1 or len(rows) == 1 or rows.sizes.sum() <= self.budget.tokens:
+            return self.network.logits(batch)
+        turns = (
+            collate(rows, np.arange(len(rows))[cut], self.network.device, self.precision.weights)
+            for cut in by_budget(rows.sizes, self.budget.tokens)
+        )
+        parts = [checkpoint(self.network.logits, turn, use_reentrant=False) for turn in turns]
+        return torch.cat(parts)
 
     def _follow_schedule(self) -> None:
         n_warmup = warmup_steps(self.recipe.warmup, self.n_steps)
@@ -210,7 +230,7 @@ class _Stepper:
 
     def _lower_scale_or_stop(self, chosen: IntArray, loss: float, norm: float) -> None:
         if self.scale > 1.0 and math.isfinite(loss):
-            self.scale /= 2.0
+            self.scale, self.calm = self.scale / 2.0, 0
             return
         samples = np.unique(self.items.samples[chosen])
         raise NonFiniteError(

@@ -23,13 +23,14 @@ FloatArray = np.ndarray[Any, np.dtype[np.floating[Any]]]
 class Head:
     """Which head of the model library a task needs.
 
-    ``reads`` says what the head is given: one pooled vector a row, or every token.
+    ``reads`` says what the head is given: one pooled vector a row, or every token. Without an
+    output layer the features themselves are the outputs.
     """
 
     model: str  # name of the transformers class, "BertForSequenceClassification"
     n_outputs: int
     reads: Literal["rows", "tokens"] = "rows"
-    layer: str = "classifier"  # attribute of the model that holds the output layer
+    layer: str = "classifier"  # attribute of the model that holds it; "" where there is none
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class Items:
     samples: IntArray  # (n_items,)
     weights: FloatArray  # (n_items,)
     targets: np.ndarray[Any, Any] | Ragged | None = None  # (n_items, ...) or a row per item
+    places: Ragged | None = None  # of each token, in the task's own terms; for decode only
     n_truncated: int = 0
 
     @classmethod
@@ -56,7 +58,7 @@ class Items:
         share = 1.0 / np.bincount(samples)[samples]
         rows = np.arange(len(tokens) + 1)
         targets = None if targets is None else targets[samples]
-        return cls(tokens, rows, samples, share, targets, n_truncated)
+        return cls(tokens, rows, samples, share, targets, n_truncated=n_truncated)
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -72,6 +74,13 @@ class Items:
             return self
         weights = self.weights * sample_weight[self.samples]
         return replace(self, weights=weights).take(np.flatnonzero(weights))
+
+    def by_row(self) -> Items:
+        """Every row an item of its own, without targets: what a forward pass needs to know."""
+        owner = np.repeat(np.arange(len(self)), np.diff(self.rows))
+        return Items(
+            self.tokens, np.arange(len(owner) + 1), self.samples[owner], self.weights[owner]
+        )
 
     def of_samples(self, samples: IntArray) -> Items:
         """The items of the chosen samples, in their order here."""
@@ -90,6 +99,7 @@ class Items:
             self.samples[items],
             self.weights[items],
             targets,
+            None if self.places is None else self.places.take(owned.values),
             self.n_truncated,
         )
 
@@ -125,6 +135,7 @@ class Batch:
     row_order: torch.Tensor | None
     token_order: torch.Tensor | None
     rows_per_item: torch.Tensor  # (n_items,)
+    tokens_per_item: torch.Tensor  # (n_items,)
     weights: torch.Tensor  # (n_items,)
     targets: torch.Tensor | None
 

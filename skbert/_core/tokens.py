@@ -7,14 +7,16 @@ and no device, and everything after the tokenizer's own call is vectorised.
 from __future__ import annotations
 
 import json
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
 from tokenizers import Tokenizer
 
-__all__ = ["LongText", "Ragged", "TextTokenizer", "TokenTable", "encode_texts"]
+__all__ = ["LongText", "Ragged", "TextTokenizer", "TokenTable", "assemble", "encode_texts"]
 
 LongText = Literal["truncate", "head_tail", "windows"]
 IntArray = np.ndarray[Any, np.dtype[np.integer[Any]]]
@@ -147,6 +149,24 @@ class TextTokenizer:
             flat = np.concatenate([np.asarray(row, np.int32) for row in rows])
         return Ragged.of(flat, lengths).heads(np.minimum(lengths, room + 1))
 
+    def located(self, texts: Sequence[str]) -> tuple[Ragged, Ragged, Ragged]:
+        """Word-piece ids of each text, no special tokens, and where each piece comes from.
+
+        The second table holds ``(start, end)`` in characters of the text as it was given,
+        ``(n_pieces, 2)`` int64, marks that belong to the last character included. The third
+        holds the number of each piece's word in its text, counted from 0, int64.
+        """
+        found = self.backend.encode_batch(list(texts), add_special_tokens=False)
+        lengths = np.fromiter(map(len, found), np.int64, len(found))
+        spans = (_whole(text, e.offsets) for text, e in zip(texts, found, strict=True))
+        columns = (
+            np.fromiter(chain.from_iterable(e.ids for e in found), np.int32),
+            np.array(list(chain.from_iterable(spans)), np.int64).reshape(-1, 2),
+            np.fromiter(chain.from_iterable(e.word_ids for e in found), np.int64),
+        )
+        ids, places, words = (Ragged.of(values, lengths) for values in columns)
+        return ids, places, words
+
     def _batch(self, texts: Sequence[str]) -> Ragged:
         ids = [e.ids for e in self.backend.encode_batch(list(texts), add_special_tokens=False)]
         lengths = np.fromiter(map(len, ids), np.int64, len(ids))
@@ -193,6 +213,18 @@ class TextTokenizer:
                 yield chunk
 
 
+def _whole(text: str, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Spans that go on to the end of their last character, where that has combining marks."""
+    if text.isascii():
+        return spans
+    whole = []
+    for start, end in spans:
+        while end < len(text) and unicodedata.category(text[end])[0] == "M":
+            end += 1
+        whole.append((start, end))
+    return whole
+
+
 def _longest_word(description: dict[str, Any]) -> int:
     """The model's limit to a word; 0 where something else than its end can cut a word."""
     steps = json.dumps([description["normalizer"], description["pre_tokenizer"]])
@@ -225,7 +257,7 @@ def encode_texts(
         a, b = _pair_pieces(tokenizer, first, second, limit)
     shorten = {"truncate": _truncate, "head_tail": _head_tail, "windows": _windows}[long_text]
     a, b, samples, n_cut = shorten(a, b, room)
-    return _assemble(tokenizer, a, b), samples, n_cut
+    return assemble(tokenizer, a, b), samples, n_cut
 
 
 def _pair_pieces(
@@ -312,7 +344,8 @@ def _shares(a: Ragged, b: Ragged | None, room: int) -> tuple[IntArray, IntArray]
     return np.where(first_is_long, rest, even), np.where(first_is_long, even, rest)
 
 
-def _assemble(tokenizer: TextTokenizer, a: Ragged, b: Ragged | None) -> TokenTable:
+def assemble(tokenizer: TextTokenizer, a: Ragged, b: Ragged | None) -> TokenTable:
+    """Rows of one text or of two, with the special tokens around them."""
     parts = [_constant(tokenizer.prefix, len(a)), a]
     if b is not None:
         parts += [_constant(tokenizer.middle, len(a))]

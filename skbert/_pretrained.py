@@ -1,0 +1,239 @@
+"""TextEstimator: a model that reads texts, opened and kept; what all estimators share.
+
+Speaks to scikit-learn above and to ``_core`` below; knows no task by name.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from numbers import Integral
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted
+
+from skbert import _save
+from skbert._check import FitRecord, Texts, check_texts
+from skbert._core.device import Precision, pick_device, seeded
+from skbert._core.encoder import Network, open_network, write_folder
+from skbert._core.infer import infer
+from skbert._core.source import find, vet
+from skbert._core.task import Head
+from skbert._fit import encode, longest_row
+from skbert.exceptions import ModelError
+
+__all__ = ["COUNT", "READS_ROWS", "TextEstimator"]
+
+COUNT = Interval(Integral, 1, None, closed="left")
+# Constraints on the parameters of estimators whose head reads one vector a row.
+READS_ROWS: dict[str, list[Any]] = {
+    "pooling": [StrOptions({"auto", "pooler", "cls", "mean", "max"})],
+    "long_text": [StrOptions({"truncate", "head_tail", "windows"})],
+}
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class TextEstimator(BaseEstimator):
+    """Base of all that reads texts with a BERT; use one of the estimators."""
+
+    model: str | os.PathLike[str] = field(
+        default="sentence-transformers/all-MiniLM-L6-v2", kw_only=False
+    )
+    max_length: int | None = None
+    text_columns: str | int | Sequence[str | int] | None = None
+    missing: str = "raise"
+    precision: str = "auto"
+    device: str = "auto"
+
+    if TYPE_CHECKING:
+        _network: Network
+        _task: Any
+        _seen: FitRecord | None
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "model": [str, os.PathLike],
+        "max_length": [COUNT, None],
+        "text_columns": [str, Integral, "array-like", None],
+        "missing": [StrOptions({"raise", "empty"})],
+        "precision": [StrOptions({"auto", "float32", "bfloat16", "float16", "float64"})],
+        "device": [str],
+    }
+    _tasks: ClassVar[tuple[Any, ...]] = ()  # the task classes of this estimator
+    _saved_attributes: ClassVar[tuple[str, ...]] = ("n_features_in_", "feature_names_in_")
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Save the fitted estimator to a folder of JSON and safetensors, nothing pickled.
+
+        Parameters
+        ----------
+        path : str or path-like
+            Folder to make, or one that ``save`` made before. It is also a transformers
+            folder: every estimator takes it as ``model``.
+
+        Raises
+        ------
+        SaveError
+            If the folder holds anything else, or an attribute has no form in JSON.
+        """
+        check_is_fitted(self)
+        _save.save(self, Path(path))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Open what ``save`` wrote, after checking names, sizes and hashes.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The folder.
+
+        Returns
+        -------
+        estimator : estimator
+            The fitted estimator, bit for bit.
+
+        Raises
+        ------
+        SaveError
+            If a file is missing, damaged or foreign, or holds another estimator.
+        """
+        estimator: Self = _save.load(cls, Path(path))
+        return estimator
+
+    def save_pretrained(self, path: str | os.PathLike[str]) -> None:
+        """Write a plain transformers folder, whose model gives the same outputs.
+
+        Parameters
+        ----------
+        path : str or path-like
+            Folder to write to.
+
+        Raises
+        ------
+        ModelError
+            If the head reads another pooling than BERT's pooler: transformers has no class
+            for that. ``save`` keeps it.
+        """
+        check_is_fitted(self)
+        head = self._network.head
+        if head.layer and head.reads == "rows" and self._network.pooling != "pooler":
+            raise ModelError(
+                f"The head reads pooling={self._network.pooling!r}, and transformers has no class "
+                "with such a head: its model would give other predictions. Use save(path) to "
+                "keep the estimator as it is, or fit with pooling='pooler'."
+            )
+        write_folder(self._exported(), Path(path))
+
+    @classmethod
+    def from_pretrained(cls, path: str | os.PathLike[str], **params: Any) -> Self:
+        """Open a checkpoint that is fine-tuned already, ready to predict.
+
+        Parameters
+        ----------
+        path : str or path-like
+            Folder or id, as for the parameter ``model``.
+        **params : dict
+            Other parameters of the estimator.
+
+        Returns
+        -------
+        estimator : estimator
+            A fitted estimator; its labels are those of the checkpoint's ``id2label``.
+
+        Raises
+        ------
+        ModelError
+            If the checkpoint is not found, not safe to open, or has no head for this job.
+        """
+        estimator = cls(model=path, **params)
+        estimator._validate_params()
+        checkpoint = vet(find(path))
+        named = len(checkpoint.config.get("id2label", ()))  # left out where it says nothing
+        n_outputs = named or checkpoint.config.get("num_labels", 2)
+        head = estimator._blank_head(n_outputs)
+        room = longest_row(checkpoint.max_length, estimator.max_length)
+        with seeded(0, pick_device("cpu")):  # what is missing is the same at each opening
+            pooling = getattr(estimator, "pooling", "auto")  # tokens are read as they are
+            network = open_network(checkpoint, head, pooling=pooling, fresh_head=False)
+            estimator._adopt(network, room)
+        estimator._seen = None
+        estimator._network = network
+        return estimator
+
+    @classmethod
+    def _blank_head(cls, n_outputs: int) -> Head:
+        """The head of a checkpoint that is fine-tuned for this job."""
+        head: Head = cls._tasks[0](n_outputs, 0).head()
+        return head
+
+    def _adopt(self, network: Network, room: int) -> None:
+        """Set the attributes that a fine-tuned checkpoint brings, the task among them."""
+        raise NotImplementedError
+
+    def _exported(self) -> Network:
+        """The network whose outputs are what the estimator predicts."""
+        return self._network
+
+    def _rows(self, X: Any, fitted: FitRecord | None) -> Texts:
+        """Check X and turn it into rows that the task can encode."""
+        return check_texts(
+            X,
+            columns=self.text_columns,
+            missing=self.missing,
+            fitted=fitted,
+            estimator_name=type(self).__name__,
+        )
+
+    def _read(self, X: Any, *, fitting: bool) -> Texts:
+        """Turn X into rows: the only place that looks at X."""
+        texts = self._rows(X, None if fitting else self._seen)
+        if fitting:
+            self._seen = FitRecord(texts.names, texts.n_columns)
+            self.n_features_in_ = len(texts.names) if texts.names else texts.n_columns
+            self.__dict__.pop("feature_names_in_", None)
+            if texts.names:
+                self.feature_names_in_ = np.array(texts.names, dtype=object)
+        return texts
+
+    def _decoded(self, X: Any) -> np.ndarray[Any, Any]:
+        """What the task makes of the model's outputs for X, one entry per row of X."""
+        check_is_fitted(self)
+        texts = self._read(X, fitting=False)
+        device = pick_device(self.device)
+        precision = Precision(self.precision, device)
+        self._network.to(device, precision.weights)
+        items = encode(self._task, texts, None, self._network)
+        outputs = infer(self._network, items, precision)
+        decoded: np.ndarray[Any, Any] = self._task.decode(outputs, items)
+        return decoded
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """Fitted once a fit went through to its end."""
+        return hasattr(self, "_network")
+
+    def __sklearn_tags__(self) -> Any:
+        """Texts in, no arrays: the tags that scikit-learn reads."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = False
+        tags.input_tags.string = True
+        return tags
+
+    @property
+    def model_(self) -> Any:
+        """The fine-tuned transformers model."""
+        return self._network.model
+
+    @property
+    def tokenizer_(self) -> Any:
+        """The tokenizer, as transformers opens it."""
+        return self._network.tokenizer
+
+    @property
+    def pooling_(self) -> str:
+        """What the head reads of a row."""
+        return self._network.pooling
