@@ -11,20 +11,40 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from skbert import datasets, exceptions
+    from skbert import datasets, exceptions, metrics
+    from skbert._choice_ranker import BertChoiceRanker
     from skbert._classifier import BertClassifier
     from skbert._regressor import BertRegressor
+    from skbert._span_extractor import BertSpanExtractor
+    from skbert._token_tagger import BertTokenTagger
+    from skbert._transformer import BertTransformer
 
-__all__ = ["BertClassifier", "BertRegressor", "__version__", "datasets", "exceptions"]
+__all__ = [
+    "BertChoiceRanker",
+    "BertClassifier",
+    "BertRegressor",
+    "BertSpanExtractor",
+    "BertTokenTagger",
+    "BertTransformer",
+    "__version__",
+    "datasets",
+    "exceptions",
+    "metrics",
+]
 
 __version__ = "0.1.0"
 
 # Public name -> the module that it comes from. A public module comes from itself.
 _HOMES = {
+    "BertChoiceRanker": "skbert._choice_ranker",
     "BertClassifier": "skbert._classifier",
     "BertRegressor": "skbert._regressor",
+    "BertSpanExtractor": "skbert._span_extractor",
+    "BertTokenTagger": "skbert._token_tagger",
+    "BertTransformer": "skbert._transformer",
     "datasets": "skbert.datasets",
     "exceptions": "skbert.exceptions",
+    "metrics": "skbert.metrics",
 }
 
 if not TYPE_CHECKING:  # a type checker that saw this would let every misspelt name pass

@@ -108,19 +108,19 @@ def check_texts(
         msg = f"X holds two columns of texts where rows are expected. {TWO_COLUMNS}"
         raise InputError(msg)
     table = open_table(X)
-    _check_not_empty(table)
-    wanted: list[str | int] = list(range(table.width)) if columns is None else _wanted(columns)
+    check_not_empty(table)
+    wanted = wanted_columns(columns, table.width)
     if fitted is not None:
-        _compare_with_fit(table, wanted, fitted, estimator_name)
-    found = [_check_cells(table, column, missing) for column in _positions(table, wanted)]
+        compare_with_fit(table, wanted, fitted, estimator_name)
+    found = [_check_cells(table, column, missing) for column in column_positions(table, wanted)]
     _replace_surrogates(found)
     _warn_if_mostly_empty(found)
     second = found[1] if len(found) == 2 else None
     return Texts(first=found[0], second=second, names=table.names, n_columns=len(found))
 
 
-def open_table(X: Any, name: str = "X", hint: str = TWO_COLUMNS) -> Table:
-    """Recognise the container; `name` and a `hint` on ragged rows are for messages."""
+def open_table(X: Any, name: str = "X", hint: str | None = TWO_COLUMNS) -> Table:
+    """Recognise the container; rows such as tuples are columns, or without a `hint` cells."""
     _refuse_type(X, name)
     _refuse_shape(X, name)
     if hasattr(X, "iloc") and hasattr(X, "columns"):  # a pandas frame
@@ -198,10 +198,10 @@ def _row_length(cell: Any) -> int | None:
     return len(cell) if is_row else None
 
 
-def _table_of_rows(cells: list[Any], name: str, hint: str) -> Table:
+def _table_of_rows(cells: list[Any], name: str, hint: str | None) -> Table:
     """Make one column of plain cells, or several when the cells are rows such as tuples."""
     start = next((i for i, cell in enumerate(cells) if not is_missing(cell)), 0)
-    width = _row_length(cells[start]) if cells else None
+    width = _row_length(cells[start]) if cells and hint is not None else None
     if width is None:
         return Table((len(cells),), lambda _: cells, None)
     for row, cell in enumerate(cells):
@@ -232,7 +232,7 @@ def _looks_like_two_columns(X: Any) -> bool:
     return True
 
 
-def _check_not_empty(table: Table) -> None:
+def check_not_empty(table: Table) -> None:
     """Raise when there are no rows or no columns, in scikit-learn's words."""
     for size, kind in ((table.shape[0], "sample"), (table.width, "feature")):
         if size == 0:
@@ -243,8 +243,10 @@ def _check_not_empty(table: Table) -> None:
             raise InputError(msg)
 
 
-def _wanted(columns: str | int | Sequence[str | int]) -> list[str | int]:
-    """Return the choice of columns as a list of one or two."""
+def wanted_columns(columns: Any, width: int) -> list[str | int]:
+    """Return the choice of columns as a list of one or two, or all that there are."""
+    if columns is None:
+        return list(range(width))
     wanted = [columns] if isinstance(columns, (str, int)) else list(columns)
     good = all(isinstance(c, (str, int, np.integer)) and not isinstance(c, bool) for c in wanted)
     if not good or len(wanted) not in {1, 2} or len(set(wanted)) < len(wanted):
@@ -256,7 +258,7 @@ def _wanted(columns: str | int | Sequence[str | int]) -> list[str | int]:
     return wanted
 
 
-def _positions(table: Table, wanted: list[str | int]) -> list[int]:
+def column_positions(table: Table, wanted: list[str | int]) -> list[int]:
     """Return the positions of the one or two text columns."""
     labels = list(range(table.width) if table.labels is None else table.labels)
     if len(wanted) > 2:
@@ -287,7 +289,7 @@ def _position(column: str | int, labels: list[Any]) -> int:
     raise InputError(msg)
 
 
-def _compare_with_fit(table: Table, wanted: list[Any], fitted: FitRecord, estimator: str) -> None:
+def compare_with_fit(table: Table, wanted: list[Any], fitted: FitRecord, estimator: str) -> None:
     """Raise, in scikit-learn's words, when the columns are not those of fit."""
     chosen = [column for column in wanted if isinstance(column, str)]
     if fitted.names is not None and table.names is not None:

@@ -154,10 +154,10 @@ def encode(task: Task, texts: Texts, targets: Any, network: Network) -> Items:
     """Tokenise once, and say once if texts were cut."""
     items = task.encode(texts, targets, network.text)
     if items.n_truncated:
+        windows = "long_text='windows' reads all of a long text; " * hasattr(task, "long_text")
         warnings.warn(
-            f"{items.n_truncated} of {len(texts)} rows were longer than max_length and were cut. "
-            "long_text='windows' reads all of a long text; a larger max_length cuts less, where "
-            "the model allows it.",
+            f"{items.n_truncated} of {len(texts)} rows were longer than max_length and were cut: "
+            f"{windows}a larger max_length cuts less, where the model allows it.",
             TruncationWarning,
             stacklevel=2,
         )

@@ -1,14 +1,15 @@
 """The shipped estimators behind numbers, so that scikit-learn's own battery can drive them.
 
-scikit-learn's checks fit matrices of numbers. `NumericClassifier` and `NumericRegressor` turn
-each number into one word (column and binned value, ``f0m2 f1p7``) in the one place that looks at
-X, and say in their tags that they take matrices. Everything else is the shipped code: labels,
-weights, training loop, cloning, pickling. The words are whole pieces of a tiny BERT's vocabulary,
-so that there is something to learn.
+scikit-learn's checks fit matrices of numbers. `NumericClassifier`, `NumericRegressor` and
+`NumericTransformer` turn each number into one word (column and binned value, ``f0m2 f1p7``) in
+the one place that looks at X, and say in their tags that they take matrices. Everything else is
+the shipped code: labels, weights, training loop, cloning, pickling. The words are whole pieces of
+a tiny BERT's vocabulary, so that there is something to learn.
 
 `NumericClassifier` and `NumericRegressor` keep the library's defaults but for ``model`` and
 ``learning_rate``, which is what a BERT of one layer with random weights needs to learn at all.
 `ExactClassifier` and `ExactRegressor` take chance out: float64, one batch of all rows, no dropout.
+`WideTransformer` reads all there is, in float64.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import numpy as np
 import torch
 from sklearn.utils.validation import validate_data
 
-from skbert import BertClassifier, BertRegressor
+from skbert import BertClassifier, BertRegressor, BertTransformer
 from skbert._check import FitRecord, Texts
 
 # Defaults of a parameter, so they are known before the folders are made. One folder for each
@@ -144,4 +145,28 @@ class ExactRegressor(NumericRegressor):
     model: str = field(default=MODEL_NO_DROPOUT, kw_only=False)
     epochs: int = 12
     batch_size: int = 1024
+    precision: str = "float64"
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class NumericTransformer(BertTransformer):
+    """`BertTransformer` on matrices of numbers."""
+
+    model: str = field(default=MODEL, kw_only=False)
+
+    def _read(self, X: Any, *, fitting: bool) -> Texts:
+        return read_numbers(self, X, fitting)
+
+    def __sklearn_tags__(self) -> Any:
+        return take_matrices(super().__sklearn_tags__())
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class WideTransformer(NumericTransformer):
+    """`NumericTransformer` in float64, with all that can be read side by side."""
+
+    pooling: str = "mean_max"
+    layers: tuple[int, ...] | None = (0, -1)
+    layer_join: str = "concat"
+    normalize: bool = True
     precision: str = "float64"

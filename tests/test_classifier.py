@@ -327,9 +327,7 @@ def test_a_refused_batch_leaves_the_fit(tiny_model: Path, sentiment: Sentiment) 
     np.testing.assert_array_equal(online.predict_proba(X), before)
 
 
-def test_classes_of_an_indicator_are_its_columns(
-    tiny_model: Path, sentiment: Sentiment
-) -> None:
+def test_classes_of_an_indicator_are_its_columns(tiny_model: Path, sentiment: Sentiment) -> None:
     X, Y = sentiment.texts, indicator(sentiment.labels)
     online = classifier(tiny_model).partial_fit(X, Y, classes=range(Y.shape[1]))
     assert online.classes_.tolist() == list(range(Y.shape[1]))

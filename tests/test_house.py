@@ -388,7 +388,15 @@ IMPORT_RULES = [
     ImportRule(
         "skbert.metrics",
         never=(),
-        only=(*STANDARD, "numpy", "pandas", "sklearn", "skbert._entities", "skbert._metrics_rows", "skbert.exceptions"),
+        only=(
+            *STANDARD,
+            "numpy",
+            "pandas",
+            "sklearn",
+            "skbert._entities",
+            "skbert._metrics_rows",
+            "skbert.exceptions",
+        ),
     ),
     ImportRule("skbert.exceptions", never=(), only=STANDARD),
     # A saved file is hostile until shown otherwise.

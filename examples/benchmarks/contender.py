@@ -12,13 +12,19 @@ from plain import model_folder
 from tasks import Kind, Rows
 
 if TYPE_CHECKING:
-    # Here, so that the plain side runs where skbert is not installed.
-    from skbert import BertClassifier, BertRegressor
+    from skbert._base import BertEstimator
 
 WARM_UP_ROWS = 32
+# By kind of target; labels are the classifier's.
+ESTIMATORS = {
+    "regression": "BertRegressor",
+    "token_classification": "BertTokenTagger",
+    "question_answering": "BertSpanExtractor",
+    "multiple_choice": "BertChoiceRanker",
+}
 
 
-def build(kind: Kind, seed: int | None, **settings: object) -> BertClassifier | BertRegressor:
+def build(kind: Kind, seed: int | None, **settings: object) -> BertEstimator:
     """Make skbert's estimator for this kind of target, on the benchmarks' encoder.
 
     Parameters
@@ -32,13 +38,13 @@ def build(kind: Kind, seed: int | None, **settings: object) -> BertClassifier | 
 
     Returns
     -------
-    BertClassifier or BertRegressor
-        Not fitted.
+    BertEstimator
+        Of the class for that job, not fitted.
     """
-    # Here, so that the plain side runs where skbert is not installed.
-    from skbert import BertClassifier, BertRegressor
+    # Here, so that the plain side need not load it.
+    import skbert
 
-    estimator = BertRegressor() if kind == "regression" else BertClassifier()
+    estimator = getattr(skbert, ESTIMATORS.get(kind, "BertClassifier"))()
     return estimator.set_params(model=model_folder(), random_state=seed, **settings)
 
 
@@ -50,7 +56,7 @@ def parameters(kind: Kind, **settings: object) -> dict[str, object]:
 
 def fit(
     train: Rows, kind: Kind, seed: int | None, **settings: object
-) -> tuple[BertClassifier | BertRegressor, float]:
+) -> tuple[BertEstimator, float]:
     """Fit on the rows, and time it: opening the model, tokenising, probe and training."""
     estimator = build(kind, seed, **settings)
     start = time.perf_counter()

@@ -1,9 +1,10 @@
 """How well a task is learned, and in what time: a plain transformers script against skbert.
 
 For every seed the same rows are learned three times, one after the other: by the plain script
-(``plain.py``), by skbert with the plain script's passes, batch size, learning rate and schedule
-(``same``), and by skbert as it comes (``default``). The order turns with the seed. All three
-open the same model folder; the time covers opening it, tokenising and training.
+(``plain.py``, or ``plain_heads.py`` for tags, answers and choices), by skbert with the plain
+script's passes, batch size, learning rate and schedule (``same``), and by skbert as it comes
+(``default``). The order turns with the seed. All three open the same model folder; the time covers
+opening it, tokenising and training.
 
     python examples/benchmarks/learning.py --task intents --rows-per-class 16 --seeds 0 1 2
 """
@@ -20,6 +21,7 @@ import contender
 import machine
 import numpy as np
 import plain
+import plain_heads
 import tasks
 from tasks import Recipe, Rows, Task
 
@@ -72,9 +74,9 @@ def compare(
                 "seed": seed,
                 "metric": task.metric,
                 "score": tasks.score(task, test.y, outputs),
-                "ranking": tasks.ranking(task, test.y, outputs),
+                "second_score": tasks.second_score(task, test.y, outputs),
                 "seconds": seconds,
-                "padding": _padding(side, recipe, train, seed),
+                "padding": _padding(side, task, recipe, train, seed),
                 "train_rows": len(train),
                 "test_rows": len(test),
                 "settings": settings
@@ -102,7 +104,7 @@ def table(name: str, task: Task, recipe: Recipe, records: list[dict[str, object]
     str
         One line a side: mean with its standard error, each seed, seconds, padding.
     """
-    shown = f"side, {task.metric}, standard error, each seed, average precision, seconds"
+    shown = f"side, {task.metric}, standard error, each seed, second metric, seconds"
     columns = [*shown.split(", "), "times plain", "padding"]
     rows = f"{records[0]['train_rows']} rows to learn from, {records[0]['test_rows']} test rows"
     lines = [
@@ -120,12 +122,12 @@ def table(name: str, task: Task, recipe: Recipe, records: list[dict[str, object]
         error = scores.std(ddof=1) / np.sqrt(len(scores)) if len(scores) > 1 else float("nan")
         each = " ".join(f"{score:.4f}" for score in scores)
         faster = f"{plain_seconds / seconds:.2f}" if plain_seconds else "-"
-        padding = own[0]["padding"]
-        share = "packed" if padding is None else f"{np.mean([r['padding'] for r in own]):.1%}"
-        ranked = [r["ranking"] for r in own if r["ranking"] is not None]
-        ranking = f"{np.mean(ranked):.4f}" if ranked else "-"
+        padding = [r["padding"] for r in own if r["padding"] is not None]
+        share = f"{np.mean(padding):.1%}" if padding else "-" if side == "plain" else "packed"
+        others = [r["second_score"] for r in own if r["second_score"] is not None]
+        other = f"{np.mean(others):.4f}" if others else "-"
         lines.append(
-            f"| {side} | {scores.mean():.4f} | {error:.4f} | {each} | {ranking} | {seconds:.1f} "
+            f"| {side} | {scores.mean():.4f} | {error:.4f} | {each} | {other} | {seconds:.1f} "
             f"| {faster} | {share} |"
         )
     return "\n".join(lines)
@@ -135,7 +137,8 @@ def _run(
     side: str, task: Task, settings: dict[str, Any], train: Rows, test: Rows, seed: int
 ) -> tuple[np.ndarray, float]:
     """Let one side learn and predict."""
-    learn = plain.fit_predict if side == "plain" else contender.fit_predict
+    script = plain_heads if task.kind in plain_heads.JOBS else plain
+    learn = script.fit_predict if side == "plain" else contender.fit_predict
     return learn(train, test, task.kind, seed=seed, **settings)
 
 
@@ -151,9 +154,9 @@ def _settings(side: str, recipe: Recipe, passes: int | None, precision: str) -> 
     return shared
 
 
-def _padding(side: str, recipe: Recipe, train: Rows, seed: int) -> float | None:
-    """Share of padding in the plain script's batches; None for skbert, which packs its rows."""
-    if side != "plain":
+def _padding(side: str, task: Task, recipe: Recipe, train: Rows, seed: int) -> float | None:
+    """Share of padding in the batches of ``plain.py``; None for skbert, which packs its rows."""
+    if side != "plain" or task.kind in plain_heads.JOBS:
         return None
     return plain.padding_share(
         train,

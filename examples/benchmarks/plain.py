@@ -97,23 +97,35 @@ def fit_predict(
     classes, targets = _targets(train.y, kind)
     model = _open_model(kind, classes)
     loader = _loader(tokenizer, train, targets, batch_size, seed, max_length)
+    learn(model, loader, passes, learning_rate, warmup, schedule, precision)
+    seconds = seconds_since(start)
+    return _decode(_predict(model, tokenizer, test, max_length), kind, classes), seconds
+
+
+def learn(
+    model: PreTrainedModel,
+    loader: DataLoader,
+    passes: int,
+    learning_rate: float,
+    warmup: float,
+    schedule: str,
+    precision: str,
+) -> None:
+    """Run the training loop: the same for every head."""
     steps = passes * len(loader)
     # Fused, as the Trainer has it: the peer is not to lose by the slower implementation.
     optimizer = torch.optim.AdamW(_parameter_groups(model), lr=learning_rate, fused=True)
     scheduler = get_scheduler(schedule, optimizer, int(warmup * steps), steps)
-
     model.train()
     for _ in range(passes):
         for batch in loader:
             optimizer.zero_grad()
-            with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
+            with torch.autocast(DEVICE, torch.bfloat16, enabled=precision == "bfloat16"):
                 loss = model(**batch).loss
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             scheduler.step()
-    seconds = _seconds_since(start)
-    return _decode(_predict(model, tokenizer, test, max_length), kind, classes), seconds
 
 
 def trainer_seconds(
@@ -175,7 +187,7 @@ def trainer_seconds(
         )
         trainer.pop_callback(transformers.PrinterCallback)
         trainer.train()
-    return _seconds_since(start)
+    return seconds_since(start)
 
 
 def padding_share(
@@ -255,7 +267,7 @@ class _Collate(DataCollatorWithPadding):
         return dict(super().__call__(features).to(DEVICE))
 
 
-def _seconds_since(start: float) -> float:
+def seconds_since(start: float) -> float:
     """Seconds until the device has done all that it was asked to do."""
     if DEVICE == "cuda":
         torch.cuda.synchronize()

@@ -130,7 +130,7 @@ def sweep(options: argparse.Namespace, where: dict[str, object]) -> None:
         result = {
             "metric": task.metric,
             "score": tasks.score(task, validation.y, outputs),
-            "ranking": tasks.ranking(task, validation.y, outputs),
+            "second_score": tasks.second_score(task, validation.y, outputs),
             "seconds": round(seconds, 2),
             "train_rows": len(chosen),
             "machine": where,

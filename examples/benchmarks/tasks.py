@@ -1,10 +1,12 @@
 """The tasks of the benchmarks: their data, the usual recipe and the metric.
 
-Knows neither skbert nor torch: what is read here is handed alike to every contender.
+Knows no torch, and of skbert only the metrics: what is read here is handed alike to every
+contender.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +17,18 @@ import numpy as np
 import pandas as pd
 from sklearn.metrics import accuracy_score, average_precision_score, f1_score
 
-Kind = Literal["single_label_classification", "multi_label_classification", "regression"]
+from skbert.metrics import entity_f1, squad_em, squad_f1
+
+Kind = Literal[
+    "single_label_classification",
+    "multi_label_classification",
+    "regression",
+    "token_classification",
+    "question_answering",
+    "multiple_choice",
+]
+# What a premise of the choices data asks for.
+ASKED = {"cause": "What was the cause?", "effect": "What happened as a result?"}
 
 DATA = Path(
     os.environ.get("SKBERT_DATA", Path(__file__).resolve().parents[2].parent / "shared" / "data")
@@ -28,16 +41,17 @@ class Rows:
 
     Attributes
     ----------
-    first : list of str
-        The text, or the first text of each pair.
-    second : list of str or None
-        The second text of each pair; None where a row is one text.
+    first : list of str, or of lists of str
+        The text, or the first text of each pair; the words, where words are tagged.
+    second : list of str, or of lists of str, or None
+        The second text of each pair; the options, where one is chosen; None where there is none.
     y : ndarray of shape (n,) or (n, k)
-        Classes, an indicator matrix, or scores.
+        Classes, an indicator matrix, scores, or an object array of lists of tags or of
+        ``(answer, start)``.
     """
 
-    first: list[str]
-    second: list[str] | None
+    first: list[str] | list[list[str]]
+    second: list[str] | list[list[str]] | None
     y: np.ndarray
 
     def __len__(self) -> int:
@@ -50,8 +64,8 @@ class Rows:
         return Rows([self.first[i] for i in chosen], second, self.y[np.asarray(chosen)])
 
     @property
-    def X(self) -> list[str] | list[tuple[str, str]]:  # noqa: N802
-        """What an skbert estimator is given: texts, or pairs of texts."""
+    def X(self) -> list:  # noqa: N802
+        """What an skbert estimator is given: texts, words, or pairs of a text and another cell."""
         if self.second is None:
             return self.first
         return list(zip(self.first, self.second, strict=True))
@@ -104,6 +118,16 @@ TASKS = {
         Recipe(passes=4, learning_rate=2e-5, max_length=128),
         validation="dev",
     ),
+    "entities": Task("entities", ("tokens",), "tags", "token_classification", "entity F1"),
+    "spans": Task(
+        "spans",
+        ("question", "context"),
+        "answer",
+        "question_answering",
+        "SQuAD F1",
+        Recipe(max_length=384),
+    ),
+    "choices": Task("choices", ("premise", "choices"), "label", "multiple_choice", "accuracy"),
 }
 
 
@@ -133,23 +157,44 @@ def load(task: Task, folder: Path, part: str) -> Rows:
         known = _read(folder, task, "train")[task.target].str.get_dummies("|").columns
         marked = frame[task.target].str.get_dummies("|").reindex(columns=known, fill_value=0)
         return Rows(texts[0], second, marked.to_numpy(dtype=np.int64))
-    if task.kind == "regression":
-        return Rows(texts[0], second, frame[task.target].to_numpy(dtype=np.float64))
-    return Rows(texts[0], second, frame[task.target].to_numpy(dtype=str))
+    if task.kind in ("token_classification", "question_answering"):
+        return Rows(texts[0], second, _cells(frame[task.target]))
+    types = {"regression": np.float64, "multiple_choice": np.int64}
+    return Rows(texts[0], second, frame[task.target].to_numpy(dtype=types.get(task.kind, str)))
+
+
+def _cells(column: pd.Series) -> np.ndarray:
+    """An object array of lists or tuples, never a matrix."""
+    cells = np.empty(len(column), dtype=object)
+    cells[:] = column.tolist()
+    return cells
 
 
 def _read(folder: Path, task: Task, name: str) -> pd.DataFrame:
-    path = folder / task.folder / f"{name}.csv"
+    lines = folder / task.folder / f"{name}.jsonl"
+    path = lines.with_suffix(".csv")
+    columns = [*task.texts, task.target]
+    if lines.is_file():
+        rows = [json.loads(line) for line in lines.read_text(encoding="utf-8").splitlines()]
+        return pd.DataFrame([_plain_row(row) for row in rows])[columns]
     if not path.is_file():
         raise SystemExit(
             f"The benchmark data is not there: no file {path}. The folder has to hold one folder "
-            "per data set (intents, pairs, emotions, tnews). Say where it is with --data FOLDER, "
-            "or set SKBERT_DATA."
+            "per data set (intents, pairs, emotions, tnews, entities, spans, choices). Say where "
+            "it is with --data FOLDER, or set SKBERT_DATA."
         )
     # A text that reads "NA" or "null" is a text.
-    columns = [*task.texts, task.target]
     frame = pd.read_csv(path, usecols=columns, keep_default_na=False, encoding="utf-8")
     return frame[columns]
+
+
+def _plain_row(row: dict) -> dict:
+    """One line of JSON with an answer beside its start, and a premise with its question."""
+    if "answer_start" in row:
+        return row | {"answer": (row["answer"], row["answer_start"])}
+    if "asks_for" in row:
+        return row | {"premise": f"{row['premise']} {ASKED[row['asks_for']]}"}
+    return row
 
 
 def sample(rows: Rows, n: int | None, seed: int) -> Rows:
@@ -181,25 +226,31 @@ def score(task: Task, y: np.ndarray, predicted: np.ndarray) -> float:
     y : ndarray of shape (n,) or (n, k)
         The truth.
     predicted : ndarray of the shape of y
-        Classes, scores, or for many labels the probability of each (cut at 0.5).
+        Classes, scores, lists of tags, answers, or for many labels the probability of each (cut
+        at 0.5).
 
     Returns
     -------
     float
-        Accuracy, Pearson's r or micro F1.
+        Accuracy, Pearson's r, micro F1, entity F1 or the F1 of SQuAD.
     """
     if task.kind == "regression":
         return float(np.corrcoef(y, predicted)[0, 1])
     if task.kind == "multi_label_classification":
         return float(f1_score(y, predicted >= 0.5, average="micro", zero_division=0))
+    if task.kind == "token_classification":
+        return entity_f1(y, predicted)
+    if task.kind == "question_answering":
+        return squad_f1(y, predicted)
     return float(accuracy_score(y, predicted))
 
 
-def ranking(task: Task, y: np.ndarray, predicted: np.ndarray) -> float | None:
-    """Score many labels without a threshold, by micro average precision; None for other tasks.
+def second_score(task: Task, y: np.ndarray, predicted: np.ndarray) -> float | None:
+    """Score by a second metric where the task has one.
 
-    A recipe whose probabilities all stay under 0.5 has an F1 of 0 and may still rank well.
+    That is micro average precision for many labels: a recipe whose probabilities all stay under
+    0.5 has an F1 of 0 and may still rank well. It is the exact match of SQuAD for answers.
     """
-    if task.kind != "multi_label_classification":
-        return None
-    return float(average_precision_score(y, predicted, average="micro"))
+    if task.kind == "multi_label_classification":
+        return float(average_precision_score(y, predicted, average="micro"))
+    return squad_em(y, predicted) if task.kind == "question_answering" else None

@@ -218,7 +218,7 @@ def open_network(
     _check_missing(checkpoint, head, missing, fresh_head=fresh_head)
     if pooling == "auto":
         pooling = (checkpoint.pooling if fresh_head else checkpoint.head_pooling) or "pooler"
-    if head.reads == "rows" and pooling == "pooler" and any(".pooler." in n for n in missing):
+    if head.reads == "rows" and pooling == "pooler" and any("pooler." in n for n in missing):
         warnings.warn(
             f"The checkpoint {checkpoint.folder} has no pooler: it starts from random "
             "weights. pooling='mean' or 'cls' needs none.",
@@ -235,7 +235,7 @@ def _check_missing(
 ) -> None:
     """Refuse a checkpoint that lacks more than a head and a pooler may be lacking."""
     of_head = {name for name in missing if name.split(".")[0] == head.layer}
-    absent = sorted(name for name in missing - of_head if ".pooler." not in name)
+    absent = sorted(name for name in missing - of_head if "pooler." not in name)
     if absent:
         raise ModelError(
             f"The checkpoint {checkpoint.folder} lacks {len(absent)} of the model's weights, or "

@@ -219,9 +219,10 @@ def _whole(text: str, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
         return spans
     whole = []
     for start, end in spans:
-        while end < len(text) and unicodedata.category(text[end])[0] == "M":
-            end += 1
-        whole.append((start, end))
+        after = end
+        while after < len(text) and unicodedata.category(text[after])[0] == "M":
+            after += 1
+        whole.append((start, after))
     return whole
 
 

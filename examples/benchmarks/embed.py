@@ -1,0 +1,182 @@
+"""How long embedding takes: sentence-transformers with default arguments against BertTransformer.
+
+All contenders embed the same rows of ``intents`` (train, validation and test) with the same
+encoder, to vectors of length 1; tokenising is counted, opening the model is not. They take turns,
+and each repetition starts with another of them. Vectors that differ by more than the precision
+explains end the run.
+
+    python examples/benchmarks/embed.py --repeats 5 --accuracy
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import machine
+import numpy as np
+import plain
+import tasks
+from sentence_transformers import SentenceTransformer
+from sklearn.linear_model import LogisticRegression
+from tasks import Rows
+
+from skbert import BertTransformer
+
+PEER = "sentence-transformers"
+CONTENDERS = (PEER, "skbert", "skbert-float32")
+TOLERANCE = {"float32": 1e-5, "bfloat16": 1e-2}  # largest difference from the peer's vectors
+WARM_UP_ROWS = 256
+
+Embed = Callable[[list[str]], np.ndarray]
+
+
+def main() -> None:
+    """Time the contenders, compare their vectors, print the table and write the JSON file."""
+    options = _options()
+    plain.be_quiet()
+    where = machine.describe()
+    print(machine.headline(where), flush=True)
+    parts = {name: _read(options.data, name) for name in ("train", "validation", "test")}
+    texts = [text for rows in parts.values() for text in rows.first]
+    if options.rows is not None:
+        chosen = np.random.default_rng(0).permutation(len(texts))[: options.rows]
+        texts = [texts[i] for i in chosen]
+
+    embed = {name: _open(name) for name in CONTENDERS}
+    for name in CONTENDERS:
+        embed[name](texts[:WARM_UP_ROWS])
+    seconds: dict[str, list[float]] = {name: [] for name in CONTENDERS}
+    vectors: dict[str, np.ndarray] = {}
+    for turn in range(options.repeats):
+        first = turn % len(CONTENDERS)
+        for name in CONTENDERS[first:] + CONTENDERS[:first]:
+            start = time.perf_counter()
+            vectors[name] = embed[name](texts)
+            seconds[name].append(time.perf_counter() - start)
+            print(f"repetition {turn + 1}: {name} {seconds[name][-1]:.2f} s", flush=True)
+
+    result: dict[str, Any] = {
+        "rows": len(texts),
+        "different_rows": len(set(texts)),
+        "seconds": seconds,
+        "median": {name: float(np.median(own)) for name, own in seconds.items()},
+        "peer_times": _peer_times(seconds),
+        "difference": {name: _difference(vectors, name) for name in CONTENDERS},
+        "products": {name: _products(name) for name in CONTENDERS},
+        "accuracy": {},
+        "machine": where,
+    }
+    if options.accuracy:
+        result["accuracy"] = {name: accuracy(embed[name], parts) for name in CONTENDERS}
+    print(table(result))
+    if options.out is not None:
+        options.out.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    check(result)
+
+
+def accuracy(embed: Embed, parts: dict[str, Rows]) -> float:
+    """Score a logistic regression on the vectors.
+
+    Parameters
+    ----------
+    embed : callable
+        From texts to vectors.
+    parts : dict of str to Rows
+        Learns from all of ``train``, is tested on all of ``test``.
+
+    Returns
+    -------
+    float
+        Accuracy.
+    """
+    train, test = parts["train"], parts["test"]
+    model = LogisticRegression(max_iter=1000).fit(embed(train.first), train.y)
+    return float(model.score(embed(test.first), test.y))
+
+
+def check(result: dict[str, Any]) -> None:
+    """Refuse a result whose vectors differ by more than the precision explains."""
+    for name, difference in result["difference"].items():
+        allowed = TOLERANCE[result["products"][name]]
+        if not difference <= allowed:
+            raise SystemExit(
+                f"The vectors of {name} differ from those of {PEER} by {difference:.1e}, more "
+                f"than {allowed:.0e}: the times above compare different things."
+            )
+
+
+def table(result: dict[str, Any]) -> str:
+    """Write the result as a markdown table: one line a contender."""
+    lines = [
+        f"\nintents, {result['rows']} rows, {result['different_rows']} of them different",
+        (
+            "| contender | products in | median seconds | fastest to slowest | rows/s "
+            "| times faster | largest difference | accuracy |"
+        ),
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for name, median in result["median"].items():
+        own, score = result["seconds"][name], result["accuracy"].get(name)
+        lines.append(
+            f"| {name} | {result['products'][name]} | {median:.2f} "
+            f"| {min(own):.2f} to {max(own):.2f} | {result['rows'] / median:.0f} "
+            f"| {result['peer_times'][name]:.2f} | {result['difference'][name]:.1e} "
+            f"| {'-' if score is None else f'{score:.4f}'} |"
+        )
+    return "\n".join(lines)
+
+
+def _read(folder: Path, part: str) -> Rows:
+    return tasks.load(tasks.TASKS["intents"], folder, part)
+
+
+def _open(name: str) -> Embed:
+    """Open a contender's model, and give what embeds with it."""
+    folder = plain.model_folder()
+    if name == PEER:
+        peer = SentenceTransformer(folder)
+        return lambda texts: peer.encode(texts, normalize_embeddings=True)
+    precision = "float32" if name == "skbert-float32" else "auto"
+    return BertTransformer(folder, normalize=True, precision=precision).fit(["a"]).transform
+
+
+def _products(name: str) -> str:
+    """The precision that products are computed in."""
+    bf16 = bool(machine.describe()["bf16"]) or plain.DEVICE == "cuda"
+    return "bfloat16" if name == "skbert" and bf16 else "float32"
+
+
+def _difference(vectors: dict[str, np.ndarray], name: str) -> float:
+    """Largest difference of any number in any vector from the peer's."""
+    return float(np.abs(vectors[name] - vectors[PEER]).max())
+
+
+def _peer_times(seconds: dict[str, list[float]]) -> dict[str, float]:
+    """Median over the repetitions of the peer's seconds divided by each contender's."""
+    peer = np.array(seconds[PEER])
+    return {name: float(np.median(peer / np.array(own))) for name, own in seconds.items()}
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, default=tasks.DATA, help="folder of the data sets")
+    parser.add_argument("--rows", type=int, help="embed this many rows; default: all 22,500")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument(
+        "--accuracy",
+        action="store_true",
+        help="also test a logistic regression on the vectors of all rows",
+    )
+    parser.add_argument("--out", type=Path, help="write the result to this JSON file")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,211 @@
+"""y of a span extractor as places in the contexts, or an error that names the first bad rows.
+
+Depends on numpy, `skbert._check`, `skbert._check_y` and `skbert.exceptions`; knows no torch and no
+tokenizer.
+"""
+
+from __future__ import annotations
+
+import re
+import reprlib
+from collections.abc import Mapping, Sequence
+from numbers import Integral
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from skbert._check import MAX_NAMES, ROW_TYPES, SURROGATE, is_missing
+from skbert._check_y import check_length
+from skbert.exceptions import InputError, InputTypeError
+
+__all__ = ["Gold", "check_answers"]
+
+_FORMS = (
+    "Give per row the answer (str), (answer, start), a list of several right answers, or '' where "
+    "the context holds none."
+)
+
+
+class Gold(NamedTuple):
+    """The right answers of each row."""
+
+    spans: np.ndarray[Any, Any]  # (n, 2) int64: start and end in the context, -1 for no answer
+    texts: list[list[str]]  # every right answer; empty where there is none
+
+
+def check_answers(
+    y: Any,
+    contexts: Sequence[str],
+    *,
+    on_ambiguous: str = "raise",
+    estimator_name: str = "BertSpanExtractor",
+) -> Gold:
+    """Return the answers of all rows, and where in the contexts the first one of each lies.
+
+    Raises
+    ------
+    InputError
+        If an answer is missing, blank, not in its context, not where it is said to be, or there
+        more than once without saying where (unless `on_ambiguous` is "first").
+    InputTypeError
+        If a row of y holds something else than answers.
+    """
+    cells = _cells(y, estimator_name)
+    check_length(len(contexts), len(cells))
+    gaps = [row for row, cell in enumerate(cells) if is_missing(cell)]
+    if gaps:
+        msg = (
+            f"Input y contains NaN. It has {len(gaps)} missing answer(s), the first in row "
+            f"{gaps[0]}. Leave these rows out, or give '' where the context holds no answer."
+        )
+        raise InputError(msg)
+    answers = [_answers(cell, row) for row, cell in enumerate(cells)]
+    firsts = {row: found[0] for row, found in enumerate(answers) if found}
+    _refuse_blank(firsts)
+    _refuse_absent(firsts, contexts)
+    _refuse_misplaced(firsts, contexts)
+    if on_ambiguous == "raise":
+        _refuse_ambiguous(firsts, contexts)
+    spans = np.full((len(cells), 2), -1, dtype=np.int64)
+    for row, (text, start) in firsts.items():
+        begin = contexts[row].find(text) if start is None else start
+        spans[row] = begin, begin + len(text)
+    return Gold(spans, [[text for text, _ in found] for found in answers])
+
+
+_Answer = tuple[str, int | None]  # and where it starts, if that was said
+
+
+def _cells(y: Any, estimator_name: str) -> list[Any]:
+    """Return one cell per row, whatever container they came in."""
+    if y is None:
+        msg = (
+            f"This {estimator_name} estimator requires y to be passed, but the target y is None. "
+            f"{_FORMS}"
+        )
+        raise InputError(msg)
+    if isinstance(y, (str, bytes, Mapping, set, frozenset)) or not hasattr(y, "__len__"):
+        msg = f"y is {reprlib.repr(y)}, but must be a list with one entry per row. {_FORMS}"
+        raise InputTypeError(msg)
+    if hasattr(y, "columns"):
+        msg = (
+            "y is a frame, but must hold one entry per row. For columns of texts and of starts "
+            "type list(zip(y['answer'], y['answer_start'])), for one column y['answer']."
+        )
+        raise InputTypeError(msg)
+    for method in ("to_pylist", "to_list", "tolist"):  # pyarrow, polars and pandas, numpy
+        if hasattr(y, method):
+            return list(getattr(y, method)())
+    return list(y)
+
+
+def _answers(cell: Any, row: int) -> list[_Answer]:
+    """Return the answers in one cell of y, without empty ones."""
+    if isinstance(cell, str) or _is_placed(cell):
+        cell = [cell]
+    if not isinstance(cell, ROW_TYPES):
+        raise _odd_cell(cell, row)
+    found: list[_Answer] = []
+    for answer in cell:
+        text, start = answer if _is_placed(answer) else (answer, None)
+        if not isinstance(text, str):
+            raise _odd_cell(answer, row)
+        if text:
+            found.append((SURROGATE.sub("\ufffd", str.__str__(text)), start))  # as in X
+    return found
+
+
+def _is_placed(cell: Any) -> bool:
+    """Tell whether a cell is an answer with its place in the context."""
+    return (
+        isinstance(cell, (list, tuple))
+        and len(cell) == 2
+        and isinstance(cell[0], str)
+        and isinstance(cell[1], Integral)
+        and not isinstance(cell[1], bool)
+    )
+
+
+def _odd_cell(cell: Any, row: int) -> InputTypeError:
+    """Make the error for what is no answer."""
+    hint = _FORMS
+    if isinstance(cell, Mapping):
+        hint = "For the dicts of SQuAD type [list(zip(a['text'], a['answer_start'])) for a in y]."
+    return InputTypeError(
+        f"Row {row} of y holds {reprlib.repr(cell)}, of type {type(cell).__name__}, which is no "
+        f"answer. {hint}"
+    )
+
+
+def _listed(
+    rows: list[int], answers: Mapping[int, _Answer], contexts: Sequence[str] | None = None
+) -> str:
+    """Name the first rows of many, with their answers, and how often the contexts hold them."""
+    shown = []
+    for row in rows[:MAX_NAMES]:
+        text, _ = answers[row]
+        times = ""
+        if contexts is not None:
+            times = f", {len(re.findall(f'(?={re.escape(text)})', contexts[row]))} times"
+        shown.append(f"row {row} ({reprlib.repr(text)}{times})")
+    return ", ".join(shown + ["..."] * (len(rows) > MAX_NAMES))
+
+
+def _refuse_blank(firsts: Mapping[int, _Answer]) -> None:
+    """Raise for answers of nothing but white space."""
+    rows = [row for row, (text, _) in firsts.items() if text.isspace()]
+    if rows:
+        msg = (
+            f"y has {len(rows)} answer(s) of nothing but white space: {_listed(rows, firsts)}. "
+            "Give '' where the context holds no answer."
+        )
+        raise InputError(msg)
+
+
+def _refuse_absent(firsts: Mapping[int, _Answer], contexts: Sequence[str]) -> None:
+    """Raise for answers that are nowhere in their contexts."""
+    rows = [row for row, (text, _) in firsts.items() if text not in contexts[row]]
+    if rows:
+        msg = (
+            f"y has {len(rows)} answer(s) that are not in the context: {_listed(rows, firsts)}. "
+            "An answer is a part of the context to the letter, case, accents and blanks included; "
+            "give '' where the context holds none."
+        )
+        raise InputError(msg)
+
+
+def _refuse_misplaced(firsts: Mapping[int, _Answer], contexts: Sequence[str]) -> None:
+    """Raise for answers that are not where they are said to start."""
+    wrong = {
+        row: start
+        for row, (text, start) in firsts.items()
+        if start is not None and not (start >= 0 and contexts[row].startswith(text, start))
+    }
+    if rows := list(wrong):
+        text, start, context = firsts[rows[0]][0], wrong[rows[0]], contexts[rows[0]]
+        found = f"has {len(context)} characters"
+        if 0 <= start < len(context):
+            found = f"holds {reprlib.repr(context[start : start + len(text)])} there"
+        msg = (
+            f"y has {len(rows)} answer(s) that do not start where they are said to: "
+            f"{_listed(rows, firsts)}. In row {rows[0]} the start is {start}, but the context "
+            f"{found}; the answer starts at {context.find(text)}. Starts count characters (not "
+            "bytes) from 0; give the answer alone to have it looked up."
+        )
+        raise InputError(msg)
+
+
+def _refuse_ambiguous(firsts: Mapping[int, _Answer], contexts: Sequence[str]) -> None:
+    """Raise for answers without a start that their contexts hold more than once."""
+    rows = [
+        row
+        for row, (text, start) in firsts.items()
+        if start is None and contexts[row].find(text) != contexts[row].rfind(text)
+    ]
+    if rows:
+        msg = (
+            f"y has {len(rows)} answer(s) that the context holds more than once: "
+            f"{_listed(rows, firsts, contexts)}. Give (answer, start) to say which is meant, or "
+            "set on_ambiguous='first' to take the first."
+        )
+        raise InputError(msg)

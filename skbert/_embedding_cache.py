@@ -1,0 +1,184 @@
+"""Vectors of texts kept in a file, so that the same text is not encoded twice.
+
+One SQLite file for each way of reading, shared by threads and processes; it holds numbers under
+hashes and no text. Depends on numpy, the checked texts and a network's weights.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sqlite3
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+from joblib import Memory
+
+from skbert._check import Texts
+from skbert._core.encoder import Network
+from skbert._core.tokens import IntArray
+from skbert.exceptions import InputError, SkbertWarning
+
+__all__ = ["EmbeddingCache", "cache_folder", "fingerprint"]
+
+Compute = Callable[[Texts], np.ndarray[Any, Any]]
+
+_FORMAT = 1
+_AT_ONCE = 1024  # texts that are computed and written together
+_PATIENCE = 1800.0  # seconds to wait while another process computes the same texts
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
+_SETTINGS = ("hidden_act", "layer_norm_eps", "num_attention_heads")  # not seen in the weights
+
+
+def cache_folder(memory: str | os.PathLike[str] | Memory | None) -> Path | None:
+    """The folder, made if need be, that the parameter ``memory`` stands for."""
+    location = memory.location if isinstance(memory, Memory) else memory
+    if location is None:
+        return None
+    folder = Path(location).expanduser() / "skbert"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"memory={os.fspath(location)!r}: no folder can be made there: {error}. Give a "
+            "folder that you may write to, or memory=None."
+        ) from error
+    return folder
+
+
+def fingerprint(network: Network) -> str:
+    """Hash of all in a network that turns text into vectors."""
+    digest = hashlib.sha256(network.text.backend.to_str().encode())
+    config = network.model.config
+    digest.update(repr([getattr(config, name) for name in _SETTINGS]).encode())
+    for name, tensor in sorted(network.model.state_dict().items()):
+        if network.pooling == "pooler" or not name.startswith("pooler."):
+            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+            digest.update(np.ascontiguousarray(tensor.cpu().numpy()).data)
+    return digest.hexdigest()
+
+
+class EmbeddingCache:
+    """Vectors of ``width`` numbers of type ``dtype``, made under the given settings."""
+
+    def __init__(
+        self, folder: Path, settings: Mapping[str, Any], width: int, dtype: np.dtype[Any]
+    ) -> None:
+        described = json.dumps({**settings, "format": _FORMAT}, sort_keys=True)
+        self.path = folder / f"{hashlib.sha256(described.encode()).hexdigest()[:32]}.sqlite"
+        self.width = width
+        self.dtype = dtype
+
+    def vectors(self, texts: Texts, compute: Compute) -> np.ndarray[Any, Any]:
+        """Vectors ``(n_texts, width)``; ``compute`` is asked for those that are not kept.
+
+        The texts must differ. While one process computes some of them, others that want to
+        compute wait, and then find them kept.
+        """
+        keys = _keys(texts)
+        found = np.empty((len(keys), self.width), self.dtype)
+        left: IntArray = np.arange(len(keys))
+        for _ in range(2):  # a damaged file is set aside once
+            try:
+                with self._connection() as connection:
+                    left = self._read(connection, keys, found, left)
+                    while len(left):
+                        self._extend(connection, keys, found, left[:_AT_ONCE], texts, compute)
+                        left = left[_AT_ONCE:]
+                break
+            except sqlite3.Error as error:
+                if not self._set_aside(error):
+                    break
+        if len(left):
+            found[left] = compute(texts.take(left))
+        return found
+
+    @contextmanager
+    def _connection(self) -> Iterator[sqlite3.Connection]:
+        connection = sqlite3.connect(self.path, timeout=_PATIENCE, isolation_level=None)
+        try:
+            if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+                connection.execute("BEGIN IMMEDIATE")
+                connection.execute(
+                    "CREATE TABLE IF NOT EXISTS vectors"
+                    " (key TEXT PRIMARY KEY, vector BLOB, checksum INTEGER)"
+                )
+                connection.execute("COMMIT")
+            yield connection
+        finally:
+            connection.close()  # what is not committed is undone
+
+    def _read(
+        self,
+        connection: sqlite3.Connection,
+        keys: list[str],
+        found: np.ndarray[Any, Any],
+        wanted: IntArray,
+    ) -> IntArray:
+        """Fill in the rows of ``wanted`` that are kept; return the others."""
+        rows = {keys[row]: row for row in wanted.tolist()}
+        kept = connection.execute(
+            "SELECT key, CAST(vector AS BLOB), checksum FROM vectors"
+            " WHERE key IN (SELECT value FROM json_each(?))",
+            [json.dumps(list(rows))],
+        )
+        size = self.width * self.dtype.itemsize
+        for key, vector, checksum in kept:
+            whole = vector is not None and len(vector) == size and crc32(vector) == checksum
+            if whole and key in rows:
+                found[rows.pop(key)] = np.frombuffer(vector, self.dtype)
+        return np.fromiter(rows.values(), np.int64, len(rows))
+
+    def _extend(
+        self,
+        connection: sqlite3.Connection,
+        keys: list[str],
+        found: np.ndarray[Any, Any],
+        wanted: IntArray,
+        texts: Texts,
+        compute: Compute,
+    ) -> None:
+        """Fill in the rows of ``wanted``, and keep those that nobody kept in the meantime."""
+        connection.execute("BEGIN IMMEDIATE")  # waits for whoever computes now
+        missing = self._read(connection, keys, found, wanted)
+        if len(missing):
+            found[missing] = compute(texts.take(missing))
+            vectors = ((keys[row], found[row].tobytes()) for row in missing.tolist())
+            connection.executemany(
+                "INSERT OR REPLACE INTO vectors VALUES (?, ?, ?)",
+                ((key, vector, crc32(vector)) for key, vector in vectors),
+            )
+        connection.execute("COMMIT")
+
+    def _set_aside(self, error: sqlite3.Error) -> bool:
+        """Say that the file is of no use; move it out of the way if it is damaged."""
+        aside = self.path.with_suffix(".damaged")
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED:
+            with suppress(OSError):
+                self.path.replace(aside)
+                warnings.warn(
+                    f"The cache file {self.path} is damaged ({error}). It was set aside as "
+                    f"{aside.name}, and its texts are encoded again.",
+                    SkbertWarning,
+                    stacklevel=2,
+                )
+                return True
+        warnings.warn(
+            f"The cache file {self.path} cannot be used ({error}): texts are encoded without it. "
+            "Make sure that it can be written and that there is room, or set memory=None.",
+            SkbertWarning,
+            stacklevel=2,
+        )
+        return False
+
+
+def _keys(texts: Texts) -> list[str]:
+    """Hash of each text, or of each pair."""
+    rows = texts.first if texts.second is None else zip(texts.first, texts.second, strict=True)
+    return [hashlib.sha256(json.dumps(row).encode()).hexdigest() for row in rows]

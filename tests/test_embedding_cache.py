@@ -1,0 +1,397 @@
+"""The cache of vectors: how little is encoded, what decides that a vector is the same, damage."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+import textwrap
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import joblib
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, KFold
+from sklearn.pipeline import make_pipeline
+
+from skbert import BertClassifier, BertTransformer
+from skbert import _embedding_cache as module
+from skbert._check import Texts
+from skbert._core.encoder import Network
+from skbert._embedding_cache import EmbeddingCache, cache_folder, fingerprint
+from skbert.exceptions import InputError, SkbertWarning
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from conftest import Sentiment
+
+TEXTS = ["the food was great", "the staff is awful", "x", "the food was great", "best book of all"]
+WIDTH = 3
+
+
+def plain(model: Any, **params: Any) -> BertTransformer:
+    usual = {"device": "cpu", "precision": "float32", "pooling": "mean"}
+    return BertTransformer(model, **{**usual, **params})
+
+
+@pytest.fixture
+def tokens(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many tokens went through each forward pass of any network."""
+    seen: list[int] = []
+    real = Network.hidden
+
+    def counting(self: Network, batch: Any) -> torch.Tensor:
+        seen.append(batch.ids.numel())
+        return real(self, batch)
+
+    monkeypatch.setattr(Network, "hidden", counting)
+    return seen
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted((folder / "skbert").glob("*.sqlite"))
+
+
+def rows_in(folder: Path) -> list[tuple[str, bytes]]:
+    connections = [sqlite3.connect(path) for path in files(folder)]
+    rows = [row for each in connections for row in each.execute("SELECT key, vector FROM vectors")]
+    for connection in connections:
+        connection.close()
+    return rows
+
+
+# --- how little is encoded -----------------------------------------------------------------------
+
+
+def search(transformer: BertTransformer, n_jobs: int | None = None) -> GridSearchCV:
+    grid = {"logisticregression__C": [0.01, 0.1, 0.3, 1, 3, 10]}
+    folds = KFold(5, shuffle=True, random_state=0)
+    return GridSearchCV(
+        make_pipeline(transformer, LogisticRegression()), grid, cv=folds, n_jobs=n_jobs
+    )
+
+
+def test_a_search_encodes_each_text_once(
+    tiny_model: Path, tmp_path: Path, sentiment: Sentiment, tokens: list[int]
+) -> None:
+    """5 folds of 6 candidates: 31 times all texts without the cache, once with it."""
+    without = search(plain(tiny_model)).fit(*sentiment)
+    spent, once = sum(tokens), plain(tiny_model)
+    tokens.clear()
+    with_cache = search(plain(tiny_model, memory=tmp_path)).fit(*sentiment)
+    cached = sum(tokens)
+    assert spent == 31 * cached  # 30 fits and the last one, each with its fold held out
+    tokens.clear()
+    expected = once.fit_transform(sentiment.texts)
+    assert cached == sum(tokens)  # not one token more than in a single pass
+    for name in ("mean_test_score", "params"):
+        assert list(with_cache.cv_results_[name]) == list(without.cv_results_[name])
+    proba = (each.predict_proba(sentiment.texts) for each in (with_cache, without))
+    np.testing.assert_allclose(*proba, atol=1e-5)
+    tokens.clear()
+    found = plain(tiny_model, memory=tmp_path).fit_transform(sentiment.texts)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+    assert tokens == []
+
+
+def test_a_search_with_two_workers(
+    tiny_model: Path, tmp_path: Path, sentiment: Sentiment, tokens: list[int]
+) -> None:
+    alone = search(plain(tiny_model)).fit(*sentiment)
+    together = search(plain(tiny_model, memory=tmp_path), n_jobs=2).fit(*sentiment)
+    assert list(together.cv_results_["mean_test_score"]) == list(
+        alone.cv_results_["mean_test_score"]
+    )
+    assert len(rows_in(tmp_path)) == len(sentiment.texts)
+    tokens.clear()
+    plain(tiny_model, memory=tmp_path).fit_transform(sentiment.texts)
+    assert tokens == []
+
+
+PROCESS = """
+import sys, numpy as np
+from skbert import BertTransformer
+from skbert._core.encoder import Network
+rows, real = [], Network.hidden
+Network.hidden = lambda self, batch: rows.append(len(batch.layout.lengths)) or real(self, batch)
+model, memory = sys.argv[1:]
+texts = ["good " * (1 + i % 7) + str(i) for i in range(300)]
+transformer = BertTransformer(model, device="cpu", precision="float32", memory=memory)
+transformer.fit(texts).transform(texts)
+print(sum(rows))
+"""
+
+
+def test_processes_share_the_work(tiny_model: Path, tmp_path: Path) -> None:
+    """Two that start together encode each text once between them."""
+    command = [sys.executable, "-c", textwrap.dedent(PROCESS), str(tiny_model), str(tmp_path)]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    counts = [int(process.communicate(timeout=200)[0]) for process in running]
+    assert sum(counts) == 300
+    assert len(rows_in(tmp_path)) == 300
+
+
+def test_threads_share_the_work(tiny_model: Path, tmp_path: Path, tokens: list[int]) -> None:
+    transformer = plain(tiny_model, memory=tmp_path).fit(TEXTS)
+    expected = plain(tiny_model).fit_transform(TEXTS)
+    tokens.clear()
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(transformer.transform, [TEXTS] * 24))
+    for each in found:
+        np.testing.assert_allclose(each, expected, rtol=0, atol=1e-6)
+    assert len(tokens) == 1
+
+
+def test_only_new_texts_are_encoded(tiny_model: Path, tmp_path: Path, tokens: list[int]) -> None:
+    transformer = plain(tiny_model, memory=tmp_path).fit(TEXTS)
+    assert tokens == []
+    transformer.transform(TEXTS)
+    tokens.clear()
+    transformer.transform([*TEXTS, "a b c"])
+    assert tokens == [5]  # with [CLS] and [SEP]
+    tokens.clear()
+    PCA = plain(tiny_model, memory=tmp_path, n_components=2, normalize=True)
+    PCA.fit(TEXTS).transform(TEXTS)
+    assert tokens == []  # what comes after the encoder shares its vectors
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_kept_vectors_are_the_vectors(tiny_model: Path, tmp_path: Path, precision: str) -> None:
+    pairs = [("a", "b"), ("ab", ""), ("a", "b c")]
+    for X in (TEXTS, pairs):
+        for params in ({}, {"pooling": "mean_max"}, {"layers": [0, 1], "layer_join": "concat"}):
+            transformer = plain(tiny_model, precision=precision, memory=tmp_path, **params)
+            first = transformer.fit_transform(X)
+            np.testing.assert_array_equal(transformer.transform(X), first)
+            direct = plain(tiny_model, precision=precision, **params).fit_transform(X)
+            np.testing.assert_array_equal(first, direct)
+            assert first.dtype == precision
+
+
+def test_nothing_but_numbers_is_kept(tiny_model: Path, tmp_path: Path) -> None:
+    plain(tiny_model, memory=tmp_path).fit_transform(TEXTS)
+    (path,) = files(tmp_path)
+    content = path.read_bytes()
+    assert not any(text.encode() in content for text in TEXTS if len(text) > 1)
+    rows = rows_in(tmp_path)
+    assert len(rows) == len(set(TEXTS))
+    assert {(len(key), len(vector)) for key, vector in rows} == {(64, 32 * 4)}
+
+
+# --- what decides that a vector is the same ------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore::skbert.exceptions.TruncationWarning")
+def test_every_setting_has_vectors_of_its_own(
+    tiny_model: Path, make_tiny_model: Callable[..., Path], tmp_path: Path
+) -> None:
+    changes = [
+        {}, {"pooling": "max"}, {"pooling": "pooler"}, {"layers": 1}, {"layers": [1, 2]},
+        {"layers": [2, 1], "layer_join": "concat"}, {"max_length": 5},
+        {"max_length": 5, "long_text": "windows"}, {"precision": "float64"},
+        {"precision": "bfloat16"}, {"model": make_tiny_model(seed=1)},
+        {"model": make_tiny_model(num_attention_heads=4)},
+        {"model": make_tiny_model(hidden_act="relu")},
+    ]  # fmt: skip
+    X = ["the staff is awful and so slow", "good"]
+    for count, change in enumerate(changes, 1):
+        params = {"model": tiny_model, **change}
+        found = plain(**params, memory=tmp_path).fit_transform(X)
+        np.testing.assert_array_equal(found, plain(**params).fit_transform(X))
+        assert len(files(tmp_path)) == count, change
+
+
+def test_the_same_settings_share_a_file(tiny_model: Path, tmp_path: Path) -> None:
+    expected = plain(tiny_model, memory=tmp_path).fit_transform(TEXTS)
+    same = [
+        plain(tiny_model, memory=str(tmp_path), layers=None, max_length=128),
+        plain(tiny_model, memory=joblib.Memory(tmp_path, verbose=0), normalize=True),
+        plain(plain(tiny_model).fit(TEXTS), memory=tmp_path, n_components=2),
+    ]
+    for transformer in same:
+        transformer.fit_transform(TEXTS)
+    saved = tmp_path / "saved"
+    same[1].save(saved)
+    loaded = BertTransformer.load(saved).set_params(normalize=False)
+    np.testing.assert_array_equal(loaded.transform(TEXTS), expected)
+    assert len(files(tmp_path)) == 1
+
+
+def test_fine_tuning_makes_other_vectors(
+    tiny_model: Path, tmp_path: Path, sentiment: Sentiment
+) -> None:
+    taught = BertClassifier(tiny_model, epochs=1, pooling="mean", device="cpu", random_state=0)
+    for rate in (1e-3, 1e-2):
+        taught.set_params(learning_rate=rate).fit(*sentiment)
+        found = plain(taught, memory=tmp_path).fit_transform(TEXTS)
+        np.testing.assert_array_equal(found, plain(taught).fit_transform(TEXTS))
+    assert len(files(tmp_path)) == 2
+
+
+def test_the_fingerprint(tiny_model: Path, make_tiny_model: Callable[..., Path]) -> None:
+    def print_of(model: Any, **params: Any) -> str:
+        return fingerprint(plain(model, **params).fit(TEXTS)._network)
+
+    one = print_of(tiny_model)
+    assert one == print_of(make_tiny_model())  # another folder, the same model
+    assert one != print_of(tiny_model, pooling="pooler")
+    assert one != print_of(make_tiny_model(seed=1))
+    assert one != print_of(make_tiny_model(layer_norm_eps=1e-6))
+    network = plain(tiny_model).fit(TEXTS)._network
+    with torch.no_grad():
+        network.model.encoder.layer[0].output.dense.bias[3] += 1e-6
+    assert fingerprint(network) != one
+
+
+def test_the_fingerprint_is_taken_once(
+    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[Network] = []
+    monkeypatch.setattr("skbert._features.fingerprint", lambda n: taken.append(n) or "f")
+    transformer = plain(tiny_model, memory=tmp_path)
+    transformer.fit_transform(TEXTS)
+    transformer.transform(TEXTS)
+    assert len(taken) == 1
+    transformer.set_params(precision="float64").transform(TEXTS)  # other weights, in a way
+    assert len(taken) == 2
+    transformer.fit(TEXTS).transform(TEXTS)
+    assert len(taken) == 3
+
+
+# --- one file by itself --------------------------------------------------------------------------
+
+
+def texts(n: int) -> Texts:
+    return Texts([f"text {i}" for i in range(n)], None, None, 1)
+
+
+def lengths(rows: Texts) -> np.ndarray:
+    return np.array([[len(text), int(text.split()[1]), 1] for text in rows.first], np.float32)
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> EmbeddingCache:
+    return EmbeddingCache(tmp_path, {"a": 1}, WIDTH, np.dtype(np.float32))
+
+
+def refuse(rows: Texts) -> np.ndarray:
+    raise AssertionError(rows)
+
+
+def test_many_texts_are_written_in_parts(
+    cache: EmbeddingCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_AT_ONCE", 100)
+    asked: list[int] = []
+
+    def stopping(rows: Texts) -> np.ndarray:
+        if len(asked) == 3:
+            raise KeyboardInterrupt
+        asked.append(len(rows))
+        return lengths(rows)
+
+    with pytest.raises(KeyboardInterrupt):
+        cache.vectors(texts(1000), stopping)
+    assert asked == [100, 100, 100]
+    np.testing.assert_array_equal(cache.vectors(texts(300), refuse), lengths(texts(300)))
+    asked.clear()
+    found = cache.vectors(texts(350), stopping)
+    assert asked == [50]
+    np.testing.assert_array_equal(found, lengths(texts(350)))
+
+
+@pytest.mark.parametrize("blob", [b"", b"123", b"\0" * 12, b"\0" * 16, "a text", None, 7, 1.5])
+def test_vectors_that_are_not_whole_are_made_again(cache: EmbeddingCache, blob: Any) -> None:
+    cache.vectors(texts(3), lengths)
+    with sqlite3.connect(cache.path) as connection:
+        connection.execute("UPDATE vectors SET vector = ? WHERE rowid = 2", [blob])
+    connection.close()
+    asked: list[str] = []
+    for _ in range(2):
+        found = cache.vectors(texts(3), lambda rows: asked.extend(rows.first) or lengths(rows))
+        np.testing.assert_array_equal(found, lengths(texts(3)))
+    assert asked == ["text 1"]
+
+
+@pytest.mark.parametrize("damage", ["noise", "head", "middle", "table"])
+def test_a_damaged_file_is_set_aside(cache: EmbeddingCache, damage: str) -> None:
+    cache.vectors(texts(500), lengths)
+    content = bytearray(cache.path.read_bytes())
+    match damage:
+        case "noise":
+            content = bytearray(b"no database at all " * 100)
+        case "head":
+            content[:64] = bytes(64)
+        case "middle":
+            content[4096:] = b"\xff" * (len(content) - 4096)
+        case "table":
+            cache.path.unlink()
+            with sqlite3.connect(cache.path) as connection:
+                connection.execute("CREATE TABLE vectors (name TEXT)")
+            connection.close()
+            content = bytearray(cache.path.read_bytes())
+    cache.path.write_bytes(content)
+    with pytest.warns(SkbertWarning, match="is damaged.*set aside") as caught:
+        found = cache.vectors(texts(500), lengths)
+    assert len(caught) == 1
+    np.testing.assert_array_equal(found, lengths(texts(500)))
+    assert cache.path.with_suffix(".damaged").read_bytes() == content
+    np.testing.assert_array_equal(cache.vectors(texts(500), refuse), found)
+
+
+@pytest.mark.filterwarnings("ignore:The cache file")
+def test_a_truncated_file_never_gives_wrong_vectors(cache: EmbeddingCache) -> None:
+    cache.vectors(texts(500), lengths)
+    content = cache.path.read_bytes()
+    for size in (0, 1, 100, 4096, 5000, len(content) // 2, len(content) - 1):
+        cache.path.write_bytes(content[:size])
+        found = cache.vectors(texts(500), lengths)
+        np.testing.assert_array_equal(found, lengths(texts(500)))
+
+
+def test_a_file_that_cannot_be_used(cache: EmbeddingCache) -> None:
+    cache.path.mkdir()
+    with pytest.warns(SkbertWarning, match="cannot be used"):
+        found = cache.vectors(texts(5), lengths)
+    np.testing.assert_array_equal(found, lengths(texts(5)))
+
+
+def test_a_file_that_stays_locked(cache: EmbeddingCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache.vectors(texts(3), lengths)
+    monkeypatch.setattr(module, "_PATIENCE", 0.05)
+    other = sqlite3.connect(cache.path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    np.testing.assert_array_equal(cache.vectors(texts(3), refuse), lengths(texts(3)))
+    with pytest.warns(SkbertWarning, match="locked.*without it"):
+        found = cache.vectors(texts(5), lengths)
+    other.close()
+    np.testing.assert_array_equal(found, lengths(texts(5)))
+
+
+def test_where_the_cache_lies(tmp_path: Path, tiny_model: Path) -> None:
+    assert cache_folder(None) is None
+    assert cache_folder(joblib.Memory(None, verbose=0)) is None
+    there = tmp_path / "new" / "skbert"
+    for memory in (tmp_path / "new", str(tmp_path / "new"), joblib.Memory(tmp_path / "new")):
+        assert cache_folder(memory) == there
+    assert there.is_dir()
+    (tmp_path / "file").write_text("taken")
+    transformer = plain(tiny_model, memory=str(tmp_path / "file"))
+    with pytest.raises(InputError, match=r"memory='.*file': no folder"):
+        transformer.fit(TEXTS)
+
+
+def test_the_work_of_a_damaged_cache_is_done_again(tiny_model: Path, tmp_path: Path) -> None:
+    transformer = plain(tiny_model, memory=tmp_path)
+    expected = transformer.fit_transform(TEXTS)
+    (path,) = files(tmp_path)
+    path.write_bytes(b"\x00" * 8192)
+    with pytest.warns(SkbertWarning, match="is damaged"):
+        np.testing.assert_array_equal(transformer.transform(TEXTS), expected)
+    np.testing.assert_array_equal(transformer.transform(TEXTS), expected)
+    assert [each.name for each in files(tmp_path)] == [path.name]
