@@ -31,7 +31,14 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
 from transformers import AutoTokenizer, BertModel
 
-from skbert import BertClassifier, BertRegressor, BertTransformer
+from skbert import (
+    BertChoiceRanker,
+    BertClassifier,
+    BertRegressor,
+    BertSpanExtractor,
+    BertTokenTagger,
+    BertTransformer,
+)
 from skbert._check import Texts
 from skbert._core.encoder import Network
 from skbert._features import Features, TokenFeatures
@@ -437,6 +444,34 @@ def test_a_search_over_models(
         pipeline.set_params(berttransformer__model=model)
         scores = cross_val_score(pipeline, *sentiment, cv=2)
         assert search.cv_results_["mean_test_score"][row] == pytest.approx(scores.mean())
+
+
+TAUGHT = {
+    "tagger": (BertTokenTagger, [["good", "film"], ["bad", "room"]], [["O", "B-X"]] * 2),
+    "extractor": (
+        BertSpanExtractor,
+        [("what?", "the film"), ("who?", "a book")],
+        ["film", "book"],
+    ),
+    "ranker": (BertChoiceRanker, [("the film", ["good", "bad"]), ("a book", ["x", "y"])], [0, 1]),
+}
+
+
+@pytest.mark.parametrize("name", TAUGHT)
+def test_encoders_of_other_jobs(tiny_model: Path, tmp_path: Path, name: str) -> None:
+    """As estimators and as folders they give the same vectors."""
+    kind, X, y = TAUGHT[name]
+    taught = kind(tiny_model, epochs=1, device="cpu", precision="float32", random_state=0)
+    taught.fit(X, y)
+    expected = plain(taught).fit(TEXTS)
+    assert expected.pooling_ == ("pooler" if name == "ranker" else "mean")
+    vectors = expected.transform(TEXTS)
+    if name != "ranker":
+        assert_close(vectors, encoder_of(taught, TEXTS))
+    taught.save(tmp_path / "saved")
+    from_folder = plain(tmp_path / "saved").fit(TEXTS)
+    assert from_folder.pooling_ == expected.pooling_
+    np.testing.assert_array_equal(from_folder.transform(TEXTS), vectors)
 
 
 def test_every_saved_folder_is_a_model(classifier: BertClassifier, tmp_path: Path) -> None:
