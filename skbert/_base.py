@@ -1,26 +1,55 @@
-"""BertEstimator: the parameters of fine-tuning, and ``fit``.
+"""BertEstimator: the parameters of fine-tuning, and the story of one fit.
 
-Speaks to scikit-learn; the story of a fit is in ``_fit``. Knows no task by name.
+Check, encode once, hold out, probe, pass after pass, restore the best. Speaks to scikit-learn
+above and to ``_core`` below; knows no task by name.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from numbers import Integral, Real
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
+from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from skbert._callbacks import CallbackSupportMixin, with_callbacks
-from skbert._core.encoder import Network
+from skbert._check import Texts
+from skbert._check_y import check_sample_weight, listed
+from skbert._core.device import Precision, pick_device, seeded
+from skbert._core.encoder import Network, open_network
+from skbert._core.loop import Recipe, train
 from skbert._core.optim import SCHEDULES
-from skbert._fit import Lesson, Run, run_fit
-from skbert._pretrained import COUNT, TextEstimator
+from skbert._core.probe import probe
+from skbert._core.source import find, vet
+from skbert._core.task import Items, Task
+from skbert._core.watch import Watch, hold_out
+from skbert._pretrained import COUNT, TextEstimator, encode, longest_row
+from skbert._report import Report, Run, decode_held, validate
+from skbert.exceptions import InputError
 
-__all__ = ["BertEstimator"]
+__all__ = ["BertEstimator", "Lesson", "Run", "run_fit"]
 
 _POSITIVE = Interval(Real, 0, None, closed="neither")
+
+# From what the task decodes of the rows held out, and which rows of X these are: their score, or
+# attributes that are chosen on them.
+Metric = Callable[[np.ndarray[Any, Any], np.ndarray[Any, Any]], float]
+Tune = Callable[[np.ndarray[Any, Any], np.ndarray[Any, Any]], dict[str, Any]]
+
+
+class Lesson(NamedTuple):
+    """What ``y`` comes to: the task, its targets, and what the estimator learned from them."""
+
+    task: Task
+    targets: Any  # what the task's encode takes as y
+    learned: dict[str, Any]  # attributes with trailing underscores
+    metric: Metric
+    strata: np.ndarray[Any, Any] | None = None  # (n_samples,) codes to hold out evenly by
+    weights: np.ndarray[Any, Any] | None = None  # (n_samples,) of the loss; None: all alike
+    tune: Tune | None = None  # after training
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -114,3 +143,137 @@ class BertEstimator(CallbackSupportMixin, TextEstimator):
 
     def _finish(self, run: Run) -> None:
         """Do what is left to do with the held-out samples after the last pass."""
+
+
+def run_fit(
+    estimator: Any, X: Any, y: Any, sample_weight: Any, *, again: bool, epochs: int | None = None
+) -> None:
+    """Fit an estimator; ``again`` goes on from the weights at hand, if there are any."""
+    _check_parameters(estimator)
+    device = pick_device(estimator.device)
+    precision = Precision(estimator.precision, device)
+    old = _old_network(estimator, again=again)
+    texts = estimator._read(X, fitting=old is None or estimator._seen is None)
+    y, weight = listed(y), check_sample_weight(listed(sample_weight), len(texts))
+    seed = _draw_seed(estimator.random_state)
+    with seeded(seed, device):
+        network, lesson = _open(estimator, texts, y, old, weight, precision)
+        vars(estimator).pop("_network", None)  # not fitted until this fit is over
+        network.to(device, precision.weights)
+        if estimator.compile:
+            network.compile()
+        items = encode(lesson.task, texts, lesson.targets, network)
+        learn, held = _split(items, estimator.validation_fraction, lesson, seed)
+        recipe = _recipe(estimator, epochs)
+        run = Run(network, lesson.task, learn, held, recipe, precision, seed)
+        if old is None and estimator.head_init == "probe":
+            probe(network, lesson.task, learn, precision)
+        with Report(estimator, run, lesson.learned, X, y, sample_weight) as report:
+            estimator.history_ = _train(run, lesson.metric, estimator.patience, report)
+        estimator.n_iter_, estimator.n_truncated_ = len(estimator.history_), items.n_truncated
+        estimator._task = lesson.task
+        vars(estimator).update(lesson.learned)
+        estimator._finish(run)
+        if lesson.tune and held is not None:
+            vars(estimator).update(lesson.tune(*decode_held(run)[1:]))
+    estimator._network = network
+    report.fitted()
+
+
+def _old_network(estimator: Any, *, again: bool) -> Network | None:
+    """The network to go on from; where there is none, the estimator is fitted no more."""
+    network: Network | None = vars(estimator).get("_network") if again else None
+    if network is None:
+        vars(estimator).pop("_network", None)
+    return network
+
+
+def _check_parameters(estimator: Any) -> None:
+    estimator._validate_params()
+    if estimator.patience is not None and estimator.validation_fraction is None:
+        raise InputError(
+            f"patience={estimator.patience} watches rows held out from training, and there are "
+            "none. Set validation_fraction, to 0.1 for example."
+        )
+
+
+def _open(
+    estimator: Any,
+    texts: Texts,
+    y: Any,
+    old: Network | None,
+    weight: Any,
+    precision: Precision,
+) -> tuple[Network, Lesson]:
+    """Understand ``y``, and have a network for it: a new one, or the old one adapted."""
+    if old is not None:
+        room = longest_row(old.max_length, estimator.max_length)
+        return old, estimator._teach(y, texts, room, old, weight)
+    checkpoint = vet(find(estimator.model))
+    room = longest_row(checkpoint.max_length, estimator.max_length)
+    lesson: Lesson = estimator._teach(y, texts, room, None, weight)
+    pooling = getattr(estimator, "pooling", "auto")  # tokens are read as they are
+    if pooling == "auto" and texts.n_columns > 1 and checkpoint.head_pooling is None:
+        pooling = "pooler"  # what a sentence encoder declares is for single texts
+    network = open_network(
+        checkpoint, lesson.task.head(), pooling=pooling, dtype=precision.weights
+    )
+    return network, lesson
+
+
+def _train(
+    run: Run, metric: Metric, patience: int | None, report: Report
+) -> list[dict[str, float]]:
+    """Pass after pass: validate, keep the best weights, stop early, report."""
+    history: list[dict[str, float]] = []
+    watch = Watch(run.network.model, patience)
+    for epoch in train(
+        run.network, run.task, run.learn, run.recipe, run.precision, run.seed, report.tick
+    ):
+        record: dict[str, float] = epoch._asdict()
+        if run.held is not None:
+            record |= validate(run, metric)
+            watch.note(record["validation_loss"])
+        history.append(record)
+        if report.passed(record, last=watch.exhausted):
+            break
+    watch.restore()
+    return history
+
+
+def _split(
+    items: Items, fraction: float | None, lesson: Lesson, seed: int
+) -> tuple[Items, Items | None]:
+    """Items to learn from and items held out, by sample."""
+    if fraction is None:
+        return items.weighted(lesson.weights), None
+    n_samples = int(items.samples[-1]) + 1
+    if n_samples < 2:
+        raise InputError(
+            "validation_fraction needs at least 2 rows, one to learn from and one to hold out; "
+            "X has 1. Use validation_fraction=None."
+        )
+    parts = hold_out(n_samples, fraction, np.random.default_rng(seed), lesson.strata)
+    learn, held = (items.of_samples(part).weighted(lesson.weights) for part in parts)
+    if not len(learn) or not len(held):
+        raise InputError(
+            "All rows on one side of the hold-out have a weight of 0. Use "
+            "validation_fraction=None, or drop the rows that weigh nothing."
+        )
+    return learn, held
+
+
+def _recipe(estimator: Any, epochs: int | None) -> Recipe:
+    """How to train; given ``epochs``, at constant rates: part of a stream has no end to near."""
+    chosen = {field.name: getattr(estimator, field.name) for field in fields(Recipe)}
+    chosen["head_learning_rate"] = estimator.head_learning_rate or estimator.learning_rate
+    if epochs is not None:
+        chosen |= {"epochs": epochs, "schedule": "constant"}
+    return Recipe(**chosen)
+
+
+def _draw_seed(random_state: Any) -> int:
+    """An int from ``random_state``; None draws fresh entropy and leaves numpy's state alone."""
+    if random_state is None:
+        return int(np.random.default_rng().integers(2**31))
+    return int(check_random_state(random_state).randint(2**31 - 1))

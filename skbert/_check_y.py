@@ -31,6 +31,12 @@ INDICATOR = (
 )
 
 
+def listed(values: Any) -> Any:
+    """What has no rows of its own, only a way to become an array, as that array."""
+    bare = hasattr(values, "__array__") and not hasattr(values, "__len__")
+    return np.asarray(values) if bare and not isinstance(values, np.generic) else values
+
+
 def check_length(n_x: int, n_other: int, name: str = "y") -> None:
     """Raise when X and something that goes with it differ in length."""
     if n_x != n_other:

@@ -10,7 +10,7 @@ import pandas as pd
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from skbert._base import BertEstimator
+from skbert._base import BertEstimator, Lesson, run_fit
 from skbert._callbacks import with_callbacks
 from skbert._check import FitRecord
 from skbert._check_choices import Choices, check_choices, check_picks
@@ -19,7 +19,6 @@ from skbert._choices import Choice
 from skbert._core.encoder import Network
 from skbert._core.task import Head
 from skbert._core.tokens import LongText
-from skbert._fit import Lesson, run_fit
 from skbert._pretrained import READS_ROWS
 
 __all__ = ["BertChoiceRanker"]

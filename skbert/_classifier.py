@@ -13,13 +13,12 @@ from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from skbert._base import BertEstimator
+from skbert._base import BertEstimator, Lesson, run_fit
 from skbert._callbacks import with_callbacks
 from skbert._check_y import check_labels
 from skbert._core.encoder import Network
 from skbert._core.infer import infer
 from skbert._core.tokens import LongText
-from skbert._fit import Lesson, run_fit
 from skbert._labels import (
     MultiLabel,
     SingleLabel,

@@ -25,8 +25,7 @@ from skbert._core.source import find, vet
 from skbert._core.task import Batch, Head, Items, mean_by_sample
 from skbert._core.tokens import IntArray, LongText, Ragged, TextTokenizer, encode_texts
 from skbert._embedding_cache import EmbeddingCache, cache_folder, fingerprint
-from skbert._fit import encode, longest_row
-from skbert._pretrained import TextEstimator
+from skbert._pretrained import TextEstimator, encode, longest_row
 from skbert.exceptions import InputError, ModelError
 
 __all__ = [

@@ -14,12 +14,12 @@ import torch
 from scipy.special import expit, logit, softmax
 from torch.nn import functional as F
 
+from skbert._base import Lesson
 from skbert._check import Texts
 from skbert._check_y import check_class_weight
 from skbert._core.encoder import Network
 from skbert._core.task import Batch, Head, Items, mean_by_sample
 from skbert._core.tokens import LongText, Ragged, TextTokenizer, encode_texts
-from skbert._fit import Lesson
 from skbert._tuning import best_thresholds
 from skbert.exceptions import InputError, InputTypeError
 

@@ -6,6 +6,7 @@ Speaks to scikit-learn above and to ``_core`` below; knows no task by name.
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
@@ -23,12 +24,12 @@ from skbert._core.device import Precision, pick_device, seeded
 from skbert._core.encoder import Network, open_network, write_folder
 from skbert._core.infer import infer
 from skbert._core.source import find, vet
-from skbert._core.task import Head
-from skbert._fit import encode, longest_row
-from skbert.exceptions import ModelError
+from skbert._core.task import Head, Items, Task
+from skbert.exceptions import InputError, ModelError, TruncationWarning
 
-__all__ = ["COUNT", "READS_ROWS", "TextEstimator"]
+__all__ = ["COUNT", "READS_ROWS", "TextEstimator", "encode", "longest_row"]
 
+_SHORTEST = 4  # tokens: the special tokens of a pair and one piece
 COUNT = Interval(Integral, 1, None, closed="left")
 # Constraints on the parameters of estimators whose head reads one vector a row.
 READS_ROWS: dict[str, list[Any]] = {
@@ -237,3 +238,28 @@ class TextEstimator(BaseEstimator):
     def pooling_(self) -> str:
         """What the head reads of a row."""
         return self._network.pooling
+
+
+def encode(task: Task, texts: Texts, targets: Any, network: Network) -> Items:
+    """Tokenise once, and say once if texts were cut."""
+    items = task.encode(texts, targets, network.text)
+    if items.n_truncated:
+        windows = "long_text='windows' reads all of a long text; " * hasattr(task, "long_text")
+        warnings.warn(
+            f"{items.n_truncated} of {len(texts)} rows were longer than max_length and were cut: "
+            f"{windows}a larger max_length cuts less, where the model allows it.",
+            TruncationWarning,
+            stacklevel=2,
+        )
+    return items
+
+
+def longest_row(limit: int, wanted: int | None) -> int:
+    """The longest row in tokens: ``wanted``, if the model can take that."""
+    room = limit if wanted is None else wanted
+    if not _SHORTEST <= room <= limit:
+        raise InputError(
+            f"max_length={room}: this model reads between {_SHORTEST} and {limit} tokens, "
+            f"special tokens included. Use max_length=None for {limit}."
+        )
+    return room

@@ -11,13 +11,12 @@ import torch
 from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 
-from skbert._base import BertEstimator
+from skbert._base import BertEstimator, Lesson, Run
 from skbert._check import Texts
 from skbert._check_y import check_targets
 from skbert._core.encoder import Network
 from skbert._core.task import Batch, Head, Items, mean_by_sample
 from skbert._core.tokens import LongText, Ragged, TextTokenizer, encode_texts
-from skbert._fit import Lesson, Run
 from skbert._pretrained import READS_ROWS
 from skbert.exceptions import InputError, ModelError
 

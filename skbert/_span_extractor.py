@@ -13,11 +13,10 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from skbert._answers import MOST, Answers, best_texts, best_threshold
-from skbert._base import BertEstimator
+from skbert._base import BertEstimator, Lesson
 from skbert._check import FitRecord, Texts
 from skbert._check_answers import check_answers
 from skbert._core.encoder import Network
-from skbert._fit import Lesson
 from skbert._pretrained import COUNT
 from skbert.exceptions import InputError, ModelError
 from skbert.metrics import squad_f1

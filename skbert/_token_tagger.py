@@ -11,13 +11,12 @@ from scipy.special import softmax
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from skbert._base import BertEstimator
+from skbert._base import BertEstimator, Lesson, run_fit
 from skbert._callbacks import with_callbacks
 from skbert._check import FitRecord, Texts
 from skbert._check_words import WordRows, check_words
 from skbert._core.encoder import Network
 from skbert._entities import SCHEMES, entities_of
-from skbert._fit import Lesson, run_fit
 from skbert._report import Run
 from skbert._tagging import f1, objects, right, spans, teach, tell
 from skbert._tags import Chain, guess_scheme

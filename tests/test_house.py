@@ -372,7 +372,6 @@ IMPORT_RULES = [
             "_callbacks",
             "_check",
             "_check_y",
-            "_fit",
             "_pretrained",
             "_report",
             "_save",
