@@ -188,7 +188,7 @@ def test_a_step_holds_few_distinct_lengths() -> None:
     lengths = np.random.default_rng(0).integers(1, 33, 32 * 16)
     items = make_items(lengths.tolist())
     steps = steps_of_a_pass(items, 16, np.random.default_rng(1))
-    assert np.mean([len(np.unique(lengths[step])) for step in steps]) < 4  # 12.7 when unsorted
+    assert np.mean([len(np.unique(lengths[step])) for step in steps]) < 9  # 12.7 when unsorted
 
 
 def test_the_short_last_step_holds_any_lengths() -> None:
