@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from skbert import datasets, exceptions, metrics
+    from skbert import datasets, exceptions, metrics, testing
     from skbert._choice_ranker import BertChoiceRanker
     from skbert._classifier import BertClassifier
     from skbert._regressor import BertRegressor
@@ -30,6 +30,7 @@ __all__ = [
     "datasets",
     "exceptions",
     "metrics",
+    "testing",
 ]
 
 __version__ = "0.1.0"
@@ -45,6 +46,7 @@ _HOMES = {
     "datasets": "skbert.datasets",
     "exceptions": "skbert.exceptions",
     "metrics": "skbert.metrics",
+    "testing": "skbert.testing",
 }
 
 if not TYPE_CHECKING:  # a type checker that saw this would let every misspelt name pass

@@ -126,13 +126,17 @@ def check_text_estimator(
         raise InputError(f"expected_failed_checks names no check of this kind: {unknown}.")
     results: list[dict[str, Any]] = []
     for name, check in checks.items():
-        error = _error_of(check)
-        failed = (error is None) == (name in expected)
-        if failed and on_fail == "raise":
-            raise error or AssertionError(f"{name} passes, but is expected to fail.")
-        status = "failed" if failed else "xfail" if error else "passed"
-        results.append({"check_name": name, "status": status, "exception": error})
+        results.append(_result(name, check, xfail=name in expected))
+        if on_fail == "raise" and results[-1]["status"] == "failed":
+            raise results[-1]["exception"]
     return results
+
+
+def _result(name: str, check: Callable[[], None], *, xfail: bool) -> dict[str, Any]:
+    error, status = _error_of(check), "xfail" if xfail else "failed"
+    if error is None and xfail:
+        error, status = AssertionError(f"{name} passes, but is expected to fail."), "failed"
+    return {"check_name": name, "status": status if error else "passed", "exception": error}
 
 
 def _error_of(check: Callable[[], None]) -> Exception | None:

@@ -355,6 +355,7 @@ def siblings(name: str) -> tuple[str, ...]:
     return tuple(f"skbert.{each}" for each in ESTIMATOR_MODULES if each != name)
 
 
+TESTING = ("_testing_inputs", "_testing_manners", "_testing_results", "_testing_samples")
 IMPORT_RULES = [
     # The lower storey knows nothing of the upper one.
     ImportRule(
@@ -376,12 +377,14 @@ IMPORT_RULES = [
             "_report",
             "_save",
             "datasets",
+            "testing",
+            *TESTING,
         )
     ),
     # Input is checked before anything heavy is loaded.
     *(
         ImportRule(f"skbert.{name}", never=("torch", "tokenizers", "transformers", "skbert._core"))
-        for name in ("_check", "_check_y", "datasets")
+        for name in ("_check", "_check_y", "datasets", "testing", *TESTING)
     ),
     ImportRule("skbert._core.source", never=("torch", "tokenizers", "transformers")),
     ImportRule(
