@@ -64,7 +64,9 @@ NUMBERS = [4.5, 1.0, 4.0, 1.5, 5.0, 0.5]
 INDICATOR = [[1, 0, 1], [0, 1, 0], [1, 1, 0], [0, 0, 0], [1, 0, 0], [0, 1, 1]]
 
 KINDS = ("container", "cell", "label", "weight", "parameter")
-ESTIMATORS = ("classifier", "regressor")
+BOTH = ("classifier", "regressor")
+OF_TEXTS = (*BOTH, "transformer")  # what a cell or a container is to one, it is to the others
+ESTIMATORS = (*OF_TEXTS, "ranker", "extractor", "tagger")
 
 Make = Callable[[Path], dict[str, Any]]
 Check = Callable[[Any], None]  # what else to assert of the fitted estimator
@@ -100,14 +102,20 @@ class Row:
     """One bad or odd input."""
 
     id: str
-    applies_to: str  # "both", "classifier" or "regressor"
+    applies_to: str  # an estimator, "both", or "learners": both and no other
     kind: str
     make: Make
     expect: Refused | Warned | Accepted
 
     @property
     def estimators(self) -> tuple[str, ...]:
-        return ESTIMATORS if self.applies_to == "both" else (self.applies_to,)
+        """Both, and with them all to which the row means the same."""
+        if self.applies_to != "both":
+            return BOTH if self.applies_to == "learners" else (self.applies_to,)
+        given = self.make(Path()).keys()
+        if self.kind == "parameter" and given == {"params"}:
+            return ESTIMATORS
+        return BOTH if given & {"y", "sample_weight"} else OF_TEXTS
 
 
 ROWS: list[Row] = []
@@ -504,17 +512,17 @@ refuse_later(
 )
 refuse_later(
     "one-text-for-pairs",
-    r"X has 1 features, but Bert(Classifier|Regressor) is expecting 2 features as input",
+    r"X has 1 features, but Bert\w+ is expecting 2 features as input",
     later(lambda: PAIRS, lambda: TEXTS),
 )
 refuse_later(
     "pairs-for-one-text",
-    r"X has 2 features, but Bert(Classifier|Regressor) is expecting 1 features as input",
+    r"X has 2 features, but Bert\w+ is expecting 1 features as input",
     later(lambda: TEXTS, lambda: PAIRS),
 )
 refuse_later(
     "three-for-two-columns",
-    r"X has 3 features, but Bert(Classifier|Regressor) is expecting 2 features as input",
+    r"X has 3 features, but Bert\w+ is expecting 2 features as input",
     later(lambda: PAIRS, lambda: [(*pair, "more") for pair in PAIRS]),
 )
 refuse_later("one-str", ONE_STRING, later(lambda: TEXTS, lambda: TEXTS[0]))
@@ -756,6 +764,7 @@ warn(
     TruncationWarning,
     "2 of 6",
     lambda _: {"X": with_cells("good film " * 200, "so " * 5000), "plain": None},
+    on="learners",
     check=says_truncated(2),
 )
 warn(
@@ -764,6 +773,7 @@ warn(
     TruncationWarning,
     "6 of 6",
     lambda _: {"X": TEXTS, "params": {"max_length": 5}},
+    on="learners",
     check=says_truncated(6),
 )
 accept(
@@ -774,6 +784,7 @@ accept(
         "params": {"long_text": "windows"},
         "plain": None,
     },
+    on="learners",
     check=says_truncated(0),
 )
 
@@ -1406,7 +1417,8 @@ NOT_ALLOWED: dict[str, tuple[dict[str, Any], str]] = {
 }
 for name, (params, words) in NOT_ALLOWED.items():
     first = next(iter(params))
-    refuse(name, "parameter", ValueError, (first, re.escape(words)), parameter(**params))
+    on = "learners" if name == "text-columns-three" else "both"  # a ranker may have as many
+    refuse(name, "parameter", ValueError, (first, re.escape(words)), parameter(**params), on)
 for name, (params, words) in {
     "label-smoothing-one": ({"label_smoothing": 1.0}, "1.0"),
     "label-smoothing-negative": ({"label_smoothing": -0.1}, "-0.1"),

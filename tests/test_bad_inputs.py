@@ -10,10 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import bad_inputs_of_heads  # noqa: F401 - adds its rows to the table
 import numpy as np
 import pytest
 import torch
 from bad_inputs import (
+    BOTH,
     ESTIMATORS,
     KINDS,
     LABELS,
@@ -32,12 +34,37 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from skbert import BertClassifier, BertRegressor
+from skbert import (
+    BertChoiceRanker,
+    BertClassifier,
+    BertRegressor,
+    BertSpanExtractor,
+    BertTokenTagger,
+    BertTransformer,
+)
+from skbert._testing_samples import sample_of
 from skbert.exceptions import SkbertError
 
 FEWEST_ROWS = 400
-CLASSES = {"classifier": BertClassifier, "regressor": BertRegressor}
-TARGETS = {"classifier": LABELS, "regressor": NUMBERS}
+FEWEST_ROWS_OF_A_HEAD = 15
+CLASSES = {
+    "classifier": BertClassifier,
+    "extractor": BertSpanExtractor,
+    "ranker": BertChoiceRanker,
+    "regressor": BertRegressor,
+    "tagger": BertTokenTagger,
+    "transformer": BertTransformer,
+}
+OTHERS = {
+    kind: sample_of(name, None, None)
+    for kind, name in {"extractor": "spans", "ranker": "choices", "tagger": "tags"}.items()
+}
+TARGETS = {
+    "classifier": LABELS,
+    "regressor": NUMBERS,
+    "transformer": None,
+    **{kind: sample.y for kind, sample in OTHERS.items()},
+}
 
 Predict = Callable[..., np.ndarray]
 
@@ -49,7 +76,14 @@ def rows_of(expectation: type) -> list[Any]:
         for row in ROWS
         if isinstance(row.expect, expectation)
         for kind in row.estimators
+        if knows(kind, row)
     ]
+
+
+def knows(kind: str, row: Row) -> bool:
+    """Whether the estimator has all parameters of the row."""
+    params = row.make(Path()).get("params", {})
+    return all(name in CLASSES[kind]().get_params() for name in params)
 
 
 def new_estimator(kind: str, folder: Path, **params: Any) -> Any:
@@ -61,21 +95,23 @@ def new_estimator(kind: str, folder: Path, **params: Any) -> Any:
         "device": "cpu",
         "precision": "float32",
     }
-    return CLASSES[kind](**settings | params)
+    known = CLASSES[kind]().get_params()
+    return CLASSES[kind](**{k: v for k, v in (settings | params).items() if k in known})
 
 
 def fit(row: Row, kind: str, model: Path) -> tuple[Any, dict[str, Any]]:
     """Fit a new estimator on what the row gives; building it may not fail."""
-    given = {"X": TEXTS, "y": TARGETS[kind], "sample_weight": None, "params": {}}
-    given |= row.make(model)
+    X = OTHERS[kind].X if kind in OTHERS else TEXTS
+    given = {"X": X, "y": TARGETS[kind], "params": {}} | row.make(model)
     estimator = new_estimator(kind, model, **given["params"])
-    estimator.fit(given["X"], given["y"], sample_weight=given["sample_weight"])
+    more = {name: given[name] for name in ("sample_weight",) if name in given}
+    estimator.fit(given["X"], given["y"], **more)
     return estimator, given
 
 
 def outputs(estimator: Any, X: Any) -> list[np.ndarray]:
     """All that an estimator says of X."""
-    names = ("predict", "predict_proba", "decision_function")
+    names = ("predict", "predict_proba", "decision_function", "transform")
     return [getattr(estimator, name)(X) for name in names if hasattr(estimator, name)]
 
 
@@ -85,7 +121,7 @@ def check_outputs(estimator: Any, given: dict[str, Any]) -> None:
     plain = given.get("plain")
     found = outputs(estimator, X)
     for values in found:
-        assert len(values) == len(TEXTS)
+        assert len(values) == len(X)
         assert values.dtype.kind not in "fc" or np.isfinite(values).all()
     if plain is not None:
         for values, expected in zip(found, outputs(estimator, plain), strict=True):
@@ -138,8 +174,8 @@ def test_refused(row: Row, kind: str, tiny_model: Path) -> None:
     expect = row.expect
     if expect.when == "predict":
         estimator, given = fit(row, kind, tiny_model)
-        methods = [getattr(estimator, name) for name in ("predict", "predict_proba")
-                   if hasattr(estimator, name)]  # fmt: skip
+        names = ("predict", "predict_proba", "transform")
+        methods = [getattr(estimator, name) for name in names if hasattr(estimator, name)]
         calls = [functools.partial(method, given["predict_X"]) for method in methods]
     else:
         calls = [functools.partial(fit, row, kind, tiny_model)]
@@ -165,7 +201,7 @@ REFUSED_IN_FIT = [
 ]
 
 
-@pytest.mark.parametrize("kind", ESTIMATORS)
+@pytest.mark.parametrize("kind", BOTH)
 def test_a_refused_fit_leaves_no_fitted_estimator(kind: str, tiny_model: Path) -> None:
     fitted = new_estimator(kind, tiny_model).fit(TEXTS, TARGETS[kind])
     for X, y in [(None, TARGETS[kind]), (TEXTS, None), (TEXTS, TARGETS[kind][1:])]:
@@ -179,7 +215,12 @@ def test_a_refused_fit_leaves_no_fitted_estimator(kind: str, tiny_model: Path) -
 @pytest.mark.parametrize("kind", ESTIMATORS)
 def test_parameters_are_not_checked_before_fit(kind: str, tiny_model: Path) -> None:
     """Building, cloning, reading and setting bad parameters works; `fit` refuses them."""
-    refused = [row for row in REFUSED_IN_FIT if row.kind == "parameter" and kind in row.estimators]
+    refused = [
+        row
+        for row in REFUSED_IN_FIT
+        if row.kind == "parameter" and kind in row.estimators and knows(kind, row)
+    ]
+    assert refused
     for row in refused:
         params = row.make(tiny_model)["params"]
         estimator = new_estimator(kind, tiny_model, **params)
@@ -209,7 +250,9 @@ def test_the_table_is_long_and_its_ids_are_unique() -> None:
     assert len(ROWS) >= FEWEST_ROWS
     assert [name for name, count in Counter(row.id for row in ROWS).items() if count > 1] == []
     assert {row.kind for row in ROWS} == set(KINDS)
-    assert {row.applies_to for row in ROWS} == {"both", *ESTIMATORS}
+    assert {kind for row in ROWS for kind in row.estimators} == set(ESTIMATORS)
+    for kind in OTHERS:
+        assert sum(row.applies_to == kind for row in ROWS) >= FEWEST_ROWS_OF_A_HEAD
 
 
 def test_the_table_expects_all_there_is() -> None:
