@@ -93,7 +93,7 @@ class BertRegressor(RegressorMixin, BertEstimator):
         Start the head from a linear model on the frozen encoder's features, or at random.
     max_length : int or None, default=None
         Longest row in tokens, special tokens included; None is the model's own limit, 512
-        at most.
+        at most, and 384 where answers are sought in contexts.
     long_text : {"truncate", "head_tail", "windows"}, default="truncate"
         What happens to longer rows: keep the start (in pairs the longer text gives way
         first), keep a quarter from the start and the rest from the end, or read

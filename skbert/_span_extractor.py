@@ -67,7 +67,7 @@ class BertSpanExtractor(BertEstimator):
         Start the head from a linear model on the frozen encoder's features, or at random.
     max_length : int or None, default=None
         Longest row in tokens, special tokens included; None is the model's own limit, 512
-        at most.
+        at most, and 384 where answers are sought in contexts.
     text_columns : str, int, sequence of these, or None, default=None
         The one or two columns of X that hold the texts; None takes all there are.
     missing : {"raise", "empty"}, default="raise"
@@ -140,10 +140,10 @@ class BertSpanExtractor(BertEstimator):
     the context holds none. An answer alone is looked up in the context. ``fit`` learns the
     first right answer, and a score counts the nearest one [2]_.
 
-    Rows hold at most 384 tokens where ``max_length`` is None, as in [1]_, or as many as the
-    model reads. A window without all of the answer learns to point at its first token, which
-    stands for "no answer"; so does every window of a row without one. A question gives way
-    only where less than 64 tokens, or half a short row, would be left for the context.
+    Rows hold at most 384 tokens by default, as in [1]_. A window without all of the answer
+    learns to point at its first token, which stands for "no answer"; so does every window of a
+    row without one. A question gives way only where less than 64 tokens, or half a short row,
+    would be left for the context.
 
     In prediction every span of at most ``max_answer_length`` tokens that lies in one window
     scores its start logit plus its end logit; the same characters in several windows score as

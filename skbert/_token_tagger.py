@@ -65,7 +65,7 @@ class BertTokenTagger(BertEstimator):
         Start the head from a linear model on the frozen encoder's features, or at random.
     max_length : int or None, default=None
         Longest row in tokens, special tokens included; None is the model's own limit, 512
-        at most.
+        at most, and 384 where answers are sought in contexts.
     text_columns : str, int, sequence of these, or None, default=None
         The one or two columns of X that hold the texts; None takes all there are.
     missing : {"raise", "empty"}, default="raise"

@@ -918,3 +918,15 @@ def test_the_real_encoder_finds_names_it_never_saw(minilm: Path) -> None:
     found = tagger(minilm, freeze="all").fit(rows[:200], tags[:200])
     assert found.score(rows[200:], tags[200:]) > 0.6
     assert found.predict(["Hedda moved to Paris."])[0] == [(0, 5, "PER"), (15, 20, "LOC")]
+
+
+def test_real_rows_joined_to_two_thousand_words(minilm: Path, shared_data: Path) -> None:
+    lines = (shared_data / "entities" / "test.jsonl").read_text(encoding="utf-8").splitlines()
+    rows = [json.loads(line) for line in lines]
+    words = [word for row in rows for word in row["tokens"]]
+    joined = [words[at : at + 2000] for at in range(0, 6000, 2000)]
+    learned = tagger(minilm, freeze="all", epochs=1)
+    learned.fit([row["tokens"] for row in rows[:100]], [row["tags"] for row in rows[:100]])
+    found = learned.predict([*joined, *[row["tokens"] for row in rows[:50]]])
+    assert [*map(len, found)] == [2000] * 3 + [len(row["tokens"]) for row in rows[:50]]
+    assert {tag for tags in found for tag in tags} <= {*learned.classes_}
