@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from skbert import datasets, exceptions, metrics, testing
     from skbert._choice_ranker import BertChoiceRanker
     from skbert._classifier import BertClassifier
+    from skbert._convert import convert_tf_checkpoint
     from skbert._regressor import BertRegressor
     from skbert._span_extractor import BertSpanExtractor
     from skbert._token_tagger import BertTokenTagger
@@ -27,6 +28,7 @@ __all__ = [
     "BertTokenTagger",
     "BertTransformer",
     "__version__",
+    "convert_tf_checkpoint",
     "datasets",
     "exceptions",
     "metrics",
@@ -43,6 +45,7 @@ _HOMES = {
     "BertSpanExtractor": "skbert._span_extractor",
     "BertTokenTagger": "skbert._token_tagger",
     "BertTransformer": "skbert._transformer",
+    "convert_tf_checkpoint": "skbert._convert",
     "datasets": "skbert.datasets",
     "exceptions": "skbert.exceptions",
     "metrics": "skbert.metrics",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -44,6 +44,8 @@ class Answers:
     ``y`` is ``(n_samples, 2)``, start and end of the answer in characters of the context, -1
     where there is none. A window that does not hold all of the answer points at its first token.
     """
+
+    truncated: ClassVar[str] = "questions"  # what n_truncated counts; contexts are never cut
 
     max_length: int
     stride: int | None = None
@@ -86,7 +88,7 @@ class Answers:
     def _windows(self, lengths: IntArray, space: IntArray) -> tuple[IntArray, IntArray]:
         """The sample of each window, and where in the context it begins; the last ends flush."""
         half = np.minimum(_OVERLAP, space // 2)
-        overlap = half if self.stride is None else np.minimum(self.stride, space - 1)
+        overlap = half if self.stride is None else np.minimum(self.stride, space // 2)
         step = np.maximum(space - overlap, 1)
         count = 1 + np.maximum(0, -(-(lengths - space) // step))
         samples = np.repeat(np.arange(len(lengths)), count)
@@ -189,7 +191,7 @@ def _best_spans(logits: FloatArray, places: IntArray, longest: int) -> tuple[Int
     (begins, ends), places = logits[inside].T, places[inside]
     if not len(begins):
         return np.empty((0, 2), np.int64), np.empty(0)
-    width = min(longest, len(begins))
+    width = min(longest, np.bincount(window).max())
     ends = np.pad(ends, (0, width - 1), constant_values=-np.inf)
     same = np.pad(window, (0, width - 1), constant_values=-1)
     band = sliding_window_view(same, width) == window[:, None]  # (n_tokens, width)

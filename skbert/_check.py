@@ -300,7 +300,7 @@ def compare_with_fit(table: Table, wanted: list[Any], fitted: FitRecord, estimat
     if len(wanted) != fitted.n_columns:
         msg = (
             f"X has {len(wanted)} features, but {estimator} is expecting {fitted.n_columns} "
-            "features as input. Pass as many text columns as in fit."
+            f"features as input. Pass as many. {TWO_COLUMNS * (fitted.n_columns == 2)}"
         )
         raise InputError(msg)
 

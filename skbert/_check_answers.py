@@ -9,16 +9,16 @@ from __future__ import annotations
 import re
 import reprlib
 from collections.abc import Mapping, Sequence
-from numbers import Integral
-from typing import Any, NamedTuple
+from numbers import Real
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
-from skbert._check import MAX_NAMES, ROW_TYPES, SURROGATE, is_missing
+from skbert._check import MAX_NAMES, ROW_TYPES, SURROGATE, is_missing, open_table
 from skbert._check_y import check_length
 from skbert.exceptions import InputError, InputTypeError
 
-__all__ = ["Gold", "check_answers"]
+__all__ = ["Gold", "check_answers", "is_placed", "is_whole", "one_per_row"]
 
 _FORMS = (
     "Give per row the answer (str), (answer, start), a list of several right answers, or '' where "
@@ -87,27 +87,18 @@ def _cells(y: Any, estimator_name: str) -> list[Any]:
     if isinstance(y, (str, bytes, Mapping, set, frozenset)) or not hasattr(y, "__len__"):
         msg = f"y is {reprlib.repr(y)}, but must be a list with one entry per row. {_FORMS}"
         raise InputTypeError(msg)
-    if hasattr(y, "columns"):
-        msg = (
-            "y is a frame, but must hold one entry per row. For columns of texts and of starts "
-            "type list(zip(y['answer'], y['answer_start'])), for one column y['answer']."
-        )
-        raise InputTypeError(msg)
-    for method in ("to_pylist", "to_list", "tolist"):  # pyarrow, polars and pandas, numpy
-        if hasattr(y, method):
-            return list(getattr(y, method)())
-    return list(y)
+    return one_per_row(y, "y")
 
 
 def _answers(cell: Any, row: int) -> list[_Answer]:
     """Return the answers in one cell of y, without empty ones."""
-    if isinstance(cell, str) or _is_placed(cell):
+    if isinstance(cell, str) or is_placed(cell):
         cell = [cell]
     if not isinstance(cell, ROW_TYPES):
         raise _odd_cell(cell, row)
     found: list[_Answer] = []
     for answer in cell:
-        text, start = answer if _is_placed(answer) else (answer, None)
+        text, start = (answer[0], int(answer[1])) if is_placed(answer) else (answer, None)
         if not isinstance(text, str):
             raise _odd_cell(answer, row)
         if text:
@@ -115,14 +106,43 @@ def _answers(cell: Any, row: int) -> list[_Answer]:
     return found
 
 
-def _is_placed(cell: Any) -> bool:
+def one_per_row(values: Any, name: str) -> list[Any]:
+    """Entries of any container with one per row, a frame of one column among them."""
+    if any(hasattr(values, columns) for columns in ("columns", "column_names")):
+        table = open_table(values, name, None)
+        if table.width != 1:
+            msg = (
+                f"{name} is a frame of {table.width} columns, but must hold one entry per row. "
+                f"For one of them type {name}['answer'], for answers and their starts "
+                f"list(zip({name}['answer'], {name}['answer_start']))."
+            )
+            raise InputTypeError(msg)
+        return table.read(0)
+    if isinstance(values, np.ndarray) and values.ndim == 2 and values.dtype.kind in "UT":
+        msg = (
+            f"{name} is a 2-D array of str, in which numbers became text. Pass a list with one "
+            "entry per row; for answers and their starts type list(zip(answers, starts))."
+        )
+        raise InputTypeError(msg)
+    for method in ("to_pylist", "to_list", "tolist"):  # pyarrow, polars and pandas, numpy
+        if hasattr(values, method):
+            return list(getattr(values, method)())
+    return list(values)
+
+
+def is_whole(cell: Any) -> bool:
+    """Tell whether a cell is a whole number, 2.0 as well as 2, but no bool."""
+    is_bool = isinstance(cell, (bool, np.bool_))
+    return isinstance(cell, Real) and not is_bool and float(cell).is_integer()
+
+
+def is_placed(cell: Any) -> TypeGuard[tuple[str, float]]:
     """Tell whether a cell is an answer with its place in the context."""
     return (
         isinstance(cell, (list, tuple))
         and len(cell) == 2
         and isinstance(cell[0], str)
-        and isinstance(cell[1], Integral)
-        and not isinstance(cell[1], bool)
+        and is_whole(cell[1])
     )
 
 

@@ -93,6 +93,7 @@ def check_choices(
     texts = check_texts(X, columns=before, missing=missing)
     read = _from_lists if listed else _from_columns
     options = _replace_surrogates(read(table, chosen))
+    _refuse_printed_lists(options)
     places = [_places(row) for row in options]
     return Choices(texts.first, texts.second, options, places, table.names, len(before) + 1)
 
@@ -127,7 +128,8 @@ def _holds_lists(cells: list[Any]) -> bool:
 
 
 def _is_list(cell: Any) -> bool:
-    return isinstance(cell, ROW_TYPES) and getattr(cell, "ndim", 1) == 1
+    listed = isinstance(cell, ROW_TYPES) or hasattr(cell, "to_list")  # or a Series
+    return listed and getattr(cell, "ndim", 1) == 1
 
 
 def _check_layout(table: Table, chosen: list[int], *, listed: bool) -> None:
@@ -179,6 +181,17 @@ def _from_columns(table: Table, chosen: list[int]) -> list[list[str | None]]:
             raise _no_options(f"row {row}")
         found.append(options)
     return found
+
+
+def _refuse_printed_lists(options: list[list[str | None]]) -> None:
+    """Raise when the one option of every row is a list as CSV files hold it."""
+    alone = [row[0] for row in options if len(row) == 1]
+    if len(alone) == len(options) and all(str(text).startswith("[") for text in alone):
+        msg = (
+            f"The options of row 0 are one text, {reprlib.repr(alone[0])}, that looks like a "
+            "list, as a CSV file holds it. Make lists first: X['choices'].map(ast.literal_eval)."
+        )
+        raise InputError(msg)
 
 
 def _option(cell: Any, place: str) -> str:

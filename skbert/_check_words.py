@@ -94,17 +94,24 @@ def check_words(
         )
         raise InputError(msg)
     (column,) = column_positions(table, wanted)
-    cells = table.read(column)
+    cells = [*map(_without_index, table.read(column))]
     if _holds_texts(cells, table, column):
-        return check_texts(
+        texts = check_texts(
             X, columns=columns, missing=missing, fitted=fitted, estimator_name=estimator_name
         )
+        _warn_if_single_words(texts.first, fitted)
+        return texts
     if fitted is not None:
         compare_with_fit(table, wanted, fitted, estimator_name)
     rows = _check_rows(cells, table, column, missing)
     _replace_surrogates(rows)
     _warn_if_mostly_empty(rows)
     return WordRows(rows, table.names)
+
+
+def _without_index(cell: Any) -> Any:
+    """A row that is a Series as a list."""
+    return cell.to_list() if hasattr(cell, "to_list") else cell
 
 
 def _holds_texts(cells: list[Any], table: Table, column: int) -> bool:
@@ -165,6 +172,20 @@ def _word(cell: Any, place: str, missing: str) -> str:
         "or set missing='empty' to read it as an unknown word."
     )
     raise InputError(msg)
+
+
+def _warn_if_single_words(texts: list[str], fitted: FitRecord | None) -> None:
+    """Warn after fit when every one of several texts is a word, as in a flat list of words."""
+    if (
+        fitted
+        and len(texts) > 1
+        and all(text.isascii() and len(text.split()) == 1 for text in texts)
+    ):
+        msg = (
+            f"Every row of X is a text of one word, row 0 {texts[0]!r}, and is read by itself. If "
+            "they are the words of one row, type [X]."
+        )
+        warnings.warn(msg, SkbertWarning, stacklevel=3)
 
 
 def _replace_surrogates(rows: list[list[str]]) -> None:

@@ -25,7 +25,7 @@ class Choice:
     """One of the options of each sample. Targets are the number of an option, ``(n_items,)``."""
 
     max_length: int
-    long_text: LongText = "truncate"
+    cut: LongText = "truncate"
 
     def encode(self, X: Choices, y: Any, tokenizer: TextTokenizer) -> Items:
         """One item per question, with a row of prompt and option for each option."""
@@ -38,7 +38,7 @@ class Choice:
 
         def rows(which: Any, room: int) -> tuple[Any, Any, int]:
             first, second = ([side[i] for i in which] for side in (prompts, options))
-            return encode_texts(tokenizer, first, second, room, self.long_text)
+            return encode_texts(tokenizer, first, second, room, self.cut)
 
         tokens, _, n_cut = rows(range(len(owner)), self.max_length)
         if n_cut:  # of how many questions, of all those with a row that is full?

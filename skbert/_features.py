@@ -223,7 +223,8 @@ def _fitted_source(estimator: TextEstimator) -> _Source:
     if not estimator.__sklearn_is_fitted__():
         raise InputError(
             f"model is a {type(estimator).__name__} that is not fitted. Call its fit first, or "
-            "give the name or folder of a model."
+            "give the name or folder of a model. In the grid of a search, where estimators are "
+            "cloned, wrap a fitted one: FrozenEstimator(estimator)."
         )
     network = estimator._network
     body = network.model.base_model

@@ -1,7 +1,7 @@
 """What the metrics compare in a row: entities, answers, ranks; and the mean over rows.
 
-Depends on numpy, `skbert._check_y` for weights, `skbert._entities` and `skbert.exceptions`; knows
-no torch and no pandas.
+Depends on numpy, the checks of answers, of choices and of y, `skbert._entities` and
+`skbert.exceptions`; knows no torch and no pandas.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ from typing import Any
 
 import numpy as np
 
+from skbert._check_answers import is_placed, is_whole, one_per_row
+from skbert._check_choices import check_choices, check_picks
 from skbert._check_y import check_sample_weight
 from skbert._entities import Entity, check_scheme, entities_of
 from skbert.exceptions import InputError, InputTypeError
 
-__all__ = ["count_entities", "hits", "mean", "mean_of_best", "overlap", "ranks", "rates"]
+__all__ = ["count_entities", "hits", "mean", "mean_of_best", "overlap", "picks", "ranks", "rates"]
 
 _ROW_TYPES = (list, tuple, np.ndarray)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -51,10 +53,7 @@ def _rows(values: Any, name: str) -> list[Any]:
     """Return the rows of any container as a new list."""
     if isinstance(values, (str, bytes, Mapping, set)) or not hasattr(values, "__len__"):
         raise _odd_cell(values, name, "a list with one entry per row")
-    for method in ("to_pylist", "to_list", "tolist"):  # pyarrow, polars and pandas, numpy
-        if hasattr(values, method):
-            return list(getattr(values, method)())
-    return list(values)
+    return one_per_row(values, name)
 
 
 def _odd_cell(cell: Any, place: str, wanted: str) -> InputTypeError:
@@ -179,7 +178,7 @@ def _normalised(text: str) -> str:
 
 def _answers(gold: Any, row: int) -> list[str]:
     """Return the right answers of a row, normalised; ``[""]`` where there is none."""
-    cells = [gold] if isinstance(gold, str) or _is_placed(gold) else gold
+    cells = [gold] if isinstance(gold, str) or is_placed(gold) else gold
     if not isinstance(cells, _ROW_TYPES):
         wanted = "an answer (str), (answer, start), or a list of these, '' for none"
         raise _odd_cell(gold, f"row {row} of y_true", wanted)
@@ -189,20 +188,10 @@ def _answers(gold: Any, row: int) -> list[str]:
 
 def _text_of(cell: Any, row: int) -> str:
     """Return one right answer without its place."""
-    text = cell[0] if _is_placed(cell) else cell
+    text = cell[0] if is_placed(cell) else cell
     if not isinstance(text, str):
         raise _odd_cell(text, f"an answer in row {row} of y_true", "a str or (str, start)")
     return text
-
-
-def _is_placed(cell: Any) -> bool:
-    """Tell whether a cell is an answer with its place in the context."""
-    return (
-        isinstance(cell, (list, tuple))
-        and len(cell) == 2
-        and isinstance(cell[0], str)
-        and isinstance(cell[1], Integral)
-    )
 
 
 # --- choices -------------------------------------------------------------------------------------
@@ -214,7 +203,7 @@ def hits(y_true: Any, y_pred: Any) -> np.ndarray:
     found = np.zeros(len(true), dtype=bool)
     for row, (gold, guess) in enumerate(zip(true, pred, strict=True)):
         for cell, name in ((gold, "y_true"), (guess, "y_pred")):
-            if not isinstance(cell, str) and not _is_position(cell):
+            if not isinstance(cell, str) and not is_whole(cell):
                 wanted = "the position (int) of an option, or its text (str)"
                 raise _odd_cell(cell, f"row {row} of {name}", wanted)
         if isinstance(gold, str) != isinstance(guess, str):
@@ -228,13 +217,19 @@ def hits(y_true: Any, y_pred: Any) -> np.ndarray:
     return found
 
 
-def _is_position(cell: Any) -> bool:
-    """Tell whether a cell can be the position of an option."""
-    return not isinstance(cell, bool) and isinstance(cell, Integral)
+def picks(y: Any, X: Any, columns: Any) -> Any:
+    """Positions of the right options, if X is one of questions with options; else y itself."""
+    try:
+        choices = check_choices(X, columns=columns, missing="empty")
+    except InputError:
+        return y
+    return check_picks(y, choices)
 
 
 def ranks(y_true: Any, y_score: Any) -> np.ndarray:
     """Return per row how many options have at least the score of the right one."""
+    if hasattr(y_score, "columns"):
+        y_score = y_score.to_numpy()  # a frame, with a column for each option
     if isinstance(y_score, np.ndarray) and y_score.ndim == 2 and (y_score < 0).any():
         row = int(np.argmax((y_score < 0).any(axis=1)))
         msg = (
@@ -249,7 +244,7 @@ def ranks(y_true: Any, y_score: Any) -> np.ndarray:
 
 def _rank(gold: Any, scores: Any, row: int) -> int:
     """Return how many options have at least the score of the right one."""
-    if not _is_position(gold):
+    if not is_whole(gold):
         raise _odd_cell(gold, f"row {row} of y_true", "the position (int) of the right option")
     try:
         numbers = np.asarray(scores, dtype=float)
@@ -257,6 +252,7 @@ def _rank(gold: Any, scores: Any, row: int) -> int:
         raise _odd_cell(scores, f"row {row} of y_score", "a list of numbers") from None
     if numbers.ndim != 1:
         raise _odd_cell(scores, f"row {row} of y_score", "a list of numbers")
+    gold = int(gold)
     if not 0 <= gold < len(numbers):
         msg = (
             f"Row {row} of y_true is {gold}, but row {row} of y_score has {len(numbers)} "

@@ -245,8 +245,10 @@ def encode(task: Task, texts: Texts, targets: Any, network: Network) -> Items:
     items = task.encode(texts, targets, network.text)
     if items.n_truncated:
         windows = "long_text='windows' reads all of a long text; " * hasattr(task, "long_text")
+        what = getattr(task, "truncated", "rows")
         warnings.warn(
-            f"{items.n_truncated} of {len(texts)} rows were longer than max_length and were cut: "
+            f"{items.n_truncated} of {len(texts)} {what} were longer than max_length has room for "
+            "and were cut: "
             f"{windows}a larger max_length cuts less, where the model allows it.",
             TruncationWarning,
             stacklevel=2,

@@ -278,16 +278,23 @@ class BertSpanExtractor(BertEstimator):
         texts = super()._rows(X, fitted)
         if texts.second is None:
             raise InputError(f"X holds one text per row. {_PAIRS}")
-        if self.text_columns is None and texts.names == ("context", "question"):
+        names = texts.names if self.text_columns is None and texts.names else ()
+        if [name.lower() for name in names] == ["context", "question"]:
             raise InputError(
-                "X has the columns 'context' and 'question' in this order, but the question "
-                "comes first. Type X[['question', 'context']]."
+                f"X has the columns {names[0]!r} and {names[1]!r} in this order, but the question "
+                f"comes first. Type X[[{names[1]!r}, {names[0]!r}]]."
             )
         return texts
 
     def _plan(self, room: int) -> Answers:
         """The task, for rows of that many tokens."""
         longest = min(room, _WINDOW) if self.max_length is None else room
+        if self.stride is not None and self.stride > longest // 2:
+            raise InputError(
+                f"stride={self.stride} is more than half a row of max_length={longest} tokens. It "
+                "is the number of tokens that neighbouring windows share, not the way from one to "
+                f"the next: use at most {longest // 2}, or None."
+            )
         return Answers(longest, self.stride, self.max_answer_length)
 
     def _teach(self, y: Any, rows: Any, room: int, network: Network | None, weight: Any) -> Lesson:

@@ -19,9 +19,13 @@ import numpy as np
 from skbert._entities import Entity, entities_of
 from skbert.exceptions import SkbertWarning
 
-__all__ = ["Chain", "CharacterSpans", "convert", "follow", "guess_scheme", "tag_names", "tags_of"]
+__all__ = [
+    "Chain", "CharacterSpans", "convert", "follow", "guess_scheme", "tag_names", "tags_of",
+    "warn_if_prefixed",
+]  # fmt: skip
 
 _FORM = re.compile("O|[BIESLU](-.*)?", re.DOTALL)
+_PREFIXED = re.compile("[BIbi][-_]")
 _BIOES = {"L": "E", "U": "S"}  # BILOU has other letters for the same two things
 _NOTHING = ("O", "")  # an untagged word, and what lies before and after a row
 _BARRED = -1e9  # in place of a log-probability; finite, so that some sequence is always left
@@ -96,7 +100,7 @@ def follow(rows: Sequence[list[str]], scheme: str | None) -> tuple[list[list[str
     if scheme == "auto":
         scheme = guess_scheme(rows)
         if scheme is None:
-            _warn_if_prefixed({tag for row in rows for tag in row})
+            warn_if_prefixed({tag for row in rows for tag in row}, "y")
     if scheme is None:
         return list(rows), None
     known: set[str] = set()
@@ -121,15 +125,15 @@ def follow(rows: Sequence[list[str]], scheme: str | None) -> tuple[list[list[str
     return legal, scheme
 
 
-def _warn_if_prefixed(tags: set[str]) -> None:
+def warn_if_prefixed(tags: set[str], what: str) -> None:
     """Warn when some of the tags that are taken for plain ones have the prefix of a scheme."""
-    prefixed = sorted(tag for tag in tags if tag.startswith(("B-", "I-")))
+    prefixed = sorted(tag for tag in tags if _PREFIXED.match(tag))
     if prefixed:
-        odd = min(tag for tag in tags if not _FORM.fullmatch(tag))
+        odd = min((tag for tag in tags if not _FORM.fullmatch(tag)), default="O")
         msg = (
-            f"y holds tags with and without a prefix, such as {prefixed[0]!r} and {odd!r}, so it "
-            "follows no scheme: each tag was learned as a label of single words. Use scheme=None "
-            "if that is meant."
+            f"{what} holds tags with the prefix of a scheme, such as {prefixed[0]!r}, but follows "
+            f"none, because of {odd!r}: each tag is read as a label of single words. Tags of "
+            "schemes look like 'B-PER', 'I-PER' and 'O'. Use scheme=None if that is meant."
         )
         warnings.warn(msg, SkbertWarning, stacklevel=4)
 
@@ -200,8 +204,8 @@ class CharacterSpans:
         if moved:
             msg = (
                 f"{len(moved)} span(s) of y do not begin and end where words do, the first is "
-                f"{moved[0]}. Each was learned as the whole words that it touches; predictions "
-                "are whole words, too."
+                f"{moved[0]}. Each was learned as the whole words that it touches, and not at all "
+                "where it touches none; predictions are whole words, too."
             )
             warnings.warn(msg, SkbertWarning, stacklevel=2)
         return coded

@@ -19,7 +19,7 @@ from skbert._core.encoder import Network
 from skbert._entities import SCHEMES, entities_of
 from skbert._report import Run
 from skbert._tagging import f1, objects, right, spans, teach, tell
-from skbert._tags import Chain, guess_scheme
+from skbert._tags import Chain, guess_scheme, warn_if_prefixed
 from skbert._words import WordTags
 
 __all__ = ["BertTokenTagger"]
@@ -345,6 +345,8 @@ class BertTokenTagger(BertEstimator):
         self.classes_ = names[order]
         guessed = guess_scheme([[tag] for tag in self.classes_])
         self.scheme_ = self.learned_scheme_ = guessed if self.scheme == "auto" else self.scheme
+        if self.scheme == "auto" and guessed is None:
+            warn_if_prefixed({*names}, "the checkpoint's id2label")
         for tag in self.classes_ if self.scheme_ else ():
             entities_of([tag], self.scheme_, place="the checkpoint's id2label")
         network.grow(len(names), np.argsort(order))

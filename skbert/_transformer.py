@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from numbers import Integral
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import joblib
@@ -332,7 +333,7 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
         """
         with seeded(0, pick_device("cpu")):  # draws a pooler where none was saved
             transformer = super().load(path)
-        transformer.model = transformer.model or os.fspath(path)
+        transformer.model = transformer.model or str(Path(path).resolve())
         reading(transformer._network, transformer._task)
         return transformer
 

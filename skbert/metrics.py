@@ -23,6 +23,7 @@ from skbert._metrics_rows import (
     mean,
     mean_of_best,
     overlap,
+    picks,
     ranks,
     rates,
 )
@@ -360,14 +361,14 @@ def get_scorer(name: str) -> Callable[..., float]:
         hint = f" Did you mean {close[0]!r}?" if close else ""
         msg = f"There is no scorer {name!r}; the scorers are {sorted(_METRICS)}.{hint}"
         raise InputError(msg)
-    if name == "mean_reciprocal_rank":
-        return _RankScorer()
+    if name in _OF_CHOICES:
+        return _ChoiceScorer(name)
     scorer: Callable[..., float] = make_scorer(_METRICS[name])
     return scorer
 
 
-class _RankScorer(BaseEstimator):  # type: ignore[misc, unused-ignore]
-    """Score ``predict_proba`` by `mean_reciprocal_rank`.
+class _ChoiceScorer(BaseEstimator):  # type: ignore[misc, unused-ignore]
+    """Score choices, right ones given as positions or texts, as `BertChoiceRanker.score` does.
 
     Before scikit-learn 1.9 its own scorers take probabilities of classifiers alone, which a
     ranker is not. The base class brings ``set_score_request``.
@@ -375,13 +376,19 @@ class _RankScorer(BaseEstimator):  # type: ignore[misc, unused-ignore]
 
     __metadata_request__score: ClassVar[dict[str, str]] = {"estimator": UNUSED}
 
+    def __init__(self, name: str) -> None:
+        self.name = name
+
     def score(self, estimator: Any, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the mean reciprocal rank of one fitted estimator."""
-        return mean_reciprocal_rank(y, estimator.predict_proba(X), sample_weight=sample_weight)
+        """Return the metric of one fitted estimator."""
+        found = getattr(estimator, _OF_CHOICES[self.name])(X)
+        right = picks(y, X, getattr(estimator, "text_columns", None))
+        return _METRICS[self.name](right, found, sample_weight=sample_weight)
 
     __call__ = score
 
 
+_OF_CHOICES = {"choice_accuracy": "predict", "mean_reciprocal_rank": "predict_proba"}
 _METRICS: dict[str, Callable[..., float]] = {
     "choice_accuracy": choice_accuracy,
     "entity_f1": entity_f1,

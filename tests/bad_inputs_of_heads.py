@@ -109,6 +109,13 @@ accept(
     on="tagger",
     check=gives([["good", "bad"] * 1000], lambda found: len(found[0]) == 2000),
 )
+accept(
+    "tagger-rows-as-series",
+    "container",
+    lambda _: {"X": [pd.Series(words) for words in TAGS.X]},
+    on="tagger",
+    check=gives([pd.Series(["good", "bad"])], lambda found: len(found[0]) == 2),
+)
 warn(
     "tagger-inside-without-begin",
     "label",
@@ -159,6 +166,24 @@ table(
         "start-of-another-text": ("label", InputError, "[Rr]ow 2", target(SPANS, ("book", 0))),
         "answer-none": ("label", InputError, "[Rr]ow 2", target(SPANS, None)),
         "answer-number": ("label", InputTypeError, "[Rr]ow 2", target(SPANS, 7)),
+        "answers-and-starts-as-array": (
+            "label",
+            InputTypeError,
+            ("2-D", "zip"),
+            lambda _: {"y": np.array([(answer, 0) for answer in SPANS.y])},
+        ),
+        "answers-as-columns": (
+            "label",
+            InputTypeError,
+            ("2 columns", "zip"),
+            lambda _: {"y": pd.DataFrame({"answer": SPANS.y, "answer_start": 0})},
+        ),
+        "stride-as-step": (
+            "parameter",
+            InputError,
+            ("stride=100", "64"),
+            lambda _: {"params": {"stride": 100}},
+        ),
         "answers-of-fewer-rows": ("label", InputError, r"\[8, 7\]", lambda _: {"y": SPANS.y[:7]}),
         "stride-negative": (
             "parameter",
@@ -182,6 +207,18 @@ accept(
     ),
 )
 accept("extractor-several-answers", "label", target(SPANS, ["I love", "book"]), on="extractor")
+accept(
+    "extractor-frame-of-one-column",
+    "label",
+    lambda _: {"y": pd.DataFrame({"answer": SPANS.y})},
+    on="extractor",
+)
+accept(
+    "extractor-starts-as-floats",
+    "label",
+    target(SPANS, ("good", 12.0)),
+    on="extractor",
+)
 accept(
     "extractor-empty-context",
     "cell",
@@ -212,6 +249,12 @@ table(
             InputError,
             "row 1",
             lambda _: {"X": [("p", "a"), ("q", "b", "c")]},
+        ),
+        "options-from-csv": (
+            "cell",
+            InputError,
+            ("row 0", "literal_eval"),
+            lambda _: {"X": [(prompt, str(options)) for prompt, options in CHOICES.X]},
         ),
         "no-options": ("cell", InputError, "row 2", cell(CHOICES, [])),
         "options-none": ("cell", InputError, "row 2", cell(CHOICES, None)),
@@ -251,6 +294,12 @@ accept(
     cell(CHOICES, CHOICES.X[2][1]),
     on="ranker",
     check=gives([("p", ["only"])], lambda found: found[0] == 0),
+)
+accept(
+    "ranker-options-as-series",
+    "container",
+    lambda _: {"X": [(prompt, pd.Series(options)) for prompt, options in CHOICES.X]},
+    on="ranker",
 )
 accept(
     "ranker-objects",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tracemalloc
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,8 +96,10 @@ def test_containers_of_answers(name: str) -> None:
     y = [("sea", 4), ("knows", 7), ("ten", 12)]
     got = check_answers(CONTAINERS[name](y), CONTEXTS)
     assert got.spans.tolist() == [[4, 7], [7, 12], [12, 15]]
+    whole_floats = [(text, float(start)) for text, start in y]
+    assert check_answers(whole_floats, CONTEXTS).spans.tolist() == got.spans.tolist()
     texts = ["sea", "", "men"]
-    for hold in (np.array, pd.Series, pd.Index, pl.Series, as_objects):
+    for hold in (np.array, pd.Series, pd.Index, pl.Series, as_objects, pd.DataFrame, pl.DataFrame):
         assert check_answers(hold(texts), CONTEXTS).texts == [["sea"], [], ["men"]]
 
 
@@ -124,7 +127,8 @@ def test_half_characters_are_replaced_as_in_x() -> None:
         (["blue", 5, ""], InputTypeError, ["Row 1", "5", "int"]),
         (["blue", b"knows", ""], InputTypeError, ["Row 1", "bytes"]),
         (["blue", ("knows", "7", 7), ""], InputTypeError, ["Row 1", "7"]),
-        (["blue", ("knows", 7.0), ""], InputTypeError, ["Row 1", "7.0"]),
+        (["blue", ("knows", 7.5), ""], InputTypeError, ["Row 1", "7.5"]),
+        (np.array([("blue", 11), ("knows", 7), ("ten", 12)]), InputTypeError, ["2-D", "zip("]),
         (["blue", ("knows", True), ""], InputTypeError, ["Row 1", "True"]),
         (["blue", [None], ""], InputTypeError, ["Row 1", "None"]),
         (
@@ -269,6 +273,17 @@ def planted(items: Items, sample: int) -> set[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("text", [LOWER, CASED], ids=["lower", "cased"])
+def test_flags_joiners_and_leading_marks_are_whole(text: TextTokenizer) -> None:
+    flag = "\U0001f3f4" + "".join(chr(0xE0000 + ord(letter)) for letter in "gbeng\x7f")
+    for answer in (flag, "e\u0301\u200d", "\u0301abc", "a\ufe0f"):
+        context = f"the {answer} end"
+        _, places, _ = text.located([context])
+        starts, ends = places[0].T.tolist()
+        assert 4 in starts, answer
+        assert 4 + len(answer) in ends, answer
+
+
+@pytest.mark.parametrize("text", [LOWER, CASED], ids=["lower", "cased"])
 def test_every_planted_answer_is_reached(text: TextTokenizer) -> None:
     rows = list(contexts_with_answers(2000))
     contexts = [context for context, _, _ in rows]
@@ -327,7 +342,7 @@ def test_a_row_is_a_question_and_a_window() -> None:
     np.testing.assert_allclose(items.weights, 1 / len(items))
 
 
-@pytest.mark.parametrize(("stride", "shared"), [(None, 17), (0, 0), (5, 5), (33, 33), (500, 34)])
+@pytest.mark.parametrize(("stride", "shared"), [(None, 17), (0, 0), (5, 5), (17, 17), (18, 17)])
 def test_windows_share_the_stride(stride: int | None, shared: int) -> None:
     context = "good " * 200
     items = encoded("", context, max_length=38, stride=stride)  # 35 tokens of context
@@ -497,20 +512,34 @@ def test_the_best_spans_are_those_of_brute_force(n_words: int, longest: int) -> 
 
 
 def test_a_span_in_many_windows_comes_once_with_its_best_score() -> None:
-    items = encoded("", "good " * 100, max_length=23, stride=19)
+    items = encoded("", "good " * 100, max_length=23, stride=10)
     logits = np.full((len(items.tokens.ids.values), 2), -1.0)
     assert items.places is not None
     rows = np.flatnonzero(items.places.values[:, 0] == 5 * 50)
-    assert len(rows) == 20
-    logits[rows, 0] = np.arange(20)
-    logits[rows, 1] = 5 + np.arange(20)[::-1]
+    assert len(rows) == 2
+    logits[rows] = [[3, 4], [1, 9]]
     found = Answers(23).decode(Ragged(logits, items.tokens.ids.starts), items)[0]
     assert found.spans[0].tolist() == [250, 254]
-    assert found.scores[0] == 24
+    assert found.scores[0] == 10
     assert len(np.unique(found.spans, axis=0)) == len(found.spans) == MOST
     other = Answers(23, max_answer_length=1).decode(
         Ragged(logits, items.tokens.ids.starts), items)[0]  # fmt: skip
-    assert (other.scores == [24, *[-2] * 19]).all()
+    assert (other.scores == [10, *[-2] * 19]).all()
+
+
+def test_the_longest_answer_costs_no_more_than_a_window() -> None:
+    rng = np.random.default_rng(0)
+    items = encoded("", "good " * 3000, max_length=38)
+    values = rng.standard_normal((len(items.tokens.ids.values), 2))
+    logits = Ragged(values, items.tokens.ids.starts)
+    tracemalloc.start()
+    wide = Answers(38, max_answer_length=10**9).decode(logits, items)[0]
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 5e7  # 3e8, were all pairs of tokens looked at
+    np.testing.assert_array_equal(
+        wide.spans, Answers(38, max_answer_length=38).decode(logits, items)[0].spans
+    )
 
 
 def test_samples_are_kept_apart() -> None:

@@ -45,7 +45,7 @@ from skbert import (
 from skbert._testing_samples import sample_of
 from skbert.exceptions import SkbertError
 
-FEWEST_ROWS = 400
+FEWEST_ROWS = 470
 FEWEST_ROWS_OF_A_HEAD = 15
 CLASSES = {
     "classifier": BertClassifier,

@@ -198,6 +198,18 @@ def test_what_has_no_rows_of_words(X: Any, error: type[Exception], match: str) -
         check_words(X)
 
 
+def test_one_word_in_every_text_is_worth_a_warning() -> None:
+    fitted = FitRecord(None, 1)
+    with pytest.warns(SkbertWarning, match=r"row 0 'Anna'.*type \[X\]"):
+        check_words(["Anna", "lives"], fitted=fitted)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_words(["Anna"], fitted=fitted)
+        check_words(["Anna", "lives here"], fitted=fitted)
+        check_words(["Anna", "lives"])  # y tells what they are
+        check_words(["\u4f60\u597d", "\u518d\u89c1"], fitted=fitted)
+
+
 def test_texts_are_checked_as_texts() -> None:
     found = check_words(["Anna lives here", "Bob"])
     assert isinstance(found, Texts)

@@ -387,6 +387,19 @@ IMPORT_RULES = [
         for name in ("_check", "_check_y", "datasets", "testing", *TESTING)
     ),
     ImportRule("skbert._core.source", never=("torch", "tokenizers", "transformers")),
+    # A checkpoint of TensorFlow is converted without torch.
+    *(
+        ImportRule(f"skbert.{name}", never=("torch", "transformers"))
+        for name in ("__main__", "_convert", "_tf_names")
+    ),
+    *(
+        ImportRule(
+            f"skbert._core.{name}",
+            never=(),
+            only=(*STANDARD, "numpy", "skbert.exceptions", "skbert._core.crc32c"),
+        )
+        for name in ("bundle", "crc32c")
+    ),
     ImportRule(
         "skbert.metrics",
         never=(),

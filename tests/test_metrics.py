@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 import sklearn
 from sklearn.base import BaseEstimator, clone
@@ -648,6 +649,29 @@ def test_scorers_choose_in_a_grid_search(name: str, model: Any, truth: Any, make
     few = cross_val_score(clone(model).set_params(size=1), KEYS, y, scoring=get_scorer(name), cv=3)
     assert ((few > 0) | (name == "mean_reciprocal_rank")).all()
     assert (few < 1).all()
+
+
+@pytest.mark.parametrize("y", [["x", "x"], [0.0, 2.0], pd.Series([2, 0])], ids=repr)
+def test_scorers_of_choices_read_y_as_the_ranker_does(y: Any) -> None:
+    """Texts, whole floats and later copies of an option are the first such option."""
+    X = [("a", ["x", "y", "x"]), ("b", ["x", "z", "x"])]
+    model = Ranker().fit([X[0][0], X[1][0]], [0, 1])
+    model.predict = lambda X: [0, 1]
+    model.predict_proba = lambda X: np.array([[0.9, 0.1, 0.0], [0.3, 0.7, 0.0]])
+    assert get_scorer("choice_accuracy")(model, X, y) == 0.5
+    assert get_scorer("mean_reciprocal_rank")(model, X, y) == 0.75
+
+
+def test_frames_of_one_column_are_their_cells() -> None:
+    assert squad_f1(pd.DataFrame({"a": ["x", "y"]}), pl.DataFrame({"b": ["x", "y"]})) == 1.0
+    assert choice_accuracy(pd.DataFrame({0: [0, 1]}), [0.0, 1.0]) == 1.0
+    frame = pd.DataFrame([[0.6, 0.4], [0.9, 0.1]])
+    assert mean_reciprocal_rank([0, 1], frame) == mean_reciprocal_rank([0, 1], frame.to_numpy())
+    assert mean_reciprocal_rank([0, 1], pl.from_pandas(frame.rename(columns=str))) == 0.75
+    two = pd.DataFrame({"food": ["x", "y"], "staff": ["z", "w"]})
+    for metric in (squad_f1, squad_em, choice_accuracy, entity_f1):
+        with pytest.raises(InputTypeError, match="y_true is a frame of 2 columns"):
+            metric(two, ["food", "staff"])
 
 
 def test_scorers_score_gold_lists_against_str() -> None:

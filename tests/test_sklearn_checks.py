@@ -32,7 +32,14 @@ from sklearn.utils.estimator_checks import (
     parametrize_with_checks,
 )
 
-from skbert import BertClassifier, BertRegressor, BertTransformer
+from skbert import (
+    BertChoiceRanker,
+    BertClassifier,
+    BertRegressor,
+    BertSpanExtractor,
+    BertTokenTagger,
+    BertTransformer,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -93,7 +100,17 @@ OF_TRANSFORMERS = (
 )
 
 adapters = pytest.mark.parametrize("adapter", FLOORS)
-natives = pytest.mark.parametrize("native", [BertClassifier, BertRegressor, BertTransformer])
+natives = pytest.mark.parametrize(
+    "native",
+    [
+        BertChoiceRanker,
+        BertClassifier,
+        BertRegressor,
+        BertSpanExtractor,
+        BertTokenTagger,
+        BertTransformer,
+    ],
+)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -276,7 +276,7 @@ def test_answers_are_cut_from_the_context_as_it_was_given(fitted: BertSpanExtrac
 
 
 def test_a_question_that_is_cut_is_told(fitted: BertSpanExtractor) -> None:
-    with pytest.warns(TruncationWarning, match="1 of 2 rows"):
+    with pytest.warns(TruncationWarning, match="1 of 2 questions"):
         answers = fitted.predict([("how " * 300, "the film is good"), ("how?", "it is good")])
     assert answers.tolist() == ["good", "good"]
 

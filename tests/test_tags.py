@@ -172,8 +172,11 @@ def test_plain_tags_stay_as_they_are() -> None:
 
 
 def test_tags_with_and_without_prefix_are_plain_with_a_warning() -> None:
-    with pytest.warns(SkbertWarning, match="'B-X' and 'NN'"):
+    with pytest.warns(SkbertWarning, match="such as 'B-X', but follows none, because of 'NN'"):
         assert follow([["B-X", "NN"]], "auto")[1] is None
+    for tags in (["b-per", "o"], ["B_PER", "O"]):
+        with pytest.warns(SkbertWarning, match=f"'{tags[0]}'"):
+            assert follow([tags], "auto")[1] is None
 
 
 @pytest.mark.parametrize(

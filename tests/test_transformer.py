@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import copy
 import pickle
-import re
 import shutil
-import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import bad_inputs
 import joblib
 import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
 import torch
-from bad_inputs import ROWS, Refused, Row, Warned
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
 from sklearn.decomposition import PCA
@@ -714,33 +710,6 @@ def test_bad_texts(tiny_model: Path, X: Any, error: type[Exception], words: str)
     for method in (fitted.transform, fitted.transform_tokens):
         with pytest.raises(error, match=words):
             method(X)
-
-
-@pytest.mark.parametrize("row", [row for row in ROWS if row.kind in ("container", "cell")],
-                         ids=lambda row: row.id)  # fmt: skip
-def test_the_table_of_odd_inputs(row: Row, tiny_model: Path) -> None:
-    given = {"X": bad_inputs.TEXTS, "params": {}, **row.make(tiny_model)}
-    X, transformer = given["X"], plain(tiny_model, **given["params"])
-    after = given.get("predict_X", X)
-    if isinstance(row.expect, Refused):
-        if row.expect.when == "predict":
-            transformer.fit(X)
-        step = transformer.transform if row.expect.when == "predict" else transformer.fit
-        with pytest.raises(row.expect.error) as caught:
-            step(after if row.expect.when == "predict" else X)
-        message = str(caught.value).replace("BertTransformer", "BertClassifier")
-        assert all(re.search(words, message) for words in row.expect.words)
-        return
-    with warnings.catch_warnings(record=True) as warned:
-        warnings.simplefilter("always")
-        found = transformer.fit(X).transform(after)
-    allowed = row.expect.warning if isinstance(row.expect, Warned) else ()
-    assert all(issubclass(warning.category, allowed) for warning in warned)
-    assert (found.shape, np.isfinite(found).all()) == ((len(bad_inputs.TEXTS), 32), True)
-    if given.get("plain") is not None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            np.testing.assert_array_equal(transformer.transform(given["plain"]), found)
 
 
 def test_a_refused_fit_leaves_nothing_fitted(tiny_model: Path) -> None:

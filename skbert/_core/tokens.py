@@ -23,6 +23,7 @@ IntArray = np.ndarray[Any, np.dtype[np.integer[Any]]]
 
 _CHUNK = 1 << 16  # characters looked at together when a long text is skimmed
 _BLANKS = " \t\n\r\u00a0\u3000"  # white space that always parts words; "\x1c" just vanishes
+_JOINERS = {"\u200c", "\u200d", *map(chr, range(0xE0020, 0xE0080))}  # and the tags of flags
 _FAR = 8000  # ids after which both texts of a pair count as equally long
 
 
@@ -214,16 +215,23 @@ class TextTokenizer:
 
 
 def _whole(text: str, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Spans that go on to the end of their last character, where that has combining marks."""
+    """Spans with all of their first and last character: its marks, joiners and tags."""
     if text.isascii():
         return spans
-    whole = []
+    whole: list[tuple[int, int]] = []
     for start, end in spans:
-        after = end
-        while after < len(text) and unicodedata.category(text[after])[0] == "M":
+        before, after = start, end
+        while after < len(text) and _adds(text[after]):
             after += 1
-        whole.append((start, after))
+        while before > (whole[-1][1] if whole else 0) and _adds(text[before - 1]):
+            before -= 1
+        whole.append((before, after))
     return whole
+
+
+def _adds(character: str) -> bool:
+    """Whether it belongs to the character before it: a mark, a joiner or a tag."""
+    return unicodedata.category(character)[0] == "M" or character in _JOINERS
 
 
 def _longest_word(description: dict[str, Any]) -> int:
