@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from skbert._choice_ranker import BertChoiceRanker
     from skbert._classifier import BertClassifier
     from skbert._convert import convert_tf_checkpoint
+    from skbert._pretrainer import BertPretrainer
     from skbert._regressor import BertRegressor
     from skbert._span_extractor import BertSpanExtractor
     from skbert._token_tagger import BertTokenTagger
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BertChoiceRanker",
     "BertClassifier",
+    "BertPretrainer",
     "BertRegressor",
     "BertSpanExtractor",
     "BertTokenTagger",
@@ -41,6 +43,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "BertChoiceRanker": "skbert._choice_ranker",
     "BertClassifier": "skbert._classifier",
+    "BertPretrainer": "skbert._pretrainer",
     "BertRegressor": "skbert._regressor",
     "BertSpanExtractor": "skbert._span_extractor",
     "BertTokenTagger": "skbert._token_tagger",

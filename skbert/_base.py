@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -18,19 +19,30 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from skbert._callbacks import CallbackSupportMixin, with_callbacks
 from skbert._check import Texts
 from skbert._check_y import check_sample_weight, listed
+from skbert._core.blank import Blank
 from skbert._core.device import Precision, pick_device, seeded
 from skbert._core.encoder import Network, open_network
-from skbert._core.loop import Recipe, train
+from skbert._core.loop import Fresh, Recipe, train
 from skbert._core.optim import SCHEDULES
 from skbert._core.probe import probe
-from skbert._core.source import find, vet
+from skbert._core.source import Checkpoint, find, vet
 from skbert._core.task import Items, Task
+from skbert._core.tokens import TextTokenizer
 from skbert._core.watch import Watch, hold_out
 from skbert._pretrained import COUNT, TextEstimator, encode, longest_row
 from skbert._report import Report, Run, decode_held, validate
 from skbert.exceptions import InputError
 
-__all__ = ["BertEstimator", "Lesson", "Run", "run_fit"]
+__all__ = [
+    "BertEstimator",
+    "Draw",
+    "Lesson",
+    "Run",
+    "TrainedEstimator",
+    "as_they_are",
+    "draw_seed",
+    "run_fit",
+]
 
 _POSITIVE = Interval(Real, 0, None, closed="neither")
 
@@ -38,25 +50,36 @@ _POSITIVE = Interval(Real, 0, None, closed="neither")
 # attributes that are chosen on them.
 Metric = Callable[[np.ndarray[Any, Any], np.ndarray[Any, Any]], float]
 Tune = Callable[[np.ndarray[Any, Any], np.ndarray[Any, Any]], dict[str, Any]]
+# What is drawn anew for each pass: from all items the items of one pass, as many of them.
+Draw = Callable[[TextTokenizer, Items, np.random.Generator], Items]
+
+
+def as_they_are(_tokenizer: TextTokenizer, items: Items, _rng: np.random.Generator) -> Items:
+    """The same items in every pass."""
+    return items
 
 
 class Lesson(NamedTuple):
-    """What ``y`` comes to: the task, its targets, and what the estimator learned from them."""
+    """What ``y`` comes to: the task, its targets, and what the estimator learned from them.
+
+    Without a metric the loss alone is watched on the rows held out.
+    """
 
     task: Task
     targets: Any  # what the task's encode takes as y
     learned: dict[str, Any]  # attributes with trailing underscores
-    metric: Metric
+    metric: Metric | None
     strata: np.ndarray[Any, Any] | None = None  # (n_samples,) codes to hold out evenly by
     weights: np.ndarray[Any, Any] | None = None  # (n_samples,) of the loss; None: all alike
     tune: Tune | None = None  # after training
+    draw: Draw = as_they_are
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class BertEstimator(CallbackSupportMixin, TextEstimator):
-    """Base of the estimators that are fine-tuned; use one of those.
+class TrainedEstimator(CallbackSupportMixin, TextEstimator):
+    """Base of all that is trained; use one of the estimators.
 
-    A subclass says what ``y`` means in ``_teach`` and reads decoded outputs in ``predict``.
+    A subclass says in ``_teach`` what is to be learned.
     """
 
     epochs: int = 3
@@ -70,7 +93,6 @@ class BertEstimator(CallbackSupportMixin, TextEstimator):
     freeze: int | str = 0
     max_grad_norm: float | None = 1.0
     accumulate: int = 1
-    head_init: str = "probe"
     validation_fraction: float | None = None
     patience: int | None = None
     gradient_checkpointing: bool = False
@@ -92,7 +114,6 @@ class BertEstimator(CallbackSupportMixin, TextEstimator):
         "freeze": [Interval(Integral, 0, None, closed="left"), StrOptions({"all"})],
         "max_grad_norm": [_POSITIVE, None],
         "accumulate": [COUNT],
-        "head_init": [StrOptions({"probe", "random"})],
         "validation_fraction": [Interval(Real, 0, 1, closed="neither"), None],
         "patience": [COUNT, None],
         "gradient_checkpointing": ["boolean"],
@@ -104,6 +125,34 @@ class BertEstimator(CallbackSupportMixin, TextEstimator):
     _saved_attributes: ClassVar[tuple[str, ...]] = (
         *TextEstimator._saved_attributes, "history_", "n_iter_", "n_truncated_",
     )  # fmt: skip
+
+    def _teach(
+        self, y: Any, texts: Any, room: int, network: Network | None, weight: Any
+    ) -> Lesson:
+        """Check ``y`` for these rows; a network that learned is adapted to what is new in it."""
+        raise NotImplementedError
+
+    def _source(self, texts: Any) -> Checkpoint | Blank:  # noqa: ARG002 - for who learns from it
+        """What to open a model from."""
+        return vet(find(self.model))
+
+    def _finish(self, run: Run) -> None:
+        """Do what is left to do with the held-out samples after the last pass."""
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class BertEstimator(TrainedEstimator):
+    """Base of the estimators that are fine-tuned; use one of those.
+
+    A subclass says what ``y`` means in ``_teach`` and reads decoded outputs in ``predict``.
+    """
+
+    head_init: str = "probe"
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **TrainedEstimator._parameter_constraints,
+        "head_init": [StrOptions({"probe", "random"})],
+    }
 
     @with_callbacks
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
@@ -135,15 +184,6 @@ class BertEstimator(CallbackSupportMixin, TextEstimator):
         run_fit(self, X, y, sample_weight, again=self.warm_start)
         return self
 
-    def _teach(
-        self, y: Any, texts: Any, room: int, network: Network | None, weight: Any
-    ) -> Lesson:
-        """Check ``y`` for these rows; a network that learned is adapted to what is new in it."""
-        raise NotImplementedError
-
-    def _finish(self, run: Run) -> None:
-        """Do what is left to do with the held-out samples after the last pass."""
-
 
 def run_fit(
     estimator: Any, X: Any, y: Any, sample_weight: Any, *, again: bool, epochs: int | None = None
@@ -155,7 +195,7 @@ def run_fit(
     old = _old_network(estimator, again=again)
     texts = estimator._read(X, fitting=old is None or estimator._seen is None)
     y, weight = listed(y), check_sample_weight(listed(sample_weight), len(texts))
-    seed = _draw_seed(estimator.random_state)
+    seed = draw_seed(estimator.random_state)
     with seeded(seed, device):
         network, lesson = _open(estimator, texts, y, old, weight, precision)
         vars(estimator).pop("_network", None)  # not fitted until this fit is over
@@ -163,10 +203,11 @@ def run_fit(
         if estimator.compile:
             network.compile()
         items = encode(lesson.task, texts, lesson.targets, network)
-        learn, held = _split(items, estimator.validation_fraction, lesson, seed)
+        fresh = partial(lesson.draw, network.text)
+        learn, held = _split(items, estimator.validation_fraction, lesson, seed, fresh)
         recipe = _recipe(estimator, epochs)
-        run = Run(network, lesson.task, learn, held, recipe, precision, seed)
-        if old is None and estimator.head_init == "probe":
+        run = Run(network, lesson.task, learn, held, recipe, precision, seed, fresh)
+        if old is None and getattr(estimator, "head_init", "random") == "probe":
             probe(network, lesson.task, learn, precision)
         with Report(estimator, run, lesson.learned, X, y, sample_weight) as report:
             estimator.history_ = _train(run, lesson.metric, estimator.patience, report)
@@ -209,7 +250,7 @@ def _open(
     if old is not None:
         room = longest_row(old.max_length, estimator.max_length)
         return old, estimator._teach(y, texts, room, old, weight)
-    checkpoint = vet(find(estimator.model))
+    checkpoint = estimator._source(texts)
     room = longest_row(checkpoint.max_length, estimator.max_length)
     lesson: Lesson = estimator._teach(y, texts, room, None, weight)
     pooling = getattr(estimator, "pooling", "auto")  # tokens are read as they are
@@ -222,14 +263,15 @@ def _open(
 
 
 def _train(
-    run: Run, metric: Metric, patience: int | None, report: Report
+    run: Run, metric: Metric | None, patience: int | None, report: Report
 ) -> list[dict[str, float]]:
     """Pass after pass: validate, keep the best weights, stop early, report."""
     history: list[dict[str, float]] = []
     watch = Watch(run.network.model, patience)
     for epoch in train(
-        run.network, run.task, run.learn, run.recipe, run.precision, run.seed, report.tick
-    ):
+        run.network, run.task, run.learn, run.recipe, run.precision, run.seed, report.tick,
+        run.fresh,
+    ):  # fmt: skip
         record: dict[str, float] = epoch._asdict()
         if run.held is not None:
             record |= validate(run, metric)
@@ -242,9 +284,9 @@ def _train(
 
 
 def _split(
-    items: Items, fraction: float | None, lesson: Lesson, seed: int
+    items: Items, fraction: float | None, lesson: Lesson, seed: int, fresh: Fresh
 ) -> tuple[Items, Items | None]:
-    """Items to learn from and items held out, by sample."""
+    """Items to learn from and items held out, by sample; what is drawn for these stays."""
     if fraction is None:
         return items.weighted(lesson.weights), None
     n_samples = int(items.samples[-1]) + 1
@@ -260,7 +302,7 @@ def _split(
             "All rows on one side of the hold-out have a weight of 0. Use "
             "validation_fraction=None, or drop the rows that weigh nothing."
         )
-    return learn, held
+    return learn, fresh(held, np.random.default_rng(seed))
 
 
 def _recipe(estimator: Any, epochs: int | None) -> Recipe:
@@ -272,7 +314,7 @@ def _recipe(estimator: Any, epochs: int | None) -> Recipe:
     return Recipe(**chosen)
 
 
-def _draw_seed(random_state: Any) -> int:
+def draw_seed(random_state: Any) -> int:
     """An int from ``random_state``; None draws fresh entropy and leaves numpy's state alone."""
     if random_state is None:
         return int(np.random.default_rng().integers(2**31))

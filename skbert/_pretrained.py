@@ -166,10 +166,9 @@ class TextEstimator(BaseEstimator):
         estimator._network = network
         return estimator
 
-    @classmethod
-    def _blank_head(cls, n_outputs: int) -> Head:
+    def _blank_head(self, n_outputs: int) -> Head:
         """The head of a checkpoint that is fine-tuned for this job."""
-        head: Head = cls._tasks[0](n_outputs, 0).head()
+        head: Head = self._tasks[0](n_outputs, 0).head()
         return head
 
     def _adopt(self, network: Network, room: int) -> None:

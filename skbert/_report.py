@@ -17,8 +17,8 @@ from tqdm.auto import tqdm
 from skbert._core.batches import collate
 from skbert._core.device import Precision
 from skbert._core.encoder import Network
-from skbert._core.infer import infer
-from skbert._core.loop import Recipe
+from skbert._core.infer import infer, mean_loss
+from skbert._core.loop import Fresh, Recipe
 from skbert._core.task import Items, Task
 from skbert._core.tokens import Ragged
 
@@ -37,6 +37,7 @@ class Run(NamedTuple):
     recipe: Recipe
     precision: Precision
     seed: int
+    fresh: Fresh
 
 
 class Report:
@@ -138,8 +139,11 @@ def decode_held(run: Run) -> tuple[Ragged, np.ndarray[Any, Any], np.ndarray[Any,
     return outputs, run.task.decode(outputs, run.held), np.unique(run.held.samples)
 
 
-def validate(run: Run, metric: Callable[..., float]) -> dict[str, float]:
+def validate(run: Run, metric: Callable[..., float] | None) -> dict[str, float]:
     """Loss and metric on the held-out items, as they are after a pass."""
+    if metric is None:
+        assert run.held is not None
+        return {"validation_loss": mean_loss(run.network, run.task, run.held, run.precision)}
     outputs, decoded, rows = decode_held(run)
     return {
         "validation_loss": held_out_loss(run, outputs),

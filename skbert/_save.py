@@ -83,7 +83,7 @@ def load(cls: type[Any], folder: Path) -> Any:
 def _parameters(estimator: Any) -> dict[str, Any]:
     """Parameters with paths as str, and no generator: its state was never learned."""
     params: dict[str, Any] = estimator.get_params(deep=False)
-    params["model"] = os.fspath(params["model"])
+    params["model"] = params["model"] and os.fspath(params["model"])
     if isinstance(params.get("random_state"), np.random.RandomState):
         params["random_state"] = None
     return params

@@ -487,7 +487,8 @@ def step_gradients(folder: Path, dtype: torch.dtype, budget: int) -> dict[str, t
     network = open_model(folder, dtype)
     task, precision = Choice(128), Precision(str(dtype).removeprefix("torch."), CPU)
     items = task.encode(check_choices(MANY), MANY_Y, network.text)
-    stepper = loop._Stepper(network, task, items, EXACT, precision, 1)
+    stepper = loop._Stepper(network, task, EXACT, precision, 1)
+    stepper.turn_to(items)
     stepper.budget.tokens = budget
     stepper._backward(np.array([1]))
     found = {name: p.grad.clone() for name, p in network.model.named_parameters()}
@@ -539,7 +540,8 @@ def test_a_turn_draws_the_same_dropout_on_the_way_back(tiny_model: Path) -> None
     network = open_model(tiny_model, torch.float64)
     task, exact = Choice(128), Precision("float64", CPU)
     items = task.encode(check_choices(MANY), MANY_Y, network.text)
-    stepper = loop._Stepper(network, task, items, EXACT, exact, 1)
+    stepper = loop._Stepper(network, task, EXACT, exact, 1)
+    stepper.turn_to(items)
     stepper.budget.tokens = 100
     network.model.train()
     weight = network.output_layer.weight

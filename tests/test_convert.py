@@ -209,6 +209,7 @@ FITS: dict[str, tuple[Any, Any]] = {
     "BertSpanExtractor": ([("movie", "very good"), ("film", "very bad")] * 3, ["good", "bad"] * 3),
     "BertChoiceRanker": ([("the", ["movie", "film"]), ("a", ["bad", "good"])] * 3, [0, 1] * 3),
     "BertTransformer": (["good movie", "bad film"] * 3, None),
+    "BertPretrainer": ([["the movie was good .", "i love it !"], ["a bad film .", "hate"]], None),
 }
 
 

@@ -221,7 +221,6 @@ WRONG_SETTINGS = [
     ("auto_map", {"AutoModel": "evil.Model"}, "brings Python code of its own, which is not supp"),
     ("quantization_config", {"quant_method": "x"}, "is quantized, which is not supported"),
     ("pruned_heads", {"0": [1]}, "has pruned heads, which is not supported"),
-    ("is_decoder", True, "is a decoder, which is not supported by this version"),
     ("add_cross_attention", True, "has cross-attention, which is not supported"),
     ("position_embedding_type", "relative_key", "'relative_key', which is not supported by this"),
     ("hidden_size", 0, "hidden_size=0, where a whole number from 1 to 16384"),
@@ -253,6 +252,7 @@ WRONG_SETTINGS = [
     ("num_labels", 10**12, "num_labels=1000000000000"),
     ("problem_type", "evil", "problem_type=evil"),
     ("tie_word_embeddings", "yes", "tie_word_embeddings=yes"),
+    ("is_decoder", "yes", "is_decoder=yes, where true or false"),
     ("architectures", "BertModel", "architectures=BertModel, where a list of class names"),
     ("architectures", [1], "architectures="),
 ]  # fmt: skip

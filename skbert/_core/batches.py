@@ -48,7 +48,7 @@ def steps_of_a_pass(
     last step. The others are sorted by size within stretches of some steps, so that a step
     holds few distinct lengths, and the steps are shuffled again.
     """
-    samples, owner = np.unique(items.samples, return_inverse=True)
+    samples, owner = np.unique(items.units, return_inverse=True)
     size = np.zeros(len(samples), np.int64)
     np.maximum.at(size, owner, items.sizes)
     order = rng.permutation(len(samples))
@@ -86,6 +86,7 @@ def collate(items: Items, chosen: IntArray, device: torch.device, dtype: torch.d
         return tensor.to(device)
 
     targets = part.targets.values if isinstance(part.targets, Ragged) else part.targets
+    places = part.chosen
     return Batch(
         ids=send(table.ids.values.astype(np.int64))[None],
         positions=send(positions)[None],
@@ -99,6 +100,9 @@ def collate(items: Items, chosen: IntArray, device: torch.device, dtype: torch.d
         rows_per_item=send(np.diff(part.rows)),
         tokens_per_item=send(part.sizes),
         weights=send(part.weights),
+        chosen=None if places is None else send(
+            np.repeat(starts[back], places.lengths) + places.values),
+        chosen_per_item=None if places is None else send(np.diff(places.starts[part.rows])),
         targets=None if targets is None else send(targets),
     )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""A vetted checkpoint folder opened: the model, its tokenizer, and what runs them.
+"""A vetted checkpoint folder opened, or a new BERT made: model, tokenizer, and what runs them.
 
 The only module that imports transformers. Knows heads by the name of their class and by
 what they read; knows no task.
@@ -20,6 +20,7 @@ from transformers import AttentionInterface
 from transformers.utils import logging as library_logging
 
 from skbert._core import packed
+from skbert._core.blank import Blank
 from skbert._core.rows import RowGradients
 from skbert._core.source import Checkpoint
 from skbert._core.task import Batch, Head
@@ -86,33 +87,35 @@ class Network:
         return min(512, int(self.model.config.max_position_embeddings))
 
     @property
-    def output_layer(self) -> torch.nn.Linear:
-        """The layer that gives the logits."""
-        layer: torch.nn.Linear = getattr(self.model, self.head.layer)
-        return layer
+    def output_layer(self) -> Any:
+        """What gives the logits: a linear layer, or for word pieces a small network."""
+        return self.model.get_submodule(self.head.layer)
 
-    def logits(self, batch: Batch) -> torch.Tensor:
-        """Forward pass: ``(n_rows, n_outputs)``, or ``(n_tokens, n_outputs)`` for tokens."""
+    def logits(self, batch: Batch) -> Any:
+        """Forward pass: one row of outputs for each row, token or chosen token.
+
+        A tuple of two such tables where the head reads chosen tokens and rows.
+        """
         features = self.features(batch)
         if not self.head.layer:
-            return features
+            return features.to(self.dtype)
+        if isinstance(features, tuple):
+            return tuple(x.to(self.dtype) for x in self.output_layer(*features))
         if hasattr(self.model, "dropout"):  # the model for spans has none before its head
             features = self.model.dropout(features)
-        return self.output_layer(features)  # type: ignore[no-any-return]
+        return self.output_layer(features).to(self.dtype)
 
-    def features(self, batch: Batch) -> torch.Tensor:
-        """What the head reads, in the order of the items."""
+    def features(self, batch: Batch) -> Any:
+        """What the head reads, in the order of the items; a tuple where that is two things."""
         hidden = self.hidden(batch)
-        if self.head.reads == "tokens":
-            return hidden if batch.token_order is None else hidden[batch.token_order]
-        if self.pooling == "pooler":
-            first = packed.pool(hidden, batch.layout, "cls")
-            pooled: torch.Tensor = self.model.base_model.pooler(first[:, None])
-        else:
-            ways = self.pooling.split("_")
-            parts = [packed.pool(hidden.to(self.dtype), batch.layout, way) for way in ways]
-            pooled = torch.cat(parts, dim=1)
-        return pooled if batch.row_order is None else pooled[batch.row_order]
+        match self.head.reads:
+            case "tokens":
+                return hidden if batch.token_order is None else hidden[batch.token_order]
+            case "rows":
+                return _pooled(self, hidden, batch)
+            case "chosen":
+                return hidden[batch.chosen]
+        return hidden[batch.chosen], _pooled(self, hidden, batch)
 
     def hidden(self, batch: Batch) -> torch.Tensor:
         """Hidden states of all tokens in packed order, ``(n_tokens, size)``."""
@@ -193,48 +196,94 @@ class Network:
         return state
 
 
+def _pooled(network: Network, hidden: torch.Tensor, batch: Batch) -> torch.Tensor:
+    """One vector per row, in the order of the items."""
+    if network.pooling == "pooler":
+        first = packed.pool(hidden, batch.layout, "cls")
+        pooled: torch.Tensor = network.model.base_model.pooler(first[:, None])
+    else:
+        ways = network.pooling.split("_")
+        parts = [packed.pool(hidden.to(network.dtype), batch.layout, way) for way in ways]
+        pooled = torch.cat(parts, dim=1)
+    return pooled if batch.row_order is None else pooled[batch.row_order]
+
+
 def _takes_packed_batches(model: Any) -> bool:
-    """Whether attention goes through the interface and rows see both ways."""
-    plain = not getattr(model.config, "is_decoder", False)
-    taken = plain and bool(getattr(model, "_supports_attention_backend", False))
+    """Whether attention goes through the interface."""
+    taken = bool(getattr(model, "_supports_attention_backend", False))
     model.config._attn_implementation = packed.NAME if taken else "sdpa"
     return taken
 
 
 def open_network(
-    checkpoint: Checkpoint,
+    checkpoint: Checkpoint | Blank,
     head: Head,
     *,
     pooling: str = "auto",
     dtype: torch.dtype = torch.float32,
     fresh_head: bool = True,
 ) -> Network:
-    """Open a vetted checkpoint with the given head.
+    """Open a vetted checkpoint with the given head, or make a new model.
 
-    A fresh head, and a pooler that the checkpoint lacks, are drawn from torch's global
-    generator: seed it. With ``fresh_head=False`` the checkpoint must bring its own head.
+    All weights of a new model, a fresh head, and a pooler that the checkpoint lacks, are drawn
+    from torch's global generator: seed it. With ``fresh_head=False`` the checkpoint must bring
+    its own head.
     """
+    if pooling == "auto":
+        pooling = _own_pooling(checkpoint, head, fresh_head=fresh_head)
+    if isinstance(checkpoint, Blank):
+        return Network(*_make(checkpoint, head, dtype), head, pooling)
     model, missing = _quietly_load(checkpoint, head, dtype, keep_head=not fresh_head)
     _check_missing(checkpoint, head, missing, fresh_head=fresh_head)
-    if pooling == "auto":
-        pooling = (checkpoint.pooling if fresh_head else checkpoint.head_pooling) or "pooler"
-    if head.reads == "rows" and pooling == "pooler" and any("pooler." in n for n in missing):
+    _warn_of_odd_use(checkpoint, head, missing, pooling)
+    if fresh_head and head.fresh:
+        _draw(model, head)
+    return Network(model.eval(), _open_tokenizer(checkpoint), head, pooling)
+
+
+def _own_pooling(checkpoint: Checkpoint | Blank, head: Head, *, fresh_head: bool) -> str:
+    """What the checkpoint declares, but BERT's own heads for rows have always read its pooler."""
+    if not head.fresh and "rows" in head.reads:
+        return "pooler"
+    declared = checkpoint.pooling if fresh_head else checkpoint.head_pooling
+    return declared or ("mean" if head.reads == "chosen" else "pooler")
+
+
+def _make(blank: Blank, head: Head, dtype: torch.dtype) -> tuple[Any, Any]:
+    """A model with random weights, and its tokenizer."""
+    config = transformers.BertConfig(**blank.config, is_decoder=head.causal)
+    with _quiet():
+        model = getattr(transformers, head.model)(config).to(dtype).eval()
+    tokenizer = transformers.BertTokenizer(
+        vocab=blank.vocabulary, do_lower_case=blank.lowercase, model_max_length=blank.max_length
+    )
+    return model, tokenizer
+
+
+def _warn_of_odd_use(checkpoint: Checkpoint, head: Head, missing: set[str], pooling: str) -> None:
+    """Warn where weights serve that are random, or that learned to be used otherwise."""
+    lacks_pooler = any("pooler." in name for name in missing)
+    if head.fresh and head.reads == "rows" and pooling == "pooler" and lacks_pooler:
         warnings.warn(
             f"The checkpoint {checkpoint.folder} has no pooler: it starts from random "
             "weights. pooling='mean' or 'cls' needs none.",
             SkbertWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
-    if fresh_head:
-        _draw(model, head)
-    return Network(model.eval(), _open_tokenizer(checkpoint), head, pooling)
+    if checkpoint.config.get("is_decoder") and not head.causal:
+        warnings.warn(
+            f"The checkpoint {checkpoint.folder} is a decoder: it has learned to read from left "
+            "to right, and will read both ways here. Fine-tune it before you use its vectors.",
+            SkbertWarning,
+            stacklevel=3,
+        )
 
 
 def _check_missing(
     checkpoint: Checkpoint, head: Head, missing: set[str], *, fresh_head: bool
 ) -> None:
     """Refuse a checkpoint that lacks more than a head and a pooler may be lacking."""
-    of_head = {name for name in missing if name.split(".")[0] == head.layer}
+    of_head = {name for name in missing if name.startswith(head.layer + ".")}
     absent = sorted(name for name in missing - of_head if "pooler." not in name)
     if absent:
         raise ModelError(
@@ -268,8 +317,9 @@ def _quietly_load(
 ) -> tuple[Any, set[str]]:
     """The model, and the weights it lacks; without the library's bar and report of them."""
     config = transformers.AutoConfig.for_model(**checkpoint.config)
+    config.is_decoder = head.causal
     if not keep_head:
-        config.num_labels = head.n_outputs
+        config.num_labels = head.n_outputs or 2
         config.problem_type = None
     with _quiet():
         model, loaded = getattr(transformers, head.model).from_pretrained(
@@ -299,7 +349,7 @@ def _draw(model: Any, head: Head) -> None:
     """New weights for the output layer, if there is one, as BERT's authors start one."""
     if not head.layer:
         return
-    layer = getattr(model, head.layer)
+    layer = model.get_submodule(head.layer)
     torch.nn.init.normal_(layer.weight, std=model.config.initializer_range)
     torch.nn.init.zeros_(layer.bias)
 

@@ -1,11 +1,12 @@
 """Inference: the head's outputs for every item, in order, within a budget of tokens.
 
-Depends on a network and on plans; knows no task.
+Depends on a network and on plans; knows no task by name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -13,10 +14,12 @@ import torch
 from skbert._core.batches import by_length, collate
 from skbert._core.device import Budget, Precision, is_out_of_memory
 from skbert._core.encoder import Network
-from skbert._core.task import Batch, Items
-from skbert._core.tokens import Ragged
+from skbert._core.task import Batch, Items, Task
+from skbert._core.tokens import IntArray, Ragged
 
-__all__ = ["INFERENCE_TOKENS", "infer"]
+__all__ = ["INFERENCE_TOKENS", "infer", "mean_loss"]
+
+Found = TypeVar("Found")
 
 INFERENCE_TOKENS = {"cpu": 4096, "cuda": 65536, "mps": 8192}
 
@@ -30,29 +33,50 @@ def infer(
     similar length are computed together, so that no token is padding, and the rows of an item
     need not be computed together; the order of the result is that of the items.
     """
-    forward: Callable[[Batch], torch.Tensor] = network.features if features else network.logits
-    budget = Budget(INFERENCE_TOKENS[network.device.type])
+    forward = network.features if features else network.logits
     rows = items.by_row()
-    counts = np.ones_like(rows.sizes) if network.head.reads == "rows" else rows.sizes
+    counts = rows.read_by(network.head)
     where = Ragged.of(np.arange(int(counts.sum())), counts)
-    waiting = by_length(rows.sizes, budget.tokens)[::-1]
     out: np.ndarray[tuple[int, int], np.dtype[np.floating]] | None = None
-    while waiting:
-        chosen = waiting.pop()
-        try:
-            with torch.inference_mode(), precision.context():
-                batch = collate(rows, chosen, network.device, precision.weights)
-                values = forward(batch).to(precision.weights).cpu().numpy()
-        except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error):
-                raise
-            budget.halve(error, network.device)
-            rest = np.concatenate([chosen, *waiting[::-1]])  # all that waits is planned anew
-            parts = by_length(rows.sizes[rest], budget.tokens)
-            waiting = [rest[part] for part in parts][::-1]
-            continue
+    for chosen, values in _batch_by_batch(
+        network, rows, precision, lambda batch: forward(batch).to(precision.weights).cpu().numpy()
+    ):
         if out is None:
             out = np.empty((len(where.values), values.shape[1]), values.dtype)
         out[where.take(chosen).values] = values
     assert out is not None, "items are never empty: X is checked first"
     return Ragged(out, where.starts[items.rows])
+
+
+def mean_loss(network: Network, task: Task, items: Items, precision: Precision) -> float:
+    """Loss of the task on the items per unit of weight; of the outputs nothing is kept."""
+    total, weight = 0.0, 0.0
+    for _, found in _batch_by_batch(
+        network, items, precision, lambda batch: task.loss(network.logits(batch), batch)
+    ):
+        total, weight = total + float(found[0]), weight + float(found[1])
+    return total / weight
+
+
+def _batch_by_batch(
+    network: Network, items: Items, precision: Precision, compute: Callable[[Batch], Found]
+) -> Iterator[tuple[IntArray, Found]]:
+    """Which items, and what is computed for them; smaller batches where memory runs out."""
+    budget = Budget(INFERENCE_TOKENS[network.device.type])
+    sizes = items.sizes
+    waiting = by_length(sizes, budget.tokens)[::-1]
+    while waiting:
+        chosen = waiting.pop()
+        try:
+            with torch.inference_mode(), precision.context():
+                batch = collate(items, chosen, network.device, precision.weights)
+                found = compute(batch)
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            budget.halve(error, network.device)
+            rest = np.concatenate([chosen, *waiting[::-1]])  # all that waits is planned anew
+            parts = by_length(sizes[rest], budget.tokens)
+            waiting = [rest[part] for part in parts][::-1]
+            continue
+        yield chosen, found

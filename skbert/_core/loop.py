@@ -31,7 +31,10 @@ from skbert._core.task import Batch, Items, Task
 from skbert._core.tokens import IntArray
 from skbert.exceptions import NonFiniteError
 
-__all__ = ["Epoch", "Recipe", "train"]
+__all__ = ["Epoch", "Fresh", "Recipe", "train"]
+
+# From all items and what to draw with: those of one pass, as many steps of them as before.
+Fresh = Callable[[Items, np.random.Generator], Items]
 
 TRAINING_TOKENS = {"cpu": 8192, "cuda": 32768, "mps": 8192}
 _FIRST_LOSS_SCALE = 2.0**16
@@ -57,7 +60,7 @@ class Recipe:
 
     def steps_per_pass(self, items: Items) -> int:
         """Optimizer steps that one pass over the items takes."""
-        return -(-len(np.unique(items.samples)) // (self.batch_size * self.accumulate))
+        return -(-len(np.unique(items.units)) // (self.batch_size * self.accumulate))
 
 
 class Epoch(NamedTuple):
@@ -79,25 +82,28 @@ def train(
     precision: Precision,
     seed: int,
     tick: Callable[[float], object] = lambda loss: None,
+    fresh: Fresh = lambda items, rng: items,
 ) -> Iterator[Epoch]:
     """Fine-tune the network in place, one pass at a time.
 
-    ``seed`` fixes the order of the samples; dropout draws from torch's global generator,
-    which the caller seeds. ``tick`` is given the loss of each optimizer step.
+    ``seed`` fixes what ``fresh`` makes of the items for each pass, and the order of the samples;
+    dropout draws from torch's global generator, which the caller seeds. ``tick`` is given the
+    loss of each optimizer step.
     """
-    n_steps = recipe.steps_per_pass(items)
-    stepper = _Stepper(network, task, items, recipe, precision, n_steps * recipe.epochs)
+    n_steps, per_step = recipe.steps_per_pass(items), recipe.batch_size * recipe.accumulate
+    stepper = _Stepper(network, task, recipe, precision, n_steps * recipe.epochs)
     try:
         for number in range(1, recipe.epochs + 1):
             began, total, weight = time.perf_counter(), 0.0, 0.0
             rng = np.random.default_rng([seed, number])
             network.model.train()
-            for chosen in steps_of_a_pass(items, recipe.batch_size * recipe.accumulate, rng):
+            stepper.turn_to(fresh(items, rng))
+            for chosen in steps_of_a_pass(stepper.items, per_step, rng):
                 step_loss, step_weight = stepper.step(chosen)
                 total, weight = total + step_loss, weight + step_weight
                 tick(step_loss / step_weight)
             network.model.eval()
-            n_tokens, seconds = int(items.sizes.sum()), time.perf_counter() - began
+            n_tokens, seconds = int(stepper.sizes.sum()), time.perf_counter() - began
             yield Epoch(number, total / weight, stepper.rate, n_steps, n_tokens, seconds)
     finally:
         stepper.release()
@@ -110,14 +116,12 @@ class _Stepper:
         self,
         network: Network,
         task: Task,
-        items: Items,
         recipe: Recipe,
         precision: Precision,
         n_steps: int,
     ) -> None:
-        self.network, self.task, self.items = network, task, items
+        self.network, self.task = network, task
         self.recipe, self.precision = recipe, precision
-        self.sizes = items.sizes
         self.budget = Budget(TRAINING_TOKENS[network.device.type])
         self.scale = _FIRST_LOSS_SCALE if precision.needs_loss_scale else 1.0
         self.n_steps, self.done, self.calm = n_steps, 0, 0
@@ -137,6 +141,10 @@ class _Stepper:
             _checkpointing("enable", network.model)({"use_reentrant": False})
         if network.device.type == "cpu" and network.model.get_output_embeddings() is None:
             network.words = RowGradients(network.model.get_input_embeddings().weight)
+
+    def turn_to(self, items: Items) -> None:
+        """Have these items for the steps that follow."""
+        self.items, self.sizes = items, items.sizes
 
     def step(self, chosen: IntArray) -> tuple[float, float]:
         """Learn from the chosen items; returns the sum of their losses and their weight."""
@@ -195,14 +203,14 @@ class _Stepper:
             batch = collate(self.items, part, self.network.device, self.precision.weights)
             with self.precision.context():
                 logits = self._logits(part, batch)
-            loss, weight = self.task.loss(logits.to(self.precision.weights), batch)
+            loss, weight = self.task.loss(logits, batch)
             divisor = float(weight) if len(micro) == 1 else 1.0
             (loss * (self.scale / divisor)).backward()  # type: ignore[no-untyped-call]
             total, weights = total + float(loss.detach()), weights + float(weight)
         self._divisor = self.scale if len(micro) == 1 else self.scale * weights
         return total, weights
 
-    def _logits(self, part: IntArray, batch: Batch) -> torch.Tensor:
+    def _logits(self, part: IntArray, batch: Batch) -> Any:
         """Logits of a micro-batch; an item beyond the budget has its rows computed in turns.
 
         Its turns are computed once more on the way back, so that only one is in memory.

@@ -26,7 +26,7 @@ NAME = "skbert_packed"
 # Not compiled: the runs differ from batch to batch, and each would make a graph of its own.
 @torch.compiler.disable  # type: ignore[untyped-decorator]
 def attention(
-    _module: torch.nn.Module,
+    module: torch.nn.Module,
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
@@ -40,19 +40,24 @@ def attention(
     """Attend within each row of a packed batch.
 
     ``query``, ``key`` and ``value`` are ``(1, n_heads, n_tokens, head_size)``; the result is
-    ``(1, n_tokens, n_heads, head_size)``. The mask is always None: a row sees itself only.
+    ``(1, n_tokens, n_heads, head_size)``. The mask is always None: a row sees itself only, and
+    where the module is causal each token itself and those before it.
     """
+    causal = getattr(module, "is_causal", False)
     q, k, v = (states[0].transpose(0, 1) for states in (query, key, value))
     if _flash_serves(q, dropout):
         bounds, longest = layout.bounds, layout.longest
-        out = varlen.varlen_attn(q, k, v, bounds, bounds, longest, longest, scale=scaling)
+        window: dict[str, Any] = {"window_size": (-1, 0)} if causal else {}
+        out = varlen.varlen_attn(
+            q, k, v, bounds, bounds, longest, longest, scale=scaling, **window
+        )
         return torch.as_tensor(out)[None], None
     parts = []
     for begin, count, length in layout.runs:
         run = slice(begin, begin + count * length)
         shape = (count, length, *q.shape[1:])
         states = (x[run].view(shape).transpose(1, 2) for x in (q, k, v))
-        out = _attend(*states, dropout=dropout, scaling=scaling)
+        out = _attend(*states, causal=causal, dropout=dropout, scaling=scaling)
         parts.append(out.transpose(1, 2).reshape(count * length, *q.shape[1:]))
     return torch.cat(parts)[None], None
 
@@ -63,7 +68,13 @@ def _flash_serves(q: torch.Tensor, dropout: float) -> bool:
 
 
 def _attend(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, dropout: float, scaling: float | None
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    causal: bool,
+    dropout: float,
+    scaling: float | None,
 ) -> torch.Tensor:
     """Rows of one length, ``(n_rows, n_heads, length, head_size)``.
 
@@ -72,8 +83,13 @@ def _attend(
     """
     short = q.shape[2] < 64 or (q.dtype == torch.bfloat16 and torch.is_grad_enabled())
     if q.device.type != "cpu" or not short:
-        return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, scale=scaling)
+        return F.scaled_dot_product_attention(
+            q, k, v, dropout_p=dropout, is_causal=causal, scale=scaling
+        )
     scores = torch.matmul(q * (scaling or q.shape[-1] ** -0.5), k.transpose(2, 3))
+    if causal:
+        later = torch.ones(q.shape[2], q.shape[2], dtype=torch.bool, device=q.device).triu(1)
+        scores = scores.masked_fill(later, -torch.inf)
     weights = F.dropout(torch.softmax(scores, dim=-1), dropout, training=dropout > 0)
     return torch.matmul(weights, v)
 

@@ -53,14 +53,13 @@ _ACTIVATIONS = ("gelu", "gelu_10", "gelu_fast", "gelu_new", "gelu_python", "gelu
                 "quick_gelu", "relu", "relu6", "silu", "swish", "mish", "tanh")  # fmt: skip
 _OF_HEADS = ("architectures", "id2label", "label2id", "num_labels", "problem_type")
 _KEPT = (*_SIZES, *_RATES, *_OF_HEADS, "model_type", "hidden_act", "pad_token_id",
-         "skbert_pooling", "tie_word_embeddings")  # fmt: skip
+         "skbert_pooling", "tie_word_embeddings", "is_decoder")  # fmt: skip
 _READS = (None, "pooler", "cls", "mean", "max")
 _PROBLEMS = (None, "regression", "single_label_classification", "multi_label_classification")
 _NOT_READ = {
     "auto_map": "brings Python code of its own",
     "quantization_config": "is quantized",
     "pruned_heads": "has pruned heads",
-    "is_decoder": "is a decoder",
     "add_cross_attention": "has cross-attention",
 }
 _MOST_LABELS = 1_000_000
@@ -283,6 +282,7 @@ def _faults(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
         "problem_type": (config.get("problem_type") in _PROBLEMS, f"one of {_PROBLEMS}"),
         "tie_word_embeddings": (isinstance(config.get("tie_word_embeddings", True), bool),
                                 "true or false"),
+        "is_decoder": (isinstance(config.get("is_decoder", False), bool), "true or false"),
         "architectures": (_are_names(config.get("architectures", [])), "a list of class names"),
     }  # fmt: skip
     yield from ((key, right) for key, (good, right) in checks.items() if not good)

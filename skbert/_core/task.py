@@ -23,14 +23,17 @@ FloatArray = np.ndarray[Any, np.dtype[np.floating[Any]]]
 class Head:
     """Which head of the model library a task needs.
 
-    ``reads`` says what the head is given: one pooled vector a row, or every token. Without an
-    output layer the features themselves are the outputs.
+    ``reads`` says what the head is given: one pooled vector a row, every token, the tokens that
+    the items choose, or these and the rows. Without an output layer the features themselves are
+    the outputs.
     """
 
     model: str  # name of the transformers class, "BertForSequenceClassification"
-    n_outputs: int
-    reads: Literal["rows", "tokens"] = "rows"
-    layer: str = "classifier"  # attribute of the model that holds it; "" where there is none
+    n_outputs: int  # 0: as many as there are word pieces
+    reads: Literal["rows", "tokens", "chosen", "chosen and rows"] = "rows"
+    layer: str = "classifier"  # path in the model to what holds it; "" where there is none
+    fresh: bool = True  # drawn anew before training; else only what the checkpoint lacks
+    causal: bool = False  # a token sees itself and those before it
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,8 @@ class Items:
     targets: np.ndarray[Any, Any] | Ragged | None = None  # (n_items, ...) or a row per item
     places: Ragged | None = None  # of each token, in the task's own terms; for decode only
     n_truncated: int = 0
+    chosen: Ragged | None = None  # of each row the positions that a head reads which reads some
+    apart: bool = False  # a step counts items, not samples
 
     @classmethod
     def one_row_each(
@@ -68,6 +73,18 @@ class Items:
         """Tokens in each item, ``(n_items,)``."""
         return np.diff(self.tokens.ids.starts[self.rows])
 
+    @property
+    def units(self) -> IntArray:
+        """What a step counts, ``(n_items,)``: the sample of each item, or the item itself."""
+        return np.arange(len(self)) if self.apart else self.samples
+
+    def read_by(self, head: Head) -> IntArray:
+        """How many outputs each row gets from the head, ``(n_rows,)``."""
+        if head.reads == "chosen":
+            assert self.chosen is not None
+            return self.chosen.lengths
+        return np.ones(len(self.tokens), np.int64) if head.reads == "rows" else self.tokens.lengths
+
     def weighted(self, sample_weight: FloatArray | None) -> Items:
         """The same items, each weighing what its sample weighs; none that weighs nothing."""
         if sample_weight is None:
@@ -79,8 +96,9 @@ class Items:
         """Every row an item of its own, without targets: what a forward pass needs to know."""
         owner = np.repeat(np.arange(len(self)), np.diff(self.rows))
         return Items(
-            self.tokens, np.arange(len(owner) + 1), self.samples[owner], self.weights[owner]
-        )
+            self.tokens, np.arange(len(owner) + 1), self.samples[owner], self.weights[owner],
+            chosen=self.chosen,
+        )  # fmt: skip
 
     def of_samples(self, samples: IntArray) -> Items:
         """The items of the chosen samples, in their order here."""
@@ -101,6 +119,8 @@ class Items:
             targets,
             None if self.places is None else self.places.take(owned.values),
             self.n_truncated,
+            None if self.chosen is None else self.chosen.take(owned.values),
+            self.apart,
         )
 
 
@@ -125,7 +145,8 @@ class Batch:
 
     ``ids``, ``positions`` and ``segments`` are ``(1, n_tokens)`` int64. ``order`` puts rows,
     or for heads that read tokens the tokens, back into the order of the items; None when they
-    are in it. ``targets`` has one entry per item, or per token for ragged targets.
+    are in it. ``chosen`` is where the chosen tokens lie, in the order of the items. ``targets``
+    has one entry per item, or for ragged targets as many as these have.
     """
 
     ids: torch.Tensor
@@ -137,6 +158,8 @@ class Batch:
     rows_per_item: torch.Tensor  # (n_items,)
     tokens_per_item: torch.Tensor  # (n_items,)
     weights: torch.Tensor  # (n_items,)
+    chosen: torch.Tensor | None  # (n_chosen,)
+    chosen_per_item: torch.Tensor | None  # (n_items,)
     targets: torch.Tensor | None
 
 
@@ -149,11 +172,12 @@ class Task(Protocol):
     def head(self) -> Head:
         """The head that this job needs."""
 
-    def loss(self, logits: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+    def loss(self, logits: Any, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """Weighted sum of the losses of a batch, and the sum of the weights.
 
-        ``logits`` is ``(n_rows, n_outputs)`` or ``(n_tokens, n_outputs)``, in the order of
-        the batch's items. The loop divides once, by the weight of the whole step.
+        ``logits`` is ``(n_rows, n_outputs)``, ``(n_tokens, n_outputs)`` or ``(n_chosen,
+        n_outputs)``, in the order of the batch's items; a tuple of two such tensors where the
+        head reads both. The loop divides once, by the weight of the whole step.
         """
 
     def decode(self, outputs: Ragged, items: Items) -> np.ndarray[Any, Any]:

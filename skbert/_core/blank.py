@@ -1,0 +1,81 @@
+"""What a new BERT is made from: sizes, and a vocabulary of word pieces learned from texts.
+
+Depends on ``tokenizers`` only; the model itself is made in ``encoder``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+
+from skbert.exceptions import InputError
+
+__all__ = ["Blank", "learn_vocabulary"]
+
+_SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+_MOST_PIECES = 30_522  # where no number is given: as many as BERT's own vocabulary has
+
+
+@dataclass(frozen=True)
+class Blank:
+    """A BERT that is still to be made, in the place of a checkpoint."""
+
+    config: dict[str, Any]  # settings of transformers.BertConfig
+    vocabulary: dict[str, int]
+    lowercase: bool
+    pooling: str | None = None
+    head_pooling: str | None = None
+
+    @property
+    def max_length(self) -> int:
+        """Positions that the model will know, 512 at most."""
+        return min(512, int(self.config["max_position_embeddings"]))
+
+
+def learn_vocabulary(texts: Sequence[str], size: int | None, *, lowercase: bool) -> dict[str, int]:
+    """Word pieces that occur at least twice in the texts, and every character there is.
+
+    Chinese characters are words of their own. Without a ``size`` there are as many as the texts
+    support, 30 522 at most.
+
+    Raises
+    ------
+    InputError
+        If the texts support fewer pieces than ``size``, or hold more characters.
+    """
+    characters = _trained(texts, 1, _SPECIALS, lowercase=lowercase).keys() - set(_SPECIALS)
+    known = (*_SPECIALS, *sorted(characters, key=lambda piece: (piece.startswith("##"), piece)))
+    vocabulary = _trained(texts, size or _MOST_PIECES, known, lowercase=lowercase)
+    found = len(vocabulary)
+    if size is not None and found < size:
+        raise InputError(
+            f"vocab_size={size}, but X supports {found} word pieces only: no more of them occur "
+            f"twice. Use vocab_size={found} or less, or vocab_size=None for as many as there are."
+        )
+    if size is not None and found > size:
+        raise InputError(
+            f"vocab_size={size} is too small: the characters of X alone make {found} word pieces. "
+            f"Use vocab_size={found} or more, or vocab_size=None for as many as there are."
+        )
+    return vocabulary
+
+
+def _trained(
+    texts: Iterable[str], size: int, known: Iterable[str], *, lowercase: bool
+) -> dict[str, int]:
+    """The ``known`` pieces first, then what the trainer adds.
+
+    It adds characters in an order that differs from run to run, and breaks ties by that order:
+    knowing them beforehand makes it repeat itself.
+    """
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))  # noqa: S106 - no password
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=size, min_frequency=2, special_tokens=list(known), show_progress=False
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer.get_vocab()
