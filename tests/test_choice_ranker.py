@@ -491,7 +491,9 @@ def step_gradients(folder: Path, dtype: torch.dtype, budget: int) -> dict[str, t
     stepper.turn_to(items)
     stepper.budget.tokens = budget
     stepper._backward(np.array([1]))
-    found = {name: p.grad.clone() for name, p in network.model.named_parameters()}
+    assert network.words is not None
+    named = [*network.model.named_parameters(), ("words", network.words.rows)]
+    found = {name: p.grad.clone() for name, p in named if p.grad is not None}
     stepper.release()
     return found
 

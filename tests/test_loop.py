@@ -18,7 +18,6 @@ from skbert._core.device import Precision, seeded
 from skbert._core.encoder import Network
 from skbert._core.infer import infer
 from skbert._core.loop import Epoch, Recipe, train
-from skbert._core.rows import RowGradients
 from skbert._core.tokens import encode_texts
 from skbert.exceptions import NonFiniteError
 
@@ -245,11 +244,17 @@ def test_a_number_that_is_none_stops_at_its_step(
     third = steps_of_a_pass(items, 4, np.random.default_rng([0, 1]))[2]
     task = Failing(how=how, weight=float(items.weights[third[1]]))
     after: list[dict[str, torch.Tensor]] = []
+
+    def tick(_loss: float) -> None:
+        assert network.words is not None
+        network.words.put_together()
+        after.append(weights_of(network))
+
     with pytest.raises(NonFiniteError) as caught:
         list(
             train(
                 network, task, items, recipe, Precision("float64", CPU), 0,
-                tick=lambda loss: after.append(weights_of(network)),
+                tick=tick,
             )
         )  # fmt: skip
     assert len(after) == 2
@@ -367,29 +372,12 @@ def test_gradient_checkpointing_computes_twice_and_learns_the_same(
 # --- gradients of words --------------------------------------------------------------------------
 
 
-def test_word_gradients_equal_autograds(tiny_model: Path) -> None:
-    generator = torch.Generator().manual_seed(0)
-    table = torch.nn.Parameter(torch.randn(30, 4, generator=generator, dtype=torch.float64))
-    keeper = RowGradients(table)
-    for turn in range(3):
-        batches = torch.randint(0, 30 - 9 * turn, (2, 1, 12), generator=generator)
-        slopes = torch.randn(2, 1, 12, 4, generator=generator, dtype=torch.float64)
-        for ids, slope in zip(batches, slopes, strict=True):  # accumulated over both
-            (keeper(ids) * slope).sum().backward()
-        assert table.grad is not None
-        got = table.grad.clone()
-        keeper.clear()
-        assert table.grad is None
-        for ids, slope in zip(batches, slopes, strict=True):
-            (F.embedding(ids, table) * slope).sum().backward()
-        torch.testing.assert_close(got, table.grad)
-        table.grad = None
-
-
 def test_training_does_not_depend_on_how_words_are_looked_up(
     tiny_model_no_dropout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    want, _ = run(tiny_model_no_dropout, RECIPE)
-    monkeypatch.setattr(loop, "RowGradients", lambda table: None)
-    got, _ = run(tiny_model_no_dropout, RECIPE)
+    """The words that are not in use decay like the others, and those drawn later join in."""
+    recipe = replace(RECIPE, weight_decay=0.1, epochs=3)
+    want, _ = run(tiny_model_no_dropout, recipe)
+    monkeypatch.setattr(loop, "_trains_words_by_row", lambda network: False)
+    got, _ = run(tiny_model_no_dropout, recipe)
     assert_all_close(got, want, 1e-9)

@@ -1,4 +1,4 @@
-"""Gradients by row are autograd's own, and leave nothing behind."""
+"""Words trained by row learn what the whole table would, and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -16,60 +16,96 @@ def table() -> torch.nn.Parameter:
     return torch.nn.Parameter(torch.randn(50, 8, generator=generator))
 
 
-def draw_ids(seed: int, n: int = 30) -> torch.Tensor:
+def draw_ids(seed: int, n: int = 30, most: int = 50) -> torch.Tensor:
     """Ids as a packed batch has them, with repetitions."""
-    return torch.randint(50, (1, n), generator=torch.Generator().manual_seed(seed))
+    return torch.randint(most, (1, n), generator=torch.Generator().manual_seed(seed))
+
+
+def rows_of(table: torch.nn.Parameter, *ids: torch.Tensor) -> RowGradients:
+    rows = RowGradients(table)
+    rows.cover(torch.cat([each.flatten() for each in ids]))
+    return rows
 
 
 def test_forward_equals_embedding(table: torch.nn.Parameter) -> None:
     ids = draw_ids(0)
-    assert torch.equal(RowGradients(table)(ids), F.embedding(ids, table))
+    assert torch.equal(rows_of(table, ids)(ids), F.embedding(ids, table))
+    with torch.no_grad():  # all words there are
+        everything = torch.arange(50)
+        assert torch.equal(rows_of(table, ids)(everything), F.embedding(everything, table))
 
 
 def test_gradients_over_several_steps_and_batches_equal_autograd(
     table: torch.nn.Parameter,
 ) -> None:
     twin = torch.nn.Parameter(table.detach().clone())
-    rows = RowGradients(table)
+    rows = rows_of(table, torch.arange(3, 50))
     for step in range(3):
         rows.clear()
+        assert rows.rows.grad is None
         twin.grad = None
         for part in range(2):  # gradients of two micro-batches add up
-            ids = draw_ids(10 * step + part)
+            ids = draw_ids(10 * step + part).clamp(min=3)
             rows(ids).square().sum().backward()
             F.embedding(ids, twin).square().sum().backward()
-        assert table.grad is not None
+        assert rows.rows.grad is not None
         assert twin.grad is not None
-        torch.testing.assert_close(table.grad, twin.grad, rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(rows.rows.grad, twin.grad[3:], rtol=1e-6, atol=1e-6)
 
 
 def test_gradient_works_in_double_precision(table: torch.nn.Parameter) -> None:
     double = torch.nn.Parameter(table.detach().double())
     ids = draw_ids(3)
-    RowGradients(double)(ids).sum().backward()
-    assert double.grad is not None
+    rows = rows_of(double, torch.arange(50))
+    rows(ids).sum().backward()
     counts = torch.bincount(ids.flatten(), minlength=50).double()
-    assert torch.equal(double.grad, counts[:, None].expand(50, 8))
+    assert rows.rows.grad is not None
+    assert torch.equal(rows.rows.grad, counts[:, None].expand(50, 8))
 
 
 def test_clear_leaves_zeros_and_the_same_memory(table: torch.nn.Parameter) -> None:
-    rows = RowGradients(table)
+    rows = rows_of(table, draw_ids(1), draw_ids(2))
     rows(draw_ids(1)).sum().backward()
-    assert table.grad is not None
-    address = table.grad.data_ptr()
+    assert rows.rows.grad is not None
+    address = rows.rows.grad.data_ptr()
     rows.clear()
-    assert table.grad is None
     assert not rows.kept.any()
     rows(draw_ids(2)).sum().backward()
-    assert table.grad.data_ptr() == address
+    assert rows.rows.grad.data_ptr() == address
 
 
-@pytest.mark.parametrize("frozen", [False, True])
-def test_nothing_is_kept_without_gradients(table: torch.nn.Parameter, *, frozen: bool) -> None:
+def test_words_join_in(table: torch.nn.Parameter) -> None:
     rows = RowGradients(table)
-    table.requires_grad_(not frozen)
-    with torch.set_grad_enabled(frozen):
-        found = rows(draw_ids(4))
-    assert not found.requires_grad
-    assert rows.used == []
-    assert table.grad is None
+    assert rows.cover(torch.tensor([7, 3, 7])) == 2
+    assert rows.cover(torch.tensor([3])) == 0
+    with torch.no_grad():
+        rows.rows.mul_(2)
+    rows.put_together()
+    assert rows.cover(torch.tensor([3, 40])) == 1
+    assert torch.equal(rows.rows, table[rows.used])
+    assert rows.used.tolist() == [3, 7, 40]
+    assert torch.equal(rows(torch.tensor([[40, 3]])), table[None, [40, 3]])
+
+
+def test_adamw_by_row_is_adamw(table: torch.nn.Parameter) -> None:
+    """Over changing rates; words that are not in use shrink as they would."""
+    table = torch.nn.Parameter(table.detach().double())
+    twin = torch.nn.Parameter(table.detach().clone())
+    ids = [draw_ids(seed, most=20) for seed in range(6)]
+    rows = rows_of(table, *ids)
+    ours = torch.optim.AdamW([rows.rows], lr=0.1, weight_decay=0.3)
+    theirs = torch.optim.AdamW([twin], lr=0.1, weight_decay=0.3)
+    for step, batch in enumerate(ids):
+        for optimizer in (ours, theirs):
+            optimizer.param_groups[0]["lr"] = 0.1 / (1 + step)
+        twin.grad = None
+        rows.clear()
+        F.embedding(batch, twin).square().sum().backward()
+        rows(batch).square().sum().backward()
+        ours.step()
+        rows.decay(ours.param_groups)
+        theirs.step()
+        if step % 2:
+            rows.put_together()
+    torch.testing.assert_close(table, twin, rtol=1e-12, atol=1e-12)
+    assert rows.left == 1.0

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from skbert._core.batches import by_budget, collate, steps_of_a_pass
@@ -102,7 +103,7 @@ def train(
                 step_loss, step_weight = stepper.step(chosen)
                 total, weight = total + step_loss, weight + step_weight
                 tick(step_loss / step_weight)
-            network.model.eval()
+            stepper.put_together()
             n_tokens, seconds = int(stepper.sizes.sum()), time.perf_counter() - began
             yield Epoch(number, total / weight, stepper.rate, n_steps, n_tokens, seconds)
     finally:
@@ -127,7 +128,7 @@ class _Stepper:
         self.n_steps, self.done, self.calm = n_steps, 0, 0
         self.rate = recipe.learning_rate
         freeze(network.model, network.head.layer, recipe.freeze)
-        self.groups = parameter_groups(
+        groups = parameter_groups(
             network.model,
             network.head.layer,
             learning_rate=recipe.learning_rate,
@@ -135,16 +136,30 @@ class _Stepper:
             weight_decay=recipe.weight_decay,
             layer_decay=recipe.layer_decay,
         )
-        self.parameters = [p for group in self.groups for p in group["params"]]
-        self.optimizer = torch.optim.AdamW(self.groups, fused=network.device.type != "mps")
+        self.optimizer = torch.optim.AdamW(groups, fused=network.device.type != "mps")
         if recipe.gradient_checkpointing:
             _checkpointing("enable", network.model)({"use_reentrant": False})
-        if network.device.type == "cpu" and network.model.get_output_embeddings() is None:
+        if _trains_words_by_row(network):
             network.words = RowGradients(network.model.get_input_embeddings().weight)
+            self._exchange(network.words.table, network.words.rows)
 
     def turn_to(self, items: Items) -> None:
         """Have these items for the steps that follow."""
         self.items, self.sizes = items, items.sizes
+        words = self.network.words
+        if words is not None:
+            before, ids = words.rows, torch.from_numpy(items.tokens.ids.values.astype(np.int64))
+            if n_new := words.cover(ids):
+                self._exchange(before, words.rows)
+                state = self.optimizer.state.pop(before, {})
+                for name in ("exp_avg", "exp_avg_sq") if state else ():
+                    state[name] = F.pad(state[name], (0, 0, 0, n_new))
+                self.optimizer.state[words.rows] = state
+
+    def _exchange(self, old: torch.nn.Parameter, new: torch.nn.Parameter) -> None:
+        """Let the optimizer have another parameter in the place of one."""
+        for group in self.optimizer.param_groups:
+            group["params"] = [new if p is old else p for p in group["params"]]
 
     def step(self, chosen: IntArray) -> tuple[float, float]:
         """Learn from the chosen items; returns the sum of their losses and their weight."""
@@ -155,6 +170,8 @@ class _Stepper:
         if factor != 1.0:
             torch._foreach_mul_(gradients, factor)
         self.optimizer.step()
+        if self.network.words is not None:
+            self.network.words.decay(self.optimizer.param_groups)
         self.done += 1
         self.calm += 1
         if self.precision.needs_loss_scale and self.calm % _STEPS_TO_GROW == 0:
@@ -172,14 +189,22 @@ class _Stepper:
                     raise
                 self.budget.halve(error, self.network.device)
                 continue
-            gradients = [p.grad for p in self.parameters if p.grad is not None]
+            groups = self.optimizer.param_groups
+            gradients = [p.grad for g in groups for p in g["params"] if p.grad is not None]
             norm = float(gradient_norm(gradients)) / self._divisor  # waits for the device here
             if math.isfinite(norm) and math.isfinite(loss):
                 return loss, weight, gradients, norm
             self._lower_scale_or_stop(chosen, loss, norm)
 
+    def put_together(self) -> None:
+        """Have the network whole, and in eval mode."""
+        if self.network.words is not None:
+            self.network.words.put_together()
+        self.network.model.eval()
+
     def release(self) -> None:
         """Leave the network as an ordinary model in eval mode, and let go of the gradients."""
+        self.put_together()
         self._clear_gradients()
         model = self.network.model
         self.network.words = None
@@ -248,6 +273,14 @@ class _Stepper:
             "changed by this step. Use a lower learning_rate, more warmup, or "
             "precision='float32'."
         )
+
+
+def _trains_words_by_row(network: Network) -> bool:
+    """Whether it can: nothing but the look-up of packed batches may need the whole table."""
+    model = network.model
+    tied = model.get_output_embeddings() is not None
+    learns = model.get_input_embeddings().weight.requires_grad
+    return network.packs and network.device.type == "cpu" and learns and not tied
 
 
 def _checkpointing(verb: str, model: Any) -> Callable[..., None]:
