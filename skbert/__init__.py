@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from skbert import datasets, exceptions, metrics, testing
+    from skbert import datasets, exceptions, inspection, metrics, testing
     from skbert._choice_ranker import BertChoiceRanker
     from skbert._classifier import BertClassifier
     from skbert._convert import convert_tf_checkpoint
@@ -33,6 +33,7 @@ __all__ = [
     "convert_tf_checkpoint",
     "datasets",
     "exceptions",
+    "inspection",
     "metrics",
     "testing",
 ]
@@ -51,6 +52,7 @@ _HOMES = {
     "convert_tf_checkpoint": "skbert._convert",
     "datasets": "skbert.datasets",
     "exceptions": "skbert.exceptions",
+    "inspection": "skbert.inspection",
     "metrics": "skbert.metrics",
     "testing": "skbert.testing",
 }

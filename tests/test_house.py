@@ -377,6 +377,7 @@ IMPORT_RULES = [
             "_report",
             "_save",
             "datasets",
+            "inspection",
             "testing",
             *TESTING,
         )
@@ -387,6 +388,7 @@ IMPORT_RULES = [
         for name in ("_check", "_check_y", "datasets", "testing", *TESTING)
     ),
     ImportRule("skbert._core.source", never=("torch", "tokenizers", "transformers")),
+    ImportRule("skbert._core.pruned", never=(), only=STANDARD),
     # A checkpoint of TensorFlow is converted without torch.
     *(
         ImportRule(f"skbert.{name}", never=("torch", "transformers"))

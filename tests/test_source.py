@@ -206,6 +206,21 @@ def test_the_settings_of_a_head_arrive(folder: Path) -> None:
     assert {key: config[key] for key in head} == head
 
 
+def test_lost_heads_arrive_and_count_less(folder: Path) -> None:
+    edit(folder, "config.json", lambda config: config.update(pruned_heads={"0": [1]}))
+    assert source.vet(folder).config["pruned_heads"] == {"0": [1]}
+
+
+def test_without_its_heads_a_model_may_be_small(folder: Path) -> None:
+    sizes = {"hidden_size": 768, "intermediate_size": 768}
+    sizes |= {"num_hidden_layers": 12, "num_attention_heads": 12}
+    config = {**source.vet(folder).config, **sizes}
+    lost = {str(layer): list(range(11)) for layer in range(12)}
+    source._check_memory(folder, {**config, "pruned_heads": lost}, held=5_000_000)
+    with pytest.raises(ModelError, match="describes a model of"):
+        source._check_memory(folder, config, held=5_000_000)
+
+
 def test_null_means_absent(folder: Path) -> None:
     nothing = dict.fromkeys(["classifier_dropout", "problem_type", "id2label", "auto_map"])
     edit(folder, "config.json", lambda config: config.update(nothing))
@@ -220,7 +235,16 @@ WRONG_SETTINGS = [
     ("model_type", ["bert"], "model_type="),
     ("auto_map", {"AutoModel": "evil.Model"}, "brings Python code of its own, which is not supp"),
     ("quantization_config", {"quant_method": "x"}, "is quantized, which is not supported"),
-    ("pruned_heads", {"0": [1]}, "has pruned heads, which is not supported"),
+    ("pruned_heads", [1], r'pruned_heads=.*where \{"layer": \[head, \.\.\.\]\}, not all of a'),
+    ("pruned_heads", {"1": [0]}, "pruned_heads="),
+    ("pruned_heads", {"00": [0]}, "pruned_heads="),
+    ("pruned_heads", {"0": [2]}, "pruned_heads="),
+    ("pruned_heads", {"0": [-1]}, "pruned_heads="),
+    ("pruned_heads", {"0": [True]}, "pruned_heads="),
+    ("pruned_heads", {"0": [[0]]}, "pruned_heads="),
+    ("pruned_heads", {"0": 1}, "pruned_heads="),
+    ("pruned_heads", {"0": [1, 1]}, "pruned_heads="),
+    ("pruned_heads", {"0": [0, 1]}, "pruned_heads=.*not all of a layer, is expected"),
     ("add_cross_attention", True, "has cross-attention, which is not supported"),
     ("position_embedding_type", "relative_key", "'relative_key', which is not supported by this"),
     ("hidden_size", 0, "hidden_size=0, where a whole number from 1 to 16384"),

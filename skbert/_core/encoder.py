@@ -21,6 +21,7 @@ from transformers.utils import logging as library_logging
 
 from skbert._core import packed
 from skbert._core.blank import Blank
+from skbert._core.pruned import prune
 from skbert._core.rows import RowGradients
 from skbert._core.source import Checkpoint
 from skbert._core.task import Batch, Head
@@ -316,13 +317,15 @@ def _quietly_load(
     checkpoint: Checkpoint, head: Head, dtype: torch.dtype, *, keep_head: bool
 ) -> tuple[Any, set[str]]:
     """The model, and the weights it lacks; without the library's bar and report of them."""
-    config = transformers.AutoConfig.for_model(**checkpoint.config)
+    settings = dict(checkpoint.config)
+    kind = _without(settings.pop("pruned_heads", None), getattr(transformers, head.model))
+    config = transformers.AutoConfig.for_model(**settings)
     config.is_decoder = head.causal
     if not keep_head:
         config.num_labels = head.n_outputs or 2
         config.problem_type = None
     with _quiet():
-        model, loaded = getattr(transformers, head.model).from_pretrained(
+        model, loaded = kind.from_pretrained(
             checkpoint.folder,
             config=config,
             dtype=dtype,
@@ -332,9 +335,23 @@ def _quietly_load(
             ignore_mismatched_sizes=True,  # they count as missing here
             output_loading_info=True,
         )
+    model.__class__ = getattr(transformers, head.model)
     for parameter in model.parameters():  # aligned alike however the file was laid out
         parameter.data = parameter.data.clone()
     return model, {*loaded["missing_keys"], *(name for name, *_ in loaded["mismatched_keys"])}
+
+
+def _without(heads: dict[str, list[int]] | None, kind: Any) -> Any:
+    """The class of a model, or one that loses these heads before weights are loaded into it."""
+    if not heads:
+        return kind
+
+    def lose(self: Any, config: Any) -> None:
+        kind.__init__(self, config)
+        prune(self, heads)
+
+    same_name = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
+    return type(kind.__name__, (kind,), {**same_name, "__init__": lose})
 
 
 def _open_tokenizer(checkpoint: Checkpoint) -> Any:
@@ -356,6 +373,12 @@ def _draw(model: Any, head: Head) -> None:
 
 def write_folder(network: Network, folder: Path, *, weights: bool = True) -> None:
     """Write a plain transformers folder: configuration, safetensors and tokenizer files."""
+    if weights and getattr(network.model.config, "pruned_heads", None):
+        raise ModelError(
+            f"The model has lost the heads {network.model.config.pruned_heads}, and transformers "
+            "cannot open a model without them. Use save(path): every estimator takes that folder "
+            "as model=."
+        )
     with _quiet():
         (network.model if weights else network.model.config).save_pretrained(folder)
         network.tokenizer.save_pretrained(folder)

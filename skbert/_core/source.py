@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from skbert._core import strict
+from skbert._core.pruned import are_pruned_heads
 from skbert.exceptions import InputTypeError, ModelError, ModelNotFoundError
 
 if TYPE_CHECKING:
@@ -53,15 +54,11 @@ _ACTIVATIONS = ("gelu", "gelu_10", "gelu_fast", "gelu_new", "gelu_python", "gelu
                 "quick_gelu", "relu", "relu6", "silu", "swish", "mish", "tanh")  # fmt: skip
 _OF_HEADS = ("architectures", "id2label", "label2id", "num_labels", "problem_type")
 _KEPT = (*_SIZES, *_RATES, *_OF_HEADS, "model_type", "hidden_act", "pad_token_id",
-         "skbert_pooling", "tie_word_embeddings", "is_decoder")  # fmt: skip
+         "skbert_pooling", "tie_word_embeddings", "is_decoder", "pruned_heads")  # fmt: skip
 _READS = (None, "pooler", "cls", "mean", "max")
 _PROBLEMS = (None, "regression", "single_label_classification", "multi_label_classification")
-_NOT_READ = {
-    "auto_map": "brings Python code of its own",
-    "quantization_config": "is quantized",
-    "pruned_heads": "has pruned heads",
-    "add_cross_attention": "has cross-attention",
-}
+_NOT_READ = {"auto_map": "brings Python code of its own", "quantization_config": "is quantized",
+             "add_cross_attention": "has cross-attention"}  # fmt: skip
 _MOST_LABELS = 1_000_000
 _POOLINGS = {"mean": "mean", "cls": "cls", "max": "max", "pooling_mode_mean_tokens": "mean",
              "pooling_mode_cls_token": "cls", "pooling_mode_max_tokens": "max"}  # fmt: skip
@@ -283,6 +280,7 @@ def _faults(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
         "tie_word_embeddings": (isinstance(config.get("tie_word_embeddings", True), bool),
                                 "true or false"),
         "is_decoder": (isinstance(config.get("is_decoder", False), bool), "true or false"),
+        "pruned_heads": (are_pruned_heads(config), '{"layer": [head, ...]}, not all of a layer,'),
         "architectures": (_are_names(config.get("architectures", [])), "a list of class names"),
     }  # fmt: skip
     yield from ((key, right) for key, (good, right) in checks.items() if not good)
@@ -364,7 +362,9 @@ def _check_memory(folder: Path, config: dict[str, Any], held: int) -> None:
     hidden = config["hidden_size"]
     rows = config["vocab_size"] + config["max_position_embeddings"] + config["type_vocab_size"]
     layer = 4 * hidden**2 + 2 * hidden * config["intermediate_size"]
+    lost = sum(map(len, config.get("pruned_heads", {}).values()))
     needed = rows * hidden + config["num_hidden_layers"] * layer
+    needed -= lost * 4 * hidden**2 // config["num_attention_heads"]
     if needed > 2 * held + 10_000_000:
         raise ModelError(
             f"{folder / 'config.json'} describes a model of {needed} weights, but the safetensors"

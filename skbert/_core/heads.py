@@ -1,0 +1,193 @@
+"""What the attention heads of a network do: how much a loss needs each, and where each looks.
+
+Both are read with hooks on an ordinary forward pass, packed or padded, of a model that shares the
+weights of the one looked at and nothing else; always in the precision of these weights. Depends
+on the network, batches and the Task protocol; knows no task by name.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from itertools import chain
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+
+from skbert._core.batches import by_length, collate
+from skbert._core.device import is_out_of_memory
+from skbert._core.encoder import Network
+from skbert._core.infer import INFERENCE_TOKENS
+from skbert._core.loop import TRAINING_TOKENS
+from skbert._core.pruned import heads_left
+from skbert._core.task import Batch, FloatArray, Items, Layout, Task
+from skbert._core.tokens import IntArray
+
+__all__ = ["attention_weights", "gate_gradients", "with_its_weights"]
+
+Found = TypeVar("Found")
+
+
+def with_its_weights(network: Network) -> Network:
+    """A network of its own over the same weights: in eval mode, not compiled, of all layers.
+
+    The given one notices nothing that is done to it, but for weights changed in place.
+    """
+    model = network.model
+    shared = {id(tensor): tensor for tensor in chain(model.parameters(), model.buffers())}
+    own = copy.deepcopy(model, shared).eval()
+    return Network(own, network.tokenizer, network.head, network.pooling)
+
+
+def gate_gradients(network: Network, task: Task, items: Items) -> FloatArray:
+    """Absolute gradient of each sample's loss by a gate of 1 on each head's output, averaged.
+
+    ``(n_layers, n_heads)``, NaN for heads that are gone. The loss of a sample is the sum over its
+    items; the sum over samples is divided by the weight of all. The network is one that may have
+    hooks put on it.
+    """
+    ends = np.cumsum([len(heads) for heads in heads_left(network.model.config)]).tolist()
+    samples, owner = np.unique(items.samples, return_inverse=True)
+    by_sample, total = np.zeros((len(samples), ends[-1])), 0.0
+
+    def compute(chosen: IntArray) -> tuple[FloatArray, float]:
+        batch = collate(items, chosen, network.device, network.dtype)
+        with torch.enable_grad():
+            gates = batch.weights.new_ones(len(chosen), ends[-1]).requires_grad_()
+            factors = torch.tensor_split(gates[_item_at(network, batch)], ends[:-1], dim=-1)
+            with _gated(network, factors):
+                loss, weight = task.loss(network.logits(batch), batch)
+            (found,) = torch.autograd.grad(loss, gates)
+        return found.cpu().numpy(), float(weight)
+
+    for chosen, (found, weight) in _in_parts(items, TRAINING_TOKENS, network, compute):
+        np.add.at(by_sample, owner[chosen], found)
+        total += weight
+    means = np.abs(by_sample).sum(axis=0) / total
+    return _in_place(network, np.split(means, ends[:-1]))
+
+
+def attention_weights(
+    network: Network, items: Items, mask: FloatArray | None = None
+) -> list[FloatArray]:
+    """Where the heads look in each row of tokens: ``(n_layers, n_heads, length, length)`` each.
+
+    What a token, the third axis, takes from all tokens, the fourth, adds up to 1, times what the
+    mask ``(n_layers, n_heads)`` says of its head, or is NaN where that is gone. The network is
+    one that may have hooks put on it.
+    """
+    config, rows = network.model.config, items.by_row()
+    if mask is None:
+        mask = np.ones((config.num_hidden_layers, config.num_attention_heads))
+    mask = mask.astype(str(network.dtype).removeprefix("torch."))
+    left = enumerate(heads_left(config))
+    factors = [torch.from_numpy(mask[layer, heads]).to(network.device) for layer, heads in left]
+
+    def compute(chosen: IntArray) -> list[FloatArray]:
+        with torch.inference_mode():
+            batch = collate(rows, chosen, network.device, network.dtype)
+            with _gated(network, factors), _watched(network, batch.layout) as seen:
+                network.hidden(batch)
+        order = range(len(chosen)) if batch.row_order is None else batch.row_order.tolist()
+        return [_in_place(network, [layer[row] for layer in seen]) for row in order]
+
+    found = {
+        row: weights * mask[:, :, None, None]
+        for chosen, parts in _in_parts(rows, INFERENCE_TOKENS, network, compute)
+        for row, weights in zip(chosen.tolist(), parts, strict=True)
+    }
+    return [found[row] for row in range(len(rows))]
+
+
+def _in_parts(
+    items: Items, budgets: dict[str, int], network: Network, compute: Callable[[IntArray], Found]
+) -> Iterator[tuple[IntArray, Found]]:
+    """Which items, and what is computed for them; half as many where memory runs out."""
+    waiting = by_length(items.sizes, budgets[network.device.type])
+    while waiting:
+        chosen = waiting.pop()
+        try:
+            found = compute(chosen)
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error) or len(chosen) == 1:
+                raise
+            waiting += np.array_split(chosen, 2)
+            continue
+        yield chosen, found
+
+
+def _in_place(network: Network, parts: Sequence[FloatArray]) -> FloatArray:
+    """What is known of the heads left in each layer, with NaN in the place of the others."""
+    left, n_heads = heads_left(network.model.config), network.model.config.num_attention_heads
+    whole = np.full((len(left), n_heads, *parts[0].shape[1:]), np.nan, parts[0].dtype)
+    for layer, (heads, part) in enumerate(zip(left, parts, strict=True)):
+        whole[layer, heads] = part
+    return whole
+
+
+def _item_at(network: Network, batch: Batch) -> torch.Tensor:
+    """The item of each place in the hidden states, to be broadcast over the places of a row."""
+    numbers = torch.arange(len(batch.rows_per_item), device=network.device)
+    items = torch.repeat_interleave(numbers, batch.rows_per_item)
+    if batch.row_order is not None:
+        items = torch.empty_like(items).index_copy(0, batch.row_order, items)
+    return items[batch.layout.row_of_token][None] if network.packs else items[:, None]
+
+
+def _layers(network: Network) -> Any:
+    return network.model.base_model.encoder.layer
+
+
+@contextmanager
+def _gated(network: Network, factors: Sequence[torch.Tensor]) -> Iterator[None]:
+    """Multiply the outputs of each layer's heads, before they are mixed, by ``(..., n_heads)``."""
+
+    def gate(factor: torch.Tensor) -> Callable[..., Any]:
+        def hook(module: Any, args: Any) -> Any:  # noqa: ARG001 - torch hands it the module
+            by_head = args[0].unflatten(-1, (factor.shape[-1], -1))
+            return ((by_head * factor[..., None]).flatten(-2),)
+
+        return hook
+
+    with ExitStack() as hooks:
+        for layer, factor in zip(_layers(network), factors, strict=True):
+            dense = layer.attention.output.dense
+            hooks.enter_context(dense.register_forward_pre_hook(gate(factor)))
+        yield
+
+
+@contextmanager
+def _watched(network: Network, layout: Layout) -> Iterator[list[list[FloatArray]]]:
+    """Layer by layer, the weights of each row in packed order, as the layers are computed."""
+    seen: list[list[FloatArray]] = []
+    starts = layout.bounds[layout.row_of_token]
+
+    def look(module: Any, args: Any) -> None:
+        states = args[0]
+        if not network.packs:
+            positions = torch.arange(len(starts), device=starts.device) - starts
+            states = states[layout.row_of_token, positions][None]
+        seen.append(_weights(module, states[0], layout))
+
+    with ExitStack() as hooks:
+        for layer in _layers(network):
+            hooks.enter_context(layer.attention.self.register_forward_pre_hook(look))
+        yield seen
+
+
+def _weights(attention: Any, states: torch.Tensor, layout: Layout) -> list[FloatArray]:
+    """Softmax of the products within each row, ``(n_heads, length, length)``."""
+    found: list[FloatArray] = []
+    size = attention.attention_head_size
+    q, k = (part(states).unflatten(-1, (-1, size)) for part in (attention.query, attention.key))
+    for begin, count, length in layout.runs:
+        run = slice(begin, begin + count * length)
+        asking, asked = (x[run].unflatten(0, (count, length)).transpose(1, 2) for x in (q, k))
+        scores = asking @ asked.transpose(2, 3) * size**-0.5
+        if getattr(attention, "is_causal", False):
+            later = torch.ones(length, length, dtype=torch.bool, device=scores.device).triu(1)
+            scores = scores.masked_fill(later, -torch.inf)
+        found += [*torch.softmax(scores, dim=-1).cpu().numpy()]
+    return found

@@ -1,0 +1,73 @@
+"""Heads that a model has lost: which they are, and how their weights are cut out.
+
+The entry ``pruned_heads`` of a model's configuration says which heads of which layer are gone,
+``{layer: [head, ...]}``, numbered as in the whole model. Depends on nothing: the model brings its
+own weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+__all__ = ["are_pruned_heads", "heads_left", "prune"]
+
+
+def are_pruned_heads(config: Mapping[str, Any]) -> bool:
+    """Whether a config.json names heads that there are, and not all of a layer; or none."""
+    entry, n_heads = config.get("pruned_heads", {}), config["num_attention_heads"]
+    layers = {str(layer) for layer in range(config["num_hidden_layers"])}
+    if not isinstance(entry, dict) or not entry.keys() <= layers:
+        return False
+    return all(
+        isinstance(heads, list)
+        and all(type(head) is int and 0 <= head < n_heads for head in heads)
+        and len(heads) == len(set(heads)) < n_heads
+        for heads in entry.values()
+    )
+
+
+def heads_left(config: Any) -> list[list[int]]:
+    """The heads that each layer still has."""
+    gone = _numbered(getattr(config, "pruned_heads", None) or {})
+    heads = range(config.num_attention_heads)
+    return [
+        [head for head in heads if head not in gone.get(layer, ())]
+        for layer in range(config.num_hidden_layers)
+    ]
+
+
+def prune(model: Any, gone: Mapping[Any, Collection[int]]) -> None:
+    """Cut the heads out of a model, which may have lost others before, and note it there."""
+    numbered, config, lost = _numbered(gone), model.config, {}
+    for number, heads in enumerate(heads_left(config)):
+        kept = [head for head in heads if head not in numbered.get(number, ())]
+        if len(kept) < len(heads):
+            layer = model.base_model.encoder.layer[number]
+            _shrink(layer.attention, [heads.index(head) for head in kept])
+        if len(kept) < config.num_attention_heads:
+            lost[number] = sorted({*range(config.num_attention_heads)} - {*kept})
+    config.pruned_heads = lost
+
+
+def _shrink(attention: Any, kept: list[int]) -> None:
+    """Keep the weights of some heads, given by their places among those there are."""
+    own, size = attention.self, attention.self.attention_head_size
+    rows = [place * size + i for place in kept for i in range(size)]
+    for linear in (own.query, own.key, own.value):
+        linear.weight, linear.bias = _like(linear.weight, rows), _like(linear.bias, rows)
+        linear.out_features = len(rows)
+    dense = attention.output.dense
+    dense.weight = _like(dense.weight, (slice(None), rows))
+    dense.in_features = len(rows)
+    own.num_attention_heads, own.all_head_size = len(kept), len(rows)
+
+
+def _like(parameter: Any, part: Any) -> Any:
+    """A part of a parameter as a parameter of its own."""
+    return type(parameter)(parameter.data[part].contiguous(), parameter.requires_grad)
+
+
+def _numbered(gone: Mapping[Any, Collection[int]]) -> dict[int, Collection[int]]:
+    """The same by numbers of layers, which JSON writes as str."""
+    return {int(layer): heads for layer, heads in gone.items()}

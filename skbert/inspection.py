@@ -1,0 +1,335 @@
+"""What the attention heads of a fitted estimator do, and estimators without some of them.
+
+Which heads the predictions need, which can go, and where each one looks. Depends on the stairs
+and on ``_core``; knows no estimator by name.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping
+from numbers import Integral, Real
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from skbert._base import TrainedEstimator
+from skbert._check_y import listed
+from skbert._core.device import Precision, pick_device, seeded
+from skbert._core.encoder import Network
+from skbert._core.heads import attention_weights, gate_gradients, with_its_weights
+from skbert._core.pruned import heads_left, prune
+from skbert._core.task import FloatArray
+from skbert._pretrained import TextEstimator, encode
+from skbert.exceptions import InputError, InputTypeError
+
+__all__ = ["Attention", "attentions", "head_importance", "prune_heads"]
+
+
+class Attention(NamedTuple):
+    """Where the heads look in one row of tokens.
+
+    Attributes
+    ----------
+    row : int
+        The row of X that the tokens come from.
+    tokens : list of str
+        The tokens, special ones included.
+    weights : ndarray of shape (n_layers, n_heads, n_tokens, n_tokens)
+        What each token, the third axis, takes from each token, the fourth. NaN for heads that
+        are pruned.
+    """
+
+    row: int
+    tokens: list[str]
+    weights: FloatArray
+
+
+def head_importance(
+    estimator: Any, X: Any, y: Any = None, *, normalize: bool = True
+) -> FloatArray:
+    """Estimate how much the loss depends on each attention head.
+
+    It is the mean over the rows of X of the absolute gradient of a row's loss with respect to a
+    gate on the head's output; the gate is 1, so it changes nothing. The gradient is taken for
+    each row by itself, not for a batch, so that rows cannot cancel each other out. The loss is
+    that of ``fit``, without dropout.
+
+    Parameters
+    ----------
+    estimator : estimator
+        A fitted estimator of skbert that learns by training. It stays as it is.
+    X : array-like
+        Rows as in ``fit``. Rows that it has not learned from tell more.
+    y : array-like, default=None
+        Their targets as in ``fit``, all of them known to the estimator. None for
+        `BertPretrainer`, whose masks and pairs are drawn alike in every call.
+    normalize : bool, default=True
+        Divide the importances of each layer by their L2 norm, as the authors do; layers are then
+        alike. If False they are in units of the loss.
+
+    Returns
+    -------
+    importance : ndarray of shape (n_layers, n_heads)
+        float64, not negative; NaN for heads that are pruned.
+
+    Raises
+    ------
+    InputError, InputTypeError
+        If the estimator is of another kind, or X or y cannot be used.
+    sklearn.exceptions.NotFittedError
+        If the estimator is not fitted.
+
+    References
+    ----------
+    Michel, Levy and Neubig 2019, "Are Sixteen Heads Really Better than One?", section 4.1.
+
+    Examples
+    --------
+    >>> from skbert import BertClassifier
+    >>> from skbert.datasets import load_intents
+    >>> from skbert.inspection import head_importance
+    >>> X, y = load_intents(return_X_y=True)
+    >>> classifier = BertClassifier(epochs=1, freeze="all", random_state=0).fit(X, y)
+    >>> head_importance(classifier, X, y).shape
+    (6, 12)
+    """
+    _check_estimator(estimator, TrainedEstimator)
+    rows, network, task = estimator._read(X, fitting=False), _opened(estimator), estimator._task
+    with seeded(0, network.device):  # what a head that grows draws
+        lesson = copy.copy(estimator)._teach(listed(y), rows, task.max_length, network, None)
+    if lesson.task.head() != estimator._network.head:
+        raise InputError(
+            f"y makes {lesson.task.head().n_outputs} outputs with what the estimator has learned, "
+            f"which are {estimator._network.head.n_outputs}: some of its labels were not in fit. "
+            "Leave out their rows."
+        )
+    items = encode(task, rows, lesson.targets, network).weighted(lesson.weights)
+    if not len(items):
+        raise InputError("All rows of X weigh nothing. Add rows of a class whose weight is not 0.")
+    items = lesson.draw(network.text, items, np.random.default_rng(0))
+    importance = gate_gradients(network, task, items)
+    if normalize:
+        norms = np.sqrt(np.nansum(importance**2, axis=1, keepdims=True))
+        importance /= np.maximum(norms, np.finfo(float).tiny)
+    return importance
+
+
+def prune_heads(
+    estimator: Any,
+    heads: Mapping[int, Iterable[int]] | None = None,
+    *,
+    fraction: float | None = None,
+    importance: Any = None,
+) -> Any:
+    """Copy a fitted estimator without some of its attention heads.
+
+    Their query, key, value and output weights are cut out, so that the copy is smaller and
+    faster. It predicts what the estimator would if these heads gave zeros. With
+    ``warm_start=True`` its ``fit`` goes on without them; `sklearn.base.clone` and a fit from the
+    start know nothing of it, unless ``model`` is the folder of a pruned estimator's ``save``.
+
+    Parameters
+    ----------
+    estimator : estimator
+        A fitted estimator of skbert that learns by training. It stays as it is.
+    heads : dict of int to list of int, default=None
+        The heads to prune by their layer, both counted from 0 as in the whole model. Those
+        pruned before may be among them.
+    fraction : float, default=None
+        Share of the heads at hand to prune, from 0 to below 1, the least important first. Each
+        layer keeps its most important one.
+    importance : array-like of shape (n_layers, n_heads), default=None
+        What `head_importance` gave; needed with ``fraction``.
+
+    Returns
+    -------
+    pruned : estimator
+        A fitted estimator.
+
+    Raises
+    ------
+    InputError, InputTypeError
+        If there are no such heads, no head of a layer would be left, or not exactly one of
+        ``heads`` and ``fraction`` is given.
+    sklearn.exceptions.NotFittedError
+        If the estimator is not fitted.
+
+    References
+    ----------
+    Michel, Levy and Neubig 2019, "Are Sixteen Heads Really Better than One?", section 4.
+
+    Examples
+    --------
+    >>> from skbert import BertClassifier
+    >>> from skbert.datasets import load_intents
+    >>> from skbert.inspection import head_importance, prune_heads
+    >>> X, y = load_intents(return_X_y=True)
+    >>> classifier = BertClassifier(epochs=1, freeze="all", random_state=0).fit(X, y)
+    >>> importance = head_importance(classifier, X, y)
+    >>> pruned = prune_heads(classifier, fraction=0.25, importance=importance)
+    >>> sum(len(heads) for heads in pruned.model_.config.pruned_heads.values())
+    18
+    """
+    _check_estimator(estimator, TrainedEstimator)
+    if (heads is None) == (fraction is None) or (importance is None) != (fraction is None):
+        raise InputError(
+            "Say which heads to prune in one way: heads={0: [2, 5]}, or fraction=0.3 together "
+            "with importance=head_importance(estimator, X, y)."
+        )
+    left = heads_left(estimator._network.model.config)
+    n_heads = estimator._network.model.config.num_attention_heads
+    if fraction is None:
+        gone = _named(heads, len(left), n_heads)
+    else:
+        gone = _least(fraction, _table(importance, "importance", left, n_heads), left)
+    for layer, own in enumerate(left):
+        if set(own) <= set(gone.get(layer, ())):
+            raise InputError(
+                f"heads={heads!r:.80} leaves no head in layer {layer}, which has {own}. Keep one "
+                "at least."
+            )
+    pruned = copy.deepcopy(estimator)
+    prune(pruned._network.model, gone)
+    return pruned
+
+
+def attentions(estimator: Any, X: Any, *, head_mask: Any = None) -> list[Attention]:
+    """Compute where each attention head looks.
+
+    The weights are those that transformers gives with ``output_attentions=True`` and eager
+    attention, in the precision of the weights. They take memory: all heads of a model like
+    BERT-base need 151 MB for a row of 512 tokens.
+
+    Parameters
+    ----------
+    estimator : estimator
+        A fitted estimator of skbert that predicts or transforms. It stays as it is.
+    X : array-like
+        Rows as in ``predict`` or ``transform``.
+    head_mask : array-like of shape (n_layers, n_heads), default=None
+        Factors on what the heads give, 0 to switch one off; None leaves all as they are. The
+        weights are given with their factors.
+
+    Returns
+    -------
+    found : list of Attention
+        The row of X, the tokens and the weights of each row of tokens. A text read in windows
+        has several, and so has a question with options.
+
+    Raises
+    ------
+    InputError, InputTypeError
+        If the estimator is of another kind, or X or the mask cannot be used.
+    sklearn.exceptions.NotFittedError
+        If the estimator is not fitted.
+
+    Examples
+    --------
+    >>> from skbert import BertTransformer
+    >>> from skbert.inspection import attentions
+    >>> transformer = BertTransformer().fit(["It rained."])
+    >>> for row, tokens, weights in attentions(transformer, ["It rained."]):
+    ...     print(row, tokens, weights.shape)
+    0 ['[CLS]', 'it', 'rained', '.', '[SEP]'] (6, 12, 5, 5)
+    """
+    _check_estimator(estimator, TextEstimator)
+    if not hasattr(estimator, "predict") and not hasattr(estimator, "transform"):
+        raise InputTypeError(
+            f"A {type(estimator).__name__} draws anew how it reads a row. Look at the encoder: "
+            "attentions(BertTransformer(model=estimator).fit(X), X)."
+        )
+    network = _opened(estimator)
+    if head_mask is not None:
+        left = heads_left(network.model.config)
+        n_heads = network.model.config.num_attention_heads
+        head_mask = _table(head_mask, "head_mask", left, n_heads)
+    items = encode(estimator._task, estimator._read(X, fitting=False), None, network)
+    weights = attention_weights(network, items, head_mask)
+    owner = np.repeat(items.samples, np.diff(items.rows)).tolist()
+    spell, ids = network.tokenizer.convert_ids_to_tokens, items.tokens.ids
+    return [Attention(owner[i], spell(ids[i].tolist()), each) for i, each in enumerate(weights)]
+
+
+def _check_estimator(estimator: Any, kind: type) -> None:
+    if not isinstance(estimator, kind):
+        what = "learns by training" if kind is TrainedEstimator else "reads texts"
+        raise InputTypeError(
+            f"estimator has the type {type(estimator).__name__}. Give a fitted estimator of "
+            f"skbert that {what}; of a Pipeline its last step, pipeline[-1]."
+        )
+    check_is_fitted(estimator)
+
+
+def _opened(estimator: Any) -> Network:
+    """The estimator's weights on its device, in a network that may be changed."""
+    device = pick_device(estimator.device)
+    estimator._network.to(device, Precision(estimator.precision, device).weights)
+    return with_its_weights(estimator._network)
+
+
+def _named(heads: Any, n_layers: int, n_heads: int) -> dict[int, list[int]]:
+    """The heads that the user names, all of which there are."""
+    if not isinstance(heads, Mapping) or not all(
+        isinstance(numbers, Iterable) for numbers in heads.values()
+    ):
+        raise InputTypeError(
+            f"heads={heads!r:.80} is no dict of lists. Give the numbers of heads by their layer, "
+            "both counted from 0: heads={0: [2, 5], 3: [1]}."
+        )
+    found = {layer: list(numbers) for layer, numbers in heads.items()}
+    for layer, numbers in found.items():
+        if not _is_number(layer, n_layers):
+            raise InputError(
+                f"heads has the key {layer!r}, but the layers are 0 to {n_layers - 1}."
+            )
+        for head in numbers:
+            if not _is_number(head, n_heads):
+                raise InputError(
+                    f"heads[{layer}] has {head!r}, but the heads are 0 to {n_heads - 1}."
+                )
+    return found
+
+
+def _is_number(value: Any, end: int) -> bool:
+    return not isinstance(value, bool) and isinstance(value, Integral) and value in range(end)
+
+
+def _least(fraction: Any, importance: FloatArray, left: list[list[int]]) -> dict[int, list[int]]:
+    """The least important heads of those left, but of each layer the most important one."""
+    if not isinstance(fraction, Real) or not 0 <= float(fraction) < 1:
+        raise InputError(f"fraction={fraction!r} must be a number from 0 to below 1, such as 0.3.")
+    n_left = sum(map(len, left))
+    wanted, most = round(float(fraction) * n_left), n_left - len(left)
+    if wanted > most:
+        raise InputError(
+            f"fraction={fraction!r} is {wanted} of {n_left} heads, but each of {len(left)} layers "
+            f"keeps one. Use fraction={most}/{n_left} at the most."
+        )
+    spare = [
+        each
+        for layer, heads in enumerate(left)
+        for each in sorted((importance[layer, head], layer, head) for head in heads)[:-1]
+    ]
+    gone: dict[int, list[int]] = {}
+    for _, layer, head in sorted(spare)[:wanted]:
+        gone.setdefault(layer, []).append(head)
+    return gone
+
+
+def _table(values: Any, name: str, left: list[list[int]], n_heads: int) -> FloatArray:
+    """A number for each head that is left, in ``(n_layers, n_heads)``."""
+    wanted = f"one number for each head, an array of shape ({len(left)}, {n_heads})"
+    try:
+        table = np.asarray(values, float)
+    except (TypeError, ValueError) as error:
+        raise InputTypeError(f"{name} holds no numbers: {error}. Give {wanted}.") from error
+    if table.shape != (len(left), n_heads):
+        raise InputError(f"{name} has the shape {table.shape}. Give {wanted}.")
+    for layer, heads in enumerate(left):
+        if bad := [head for head in heads if not np.isfinite(table[layer, head])]:
+            raise InputError(
+                f"{name}[{layer}, {bad[0]}] is {table[layer, bad[0]]}. Give {wanted}."
+            )
+    return table
