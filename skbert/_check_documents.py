@@ -1,6 +1,6 @@
 """X as documents, each a list of sentences, or an error that names the first bad row.
 
-Depends on `skbert._check` and numpy; knows no torch and no tokenizer.
+Depends on `skbert._check`, `skbert._check_words` and numpy; knows no torch and no tokenizer.
 """
 
 from __future__ import annotations
@@ -17,14 +17,11 @@ from skbert._check import (
     ROW_TYPES,
     FitRecord,
     Table,
-    check_not_empty,
     check_texts,
-    column_positions,
     compare_with_fit,
     is_missing,
-    open_table,
-    wanted_columns,
 )
+from skbert._check_words import open_rows
 from skbert.exceptions import InputError, InputTypeError
 
 __all__ = ["Documents", "check_documents", "check_sentences", "split_sentences"]
@@ -89,15 +86,7 @@ def check_documents(
         If a row is neither a text nor a list of texts, or some rows are the one and some the
         other.
     """
-    table = _open(X, columns)
-    wanted = wanted_columns(columns, table.width)
-    if len(wanted) > 1:
-        msg = (
-            f"X has {table.width} columns, but {estimator_name} reads one. Choose it, for example "
-            f"text_columns={wanted[0]!r}. {_ROWS}"
-        )
-        raise InputError(msg)
-    (column,) = column_positions(table, wanted)
+    table, wanted, column = open_rows(X, columns, estimator_name, _ROWS)
     cells = table.read(column)
     lists = [row for row, cell in enumerate(cells) if isinstance(cell, ROW_TYPES)]
     if not lists:
@@ -109,16 +98,6 @@ def check_documents(
         compare_with_fit(table, wanted, fitted, estimator_name)
     _check_rows(cells, lists[0], table, column, missing)
     return Documents(_sentences(cells, table, column, missing), False, table.names)
-
-
-def _open(X: Any, columns: Any) -> Table:
-    """Recognise the container; rows of equally many sentences are no columns."""
-    table = open_table(X, hint=None)
-    check_not_empty(table)
-    if columns is not None or table.labels is not None or table.width == 1:
-        return table
-    cells = [list(row) for row in zip(*map(table.read, range(table.width)), strict=True)]
-    return Table((len(cells),), lambda _: cells, None)
 
 
 def _check_rows(cells: list[Any], first: int, table: Table, column: int, missing: str) -> None:

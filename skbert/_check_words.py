@@ -34,7 +34,7 @@ from skbert._check_y import check_length
 from skbert._entities import Entity
 from skbert.exceptions import InputError, InputTypeError, SkbertWarning
 
-__all__ = ["WordRows", "check_spans", "check_tags", "check_words"]
+__all__ = ["WordRows", "check_spans", "check_tags", "check_words", "open_rows"]
 
 _ROWS = "X holds one list of words per row: type [['Anna', 'lives', 'here'], ...]."
 _TAGS = "Give per row a list with one tag (str) per word: type [['B-PER', 'O', 'O'], ...]."
@@ -81,19 +81,7 @@ def check_words(
     InputTypeError
         If a row holds neither words nor a text, or some rows hold the one and some the other.
     """
-    table = open_table(X, hint=None)
-    check_not_empty(table)
-    if columns is None and table.labels is None and table.width > 1:
-        cells = [list(row) for row in zip(*map(table.read, range(table.width)), strict=True)]
-        table = Table((len(cells),), lambda _: cells, None)  # rows of equally many words
-    wanted = wanted_columns(columns, table.width)
-    if len(wanted) > 1:
-        msg = (
-            f"X has {table.width} columns, but {estimator_name} reads one. Choose it, for example "
-            f"text_columns={wanted[0]!r}. {_ROWS}"
-        )
-        raise InputError(msg)
-    (column,) = column_positions(table, wanted)
+    table, wanted, column = open_rows(X, columns, estimator_name, _ROWS)
     cells = [*map(_without_index, table.read(column))]
     if _holds_texts(cells, table, column):
         texts = check_texts(
@@ -107,6 +95,29 @@ def check_words(
     _replace_surrogates(rows)
     _warn_if_mostly_empty(rows)
     return WordRows(rows, table.names)
+
+
+def open_rows(
+    X: Any, columns: str | int | Sequence[str | int] | None, estimator_name: str, forms: str
+) -> tuple[Table, list[Any], int]:
+    """The container, the columns asked for, and where the one column is that holds the rows.
+
+    Rows of equally many entries are no columns. ``forms`` says in errors what a row may be.
+    """
+    table = open_table(X, hint=None)
+    check_not_empty(table)
+    if columns is None and table.labels is None and table.width > 1:
+        cells = [list(row) for row in zip(*map(table.read, range(table.width)), strict=True)]
+        table = Table((len(cells),), lambda _: cells, None)
+    wanted = wanted_columns(columns, table.width)
+    if len(wanted) > 1:
+        msg = (
+            f"X has {table.width} columns, but {estimator_name} reads one. Choose it, for example "
+            f"text_columns={wanted[0]!r}. {forms}"
+        )
+        raise InputError(msg)
+    (column,) = column_positions(table, wanted)
+    return table, wanted, column
 
 
 def _without_index(cell: Any) -> Any:
