@@ -62,7 +62,8 @@ def blank_for(estimator: Any, documents: Documents) -> Blank:
     texts = list(chain.from_iterable(documents.rows))
     lowercase = bool(estimator.lowercase)
     vocabulary = learn_vocabulary(texts, estimator.vocab_size, lowercase=lowercase)
-    config = {size: getattr(estimator, size) for size in SIZES}
+    settings = (*SIZES, "position_embedding_type")
+    config = {name: getattr(estimator, name) for name in settings}
     return Blank({**config, "vocab_size": len(vocabulary)}, vocabulary, lowercase)
 
 

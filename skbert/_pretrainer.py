@@ -20,7 +20,7 @@ from skbert._completion import continued, filled
 from skbert._core.blank import Blank
 from skbert._core.encoder import Network
 from skbert._core.infer import infer
-from skbert._core.source import Checkpoint
+from skbert._core.source import POSITIONS, Checkpoint
 from skbert._core.task import Head
 from skbert._objectives import SIZES, TASKS, blank_for, draw_of, loss_of, reader, require
 from skbert._pretrained import COUNT, encode
@@ -64,6 +64,10 @@ class BertPretrainer(TrainedEstimator):
         Width of the feed-forward part of a new model's layers.
     max_position_embeddings : int, default=512
         Longest row that a new model can read, in tokens.
+    position_embedding_type : {"absolute", "relative_key", "relative_key_query"}, \
+            default="absolute"
+        How a new model knows where a token stands: by a vector for each place, or by distances
+        in every layer (Shaw et al. 2018; Huang et al. 2020). transformers 5 opens only the first.
     epochs : int, default=3
         Passes over the training rows.
     batch_size : int, default=16
@@ -186,6 +190,7 @@ class BertPretrainer(TrainedEstimator):
     num_attention_heads: int = 4
     intermediate_size: int = 1024
     max_position_embeddings: int = 512
+    position_embedding_type: str = "absolute"
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **TrainedEstimator._parameter_constraints,
@@ -196,6 +201,7 @@ class BertPretrainer(TrainedEstimator):
         "vocab_size": [COUNT, None],
         "lowercase": ["boolean"],
         **{size: [COUNT] for size in SIZES},
+        "position_embedding_type": [StrOptions(set(POSITIONS[1:]))],
     }
     _tasks: ClassVar[tuple[Any, ...]] = tuple(TASKS.values())
 

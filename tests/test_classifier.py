@@ -388,10 +388,10 @@ def test_temperature_fits_the_held_out_rows(tiny_model: Path) -> None:
 
 
 def test_thresholds_have_the_best_f1(tiny_model: Path) -> None:
-    # Label 0 is on 2 of 5 of the good films: rarer than not there, and worth predicting.
+    # Label 0 is on 3 of 10 good films: rarer than not there, and worth predicting.
     X = ["good film"] * 50 + ["awful slow service"] * 50
     Y = np.zeros((100, 2), dtype=int)
-    Y[:50:5, 0] = Y[1:50:5, 0] = 1
+    Y[:50:10, 0] = Y[1:50:10, 0] = Y[2:50:10, 0] = 1
     Y[50:, 1] = 1
     given = {"validation_fraction": 0.4, **LEARNS}
     for seed in range(3):

@@ -133,7 +133,7 @@ def shard(folder: Path, files: dict[str, str] | None = None) -> None:
 def test_an_honest_checkpoint(folder: Path) -> None:
     checkpoint = source.vet(folder)
     assert checkpoint.folder == folder
-    dropped = {"position_embedding_type", "transformers_version"}
+    dropped = {"transformers_version"}
     assert checkpoint.config == {k: v for k, v in CONFIG.items() if k not in dropped}
     assert checkpoint.pooling is None
     assert checkpoint.max_length == 16
@@ -246,7 +246,7 @@ WRONG_SETTINGS = [
     ("pruned_heads", {"0": [1, 1]}, "pruned_heads="),
     ("pruned_heads", {"0": [0, 1]}, "pruned_heads=.*not all of a layer, is expected"),
     ("add_cross_attention", True, "has cross-attention, which is not supported"),
-    ("position_embedding_type", "relative_key", "'relative_key', which is not supported by this"),
+    ("position_embedding_type", "rotary", "position_embedding_type=rotary, where one of"),
     ("hidden_size", 0, "hidden_size=0, where a whole number from 1 to 16384"),
     ("hidden_size", 10**9, "hidden_size=1000000000, where a whole number"),
     ("hidden_size", 5, "num_attention_heads=2, where a divisor of hidden_size=5"),

@@ -21,7 +21,9 @@ from transformers.utils import logging as library_logging
 
 from skbert._core import packed
 from skbert._core.blank import Blank
+from skbert._core.layers import Layers
 from skbert._core.pruned import prune
+from skbert._core.relative import add_distances
 from skbert._core.rows import RowGradients
 from skbert._core.source import Checkpoint
 from skbert._core.task import Batch, Head
@@ -69,6 +71,7 @@ class Network:
         model.config.skbert_pooling = pooling  # goes into config.json, and comes back from there
         self.compiled: Any = None  # the encoder's layers, compiled on demand
         self.words: RowGradients | None = None  # while training on a CPU
+        self.through = Layers()
 
     @property
     def device(self) -> torch.device:
@@ -135,13 +138,12 @@ class Network:
             position_ids=batch.positions,
             token_type_ids=batch.segments,
         )
-        if self.layers is None:
-            layers = body.encoder if self.compiled is None else self.compiled
-            return [layers(states, attention_mask=None, layout=batch.layout).last_hidden_state[0]]
-        found = [states]
-        for layer in body.encoder.layer[: max(self.layers)]:
-            found.append(layer(found[-1], attention_mask=None, layout=batch.layout))
-        return [found[i][0] for i in self.layers]
+        if self.compiled is not None and self.layers is None:
+            out = self.compiled(states, attention_mask=None, layout=batch.layout)
+            return [out.last_hidden_state[0]]
+        read = self.layers or (len(body.encoder.layer),)
+        found = [states[0], *self.through(body.encoder.layer[: max(read)], states, batch.layout)]
+        return [found[i] for i in read]
 
     def _padded(self, batch: Batch) -> list[torch.Tensor]:
         layout = batch.layout
@@ -253,8 +255,10 @@ def _own_pooling(checkpoint: Checkpoint | Blank, head: Head, *, fresh_head: bool
 def _make(blank: Blank, head: Head, dtype: torch.dtype) -> tuple[Any, Any]:
     """A model with random weights, and its tokenizer."""
     config = transformers.BertConfig(**blank.config, is_decoder=head.causal)
+    kind = getattr(transformers, head.model)
     with _quiet():
-        model = getattr(transformers, head.model)(config).to(dtype).eval()
+        model = _altered(kind, None)(config).to(dtype).eval()
+    model.__class__ = kind
     tokenizer = transformers.BertTokenizer(
         vocab=blank.vocabulary, do_lower_case=blank.lowercase, model_max_length=blank.max_length
     )
@@ -318,7 +322,7 @@ def _quietly_load(
 ) -> tuple[Any, set[str]]:
     """The model, and the weights it lacks; without the library's bar and report of them."""
     settings = dict(checkpoint.config)
-    kind = _without(settings.pop("pruned_heads", None), getattr(transformers, head.model))
+    kind = _altered(getattr(transformers, head.model), settings.pop("pruned_heads", None))
     config = transformers.AutoConfig.for_model(**settings)
     config.is_decoder = head.causal
     if not keep_head:
@@ -341,17 +345,17 @@ def _quietly_load(
     return model, {*loaded["missing_keys"], *(name for name, *_ in loaded["mismatched_keys"])}
 
 
-def _without(heads: dict[str, list[int]] | None, kind: Any) -> Any:
-    """The class of a model, or one that loses these heads before weights are loaded into it."""
-    if not heads:
-        return kind
+def _altered(kind: Any, lost: dict[str, list[int]] | None) -> Any:
+    """The class of a model that, before weights are loaded, loses heads and gains distances."""
 
-    def lose(self: Any, config: Any) -> None:
+    def make(self: Any, config: Any) -> None:
         kind.__init__(self, config)
-        prune(self, heads)
+        add_distances(self)
+        if lost:
+            prune(self, lost)
 
     same_name = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
-    return type(kind.__name__, (kind,), {**same_name, "__init__": lose})
+    return type(kind.__name__, (kind,), {**same_name, "__init__": make})
 
 
 def _open_tokenizer(checkpoint: Checkpoint) -> Any:
@@ -373,12 +377,15 @@ def _draw(model: Any, head: Head) -> None:
 
 def write_folder(network: Network, folder: Path, *, weights: bool = True) -> None:
     """Write a plain transformers folder: configuration, safetensors and tokenizer files."""
-    if weights and getattr(network.model.config, "pruned_heads", None):
+    config = network.model.config
+    lost = getattr(config, "pruned_heads", None)
+    positions = getattr(config, "position_embedding_type", "absolute")
+    if weights and (lost or positions != "absolute"):
+        why = f"has lost the heads {lost}" if lost else f"has {positions!r} positions"
         raise ModelError(
-            f"The model has lost the heads {network.model.config.pruned_heads}, and transformers "
-            "cannot open a model without them. Use save(path): every estimator takes that folder "
-            "as model=."
+            f"The model {why}, and transformers cannot open such a model. Use save(path): every "
+            "estimator takes that folder as model=."
         )
     with _quiet():
-        (network.model if weights else network.model.config).save_pretrained(folder)
+        (network.model if weights else config).save_pretrained(folder)
         network.tokenizer.save_pretrained(folder)

@@ -208,6 +208,7 @@ class _Stepper:
         self._clear_gradients()
         model = self.network.model
         self.network.words = None
+        self.network.through.forget()
         model.eval().requires_grad_(True)
         if self.recipe.gradient_checkpointing:
             _checkpointing("disable", model)()

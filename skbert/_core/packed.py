@@ -1,6 +1,6 @@
 """Attention and pooling over packed batches.
 
-Depends on torch and a batch's layout. The attention function has the signature of
+Depends on torch, a batch's layout and ``relative``. The attention function has the signature of
 transformers' attention interface; ``encoder`` registers it under ``NAME``.
 """
 
@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
+from skbert._core.relative import distance_scores, reads_distances
 from skbert._core.task import Layout
 
 try:
@@ -18,7 +19,7 @@ try:
 except ImportError:  # a build without flash attention: the grouped way serves
     varlen = None  # type: ignore[assignment]
 
-__all__ = ["NAME", "attention", "pool"]
+__all__ = ["NAME", "attention", "pool", "within_rows"]
 
 NAME = "skbert_packed"
 
@@ -43,23 +44,19 @@ def attention(
     ``(1, n_tokens, n_heads, head_size)``. The mask is always None: a row sees itself only, and
     where the module is causal each token itself and those before it.
     """
-    causal = getattr(module, "is_causal", False)
     q, k, v = (states[0].transpose(0, 1) for states in (query, key, value))
-    if _flash_serves(q, dropout):
+    if _flash_serves(q, dropout) and not reads_distances(module):
         bounds, longest = layout.bounds, layout.longest
-        window: dict[str, Any] = {"window_size": (-1, 0)} if causal else {}
+        window: dict[str, Any] = {"window_size": (-1, 0)} if _is_causal(module) else {}
         out = varlen.varlen_attn(
             q, k, v, bounds, bounds, longest, longest, scale=scaling, **window
         )
         return torch.as_tensor(out)[None], None
-    parts = []
-    for begin, count, length in layout.runs:
-        run = slice(begin, begin + count * length)
-        shape = (count, length, *q.shape[1:])
-        states = (x[run].view(shape).transpose(1, 2) for x in (q, k, v))
-        out = _attend(*states, causal=causal, dropout=dropout, scaling=scaling)
-        parts.append(out.transpose(1, 2).reshape(count * length, *q.shape[1:]))
-    return torch.cat(parts)[None], None
+    return within_rows(module, q, k, v, layout.runs, dropout, scaling)[None], None
+
+
+def _is_causal(module: torch.nn.Module) -> bool:
+    return bool(getattr(module, "is_causal", False))
 
 
 def _flash_serves(q: torch.Tensor, dropout: float) -> bool:
@@ -67,26 +64,47 @@ def _flash_serves(q: torch.Tensor, dropout: float) -> bool:
     return varlen is not None and q.is_cuda and half and not dropout
 
 
-def _attend(
+def within_rows(
+    module: torch.nn.Module,
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
-    *,
-    causal: bool,
+    runs: tuple[tuple[int, int, int], ...],
+    dropout: float = 0.0,
+    scaling: float | None = None,
+) -> torch.Tensor:
+    """Attention of ``(n_tokens, n_heads, head_size)`` each, run by run of rows of one length."""
+    parts = []
+    for begin, count, length in runs:
+        run = slice(begin, begin + count * length)
+        shape = (count, length, *q.shape[1:])
+        asking, asked, told = (x[run].view(shape).transpose(1, 2) for x in (q, k, v))
+        out = _attend(module, asking, asked, told, dropout, scaling)
+        parts.append(out.transpose(1, 2).reshape(count * length, *q.shape[1:]))
+    return torch.cat(parts)
+
+
+def _attend(
+    module: torch.nn.Module,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
     dropout: float,
     scaling: float | None,
 ) -> torch.Tensor:
     """Rows of one length, ``(n_rows, n_heads, length, head_size)``.
 
-    On a CPU two plain products beat the fused kernel where rows are short, and in low
-    precision also where gradients are wanted, whose fused backward is slow there.
+    On a CPU two plain products beat the fused kernel where rows are short.
     """
-    short = q.shape[2] < 64 or (q.dtype == torch.bfloat16 and torch.is_grad_enabled())
-    if q.device.type != "cpu" or not short:
+    causal, relative = _is_causal(module), reads_distances(module)
+    if not relative and (q.device.type != "cpu" or q.shape[2] >= 64):
         return F.scaled_dot_product_attention(
             q, k, v, dropout_p=dropout, is_causal=causal, scale=scaling
         )
-    scores = torch.matmul(q * (scaling or q.shape[-1] ** -0.5), k.transpose(2, 3))
+    scaling = scaling or q.shape[-1] ** -0.5
+    scores = torch.matmul(q * scaling, k.transpose(2, 3))
+    if relative:
+        scores = scores + scaling * distance_scores(module, q, k)
     if causal:
         later = torch.ones(q.shape[2], q.shape[2], dtype=torch.bool, device=q.device).triu(1)
         scores = scores.masked_fill(later, -torch.inf)

@@ -52,11 +52,14 @@ _RATES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dro
           "initializer_range", "layer_norm_eps")  # fmt: skip
 _ACTIVATIONS = ("gelu", "gelu_10", "gelu_fast", "gelu_new", "gelu_python", "gelu_pytorch_tanh",
                 "quick_gelu", "relu", "relu6", "silu", "swish", "mish", "tanh")  # fmt: skip
-_OF_HEADS = ("architectures", "id2label", "label2id", "num_labels", "problem_type")
-_KEPT = (*_SIZES, *_RATES, *_OF_HEADS, "model_type", "hidden_act", "pad_token_id",
-         "skbert_pooling", "tie_word_embeddings", "is_decoder", "pruned_heads")  # fmt: skip
-_READS = (None, "pooler", "cls", "mean", "max")
-_PROBLEMS = (None, "regression", "single_label_classification", "multi_label_classification")
+_OF_HEADS = ("architectures", "id2label", "label2id", "num_labels")
+POSITIONS = (None, "absolute", "relative_key", "relative_key_query")
+_ONE_OF = {"position_embedding_type": POSITIONS,
+           "skbert_pooling": (None, "pooler", "cls", "mean", "max"),
+           "problem_type": (None, "regression", "single_label_classification",
+                            "multi_label_classification")}  # fmt: skip
+_KEPT = (*_SIZES, *_RATES, *_OF_HEADS, *_ONE_OF, "model_type", "hidden_act", "pad_token_id",
+         "tie_word_embeddings", "is_decoder", "pruned_heads")  # fmt: skip
 _NOT_READ = {"auto_map": "brings Python code of its own", "quantization_config": "is quantized",
              "add_cross_attention": "has cross-attention"}  # fmt: skip
 _MOST_LABELS = 1_000_000
@@ -239,8 +242,6 @@ def _config(folder: Path) -> dict[str, Any]:
             f" {', '.join(FAMILIES)}: choose a BERT model, such as {PACKAGED!r}."
         )
     unread = [what for key, what in _NOT_READ.items() if raw.get(key)]
-    if raw.get("position_embedding_type", "absolute") != "absolute":
-        unread.append(f"has position_embedding_type={raw['position_embedding_type']!r}")
     if unread:
         raise ModelError(
             f"{path} says that the model {' and '.join(unread)}, which is not supported by this"
@@ -275,8 +276,7 @@ def _faults(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
         "label2id": (isinstance(config.get("label2id", {}), dict), "an object"),
         "num_labels": (_is_whole(config.get("num_labels", 1), 1, _MOST_LABELS),
                        f"a whole number from 1 to {_MOST_LABELS}"),
-        "skbert_pooling": (config.get("skbert_pooling") in _READS, f"one of {_READS}"),
-        "problem_type": (config.get("problem_type") in _PROBLEMS, f"one of {_PROBLEMS}"),
+        **{key: (config.get(key) in known, f"one of {known}") for key, known in _ONE_OF.items()},
         "tie_word_embeddings": (isinstance(config.get("tie_word_embeddings", True), bool),
                                 "true or false"),
         "is_decoder": (isinstance(config.get("is_decoder", False), bool), "true or false"),

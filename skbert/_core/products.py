@@ -1,0 +1,175 @@
+"""The four products of an encoder layer on a CPU: its weights as the arithmetic wants them.
+
+Query, key and value are one product, and a weight is converted to the lower precision once for
+as long as it stays the same. For inference weights are laid out in blocks as oneDNN reads them;
+while learning, memory for converted weights and for gradients is used again at each step, since
+fresh memory costs more than the numbers that are written to it. Depends on torch only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import accumulate
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch.nn import functional as F
+
+__all__ = ["Products", "ProductsOf"]
+
+Map = Callable[[torch.Tensor], torch.Tensor]
+
+
+class _Product(Protocol):
+    """A linear layer, and what follows it."""
+
+    def read(self) -> None:
+        """Have the weights as they are now."""
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """From ``(n_tokens, n_in)`` to ``(n_tokens, n_out)`` in the precision of products."""
+
+
+class Products(NamedTuple):
+    """The products of one layer."""
+
+    join: _Product  # query, key and value side by side
+    mix: _Product
+    widen: _Product  # with the activation
+    narrow: _Product
+
+
+class ProductsOf:
+    """Makes the products of a layer's module, and keeps them until its weights are others.
+
+    After a backward pass the gradients of the weights are in ``grad`` like any others, but
+    ``torch.autograd.grad`` does not see them.
+    """
+
+    def __init__(self, module: Any) -> None:
+        self.module = module
+        self.made: Products | None = None
+        self.home: tuple[object, ...] = ()  # where the weights lie
+        self.values: list[tuple[int, float]] = []  # and what tells which they are
+
+    def __call__(self, dtype: torch.dtype, *, learning: bool) -> Products:
+        """The products in ``dtype``, to learn with or for inference."""
+        weights = [*self.module.parameters()]
+        home = (dtype, learning, [weight.data_ptr() for weight in weights])
+        if self.made is None or self.home != home:
+            kind = _Learning if learning else _Blocked
+            self.made = Products(*(kind(*part, dtype) for part in self._parts()))
+            self.home, self.values = home, []
+        # Fused optimizers count no version up, but leave no number as it was.
+        values = [] if learning else [(w._version, w.view(-1)[0].item()) for w in weights]
+        if learning or self.values != values:
+            for product in self.made:
+                product.read()
+            self.values = values
+        return self.made
+
+    def _parts(self) -> list[tuple[list[torch.nn.Linear], Map | None]]:
+        own, wide = self.module.attention.self, self.module.intermediate
+        return [
+            ([own.query, own.key, own.value], None),
+            ([self.module.attention.output.dense], None),
+            ([wide.dense], wide.intermediate_act_fn),
+            ([self.module.output.dense], None),
+        ]
+
+
+class _Blocked:
+    """For inference; GELU in the same pass as the product."""
+
+    def __init__(
+        self, parts: list[torch.nn.Linear], activation: Map | None, dtype: torch.dtype
+    ) -> None:
+        self.parts, self.activation, self.dtype = parts, activation, dtype
+        self.blocks = _onednn_computes(dtype)
+        self.fused = self.blocks and getattr(activation, "act", None) is F.gelu
+
+    def read(self) -> None:
+        """Have the weights as they are now."""
+        weight = torch.cat([part.weight.detach().to(self.dtype) for part in self.parts])
+        self.bias = torch.cat([part.bias.detach().to(self.dtype) for part in self.parts])
+        if self.blocks:
+            weight = torch.ops.mkldnn._reorder_linear_weight(weight, None)
+        self.weight = weight
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.to(self.dtype)
+        if not self.blocks:
+            found = F.linear(x, self.weight, self.bias)
+        else:
+            product, then = torch.ops.mkldnn._linear_pointwise, "gelu" if self.fused else "none"
+            found = torch.as_tensor(product(x, self.weight, self.bias, then, [], "none"))
+        return found if self.fused or self.activation is None else self.activation(found)
+
+
+def _onednn_computes(dtype: torch.dtype) -> bool:
+    onednn: Any = torch.ops.mkldnn
+    if not (torch.backends.mkldnn.enabled and hasattr(onednn, "_linear_pointwise")):
+        return False
+    low = dtype == torch.bfloat16 and onednn._is_mkldnn_bf16_supported()
+    return bool(low) or dtype == torch.float32
+
+
+class _Learning:
+    """To learn with."""
+
+    def __init__(
+        self, parts: list[torch.nn.Linear], activation: Map | None, dtype: torch.dtype
+    ) -> None:
+        self.activation = activation
+        ends = [*accumulate(part.out_features for part in parts)]
+        begins = [0, *ends[:-1]]
+        self.rows = [*zip(parts, map(slice, begins, ends), strict=True)]
+        shape, kept = (ends[-1], parts[0].in_features), parts[0].weight.dtype
+        self.weight, self.bias = (
+            torch.empty(shape, dtype=dtype),
+            torch.empty(ends[-1], dtype=dtype),
+        )
+        self.gradients = torch.empty(shape, dtype=kept), torch.empty(ends[-1], dtype=kept)
+
+    def read(self) -> None:
+        """Have the weights as they are now."""
+        for part, rows in self.rows:
+            self.weight[rows].copy_(part.weight.detach())
+            self.bias[rows].copy_(part.bias.detach())
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.to(self.bias.dtype)
+        learned = [weight for part, _ in self.rows for weight in (part.weight, part.bias)]
+        found: torch.Tensor = _Linear.apply(x, self, *learned)  # type: ignore[no-untyped-call]
+        return found if self.activation is None else self.activation(found)
+
+    def add(self, of_weight: torch.Tensor, of_bias: torch.Tensor) -> None:
+        """Add to the gradients of the weights and of the biases."""
+        for part, rows in self.rows:
+            for own, kept, new in zip(
+                (part.weight, part.bias), self.gradients, (of_weight, of_bias), strict=True
+            ):
+                if own.grad is not None:
+                    own.grad.add_(new[rows])
+                elif own.requires_grad:
+                    own.grad = kept[rows].copy_(new[rows])
+
+
+class _Linear(torch.autograd.Function):
+    """A linear layer whose backward pass hands the gradients of its weights to their keeper."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: torch.Tensor, keeper: _Learning, *learned: torch.Tensor
+    ) -> torch.Tensor:
+        ctx.keeper, ctx.n_learned = keeper, len(learned)
+        ctx.save_for_backward(x)
+        return F.linear(x, keeper.weight, keeper.bias)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        (outer,), (x,) = gradients, ctx.saved_tensors
+        if any(ctx.needs_input_grad[2:]):
+            ctx.keeper.add(outer.t() @ x, outer.sum(0))
+        inner = outer @ ctx.keeper.weight if ctx.needs_input_grad[0] else None
+        return inner, None, *[None] * ctx.n_learned

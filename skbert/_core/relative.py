@@ -1,0 +1,56 @@
+"""Relative positions: attention that asks how far apart two tokens are, not where they stand.
+
+``relative_key`` (Shaw et al. 2018) adds to a score the product of the query and a vector for the
+distance, ``relative_key_query`` (Huang et al. 2020, method 4) that of the key, too. transformers 5
+has neither, so that its modules are given here what they lack. Depends on torch only.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+__all__ = ["add_distances", "distance_scores", "reads_distances"]
+
+
+class _Nowhere(torch.nn.Embedding):
+    """Embeddings of absolute positions that a checkpoint holds, but its model does not read."""
+
+    def forward(self, positions: torch.Tensor) -> torch.Tensor:
+        """Zeros."""
+        return self.weight.new_zeros(1).expand(*positions.shape, self.embedding_dim)
+
+
+def add_distances(model: Any) -> None:
+    """Have a model that is being made read distances, if its configuration says so."""
+    config, body = model.config, model.base_model
+    kind = getattr(config, "position_embedding_type", "absolute")
+    if kind == "absolute":
+        return
+    most = config.max_position_embeddings
+    body.embeddings.position_embeddings = _Nowhere(most, config.hidden_size)
+    for layer in body.encoder.layer:
+        own = layer.attention.self
+        own.distance_embedding = torch.nn.Embedding(2 * most - 1, own.attention_head_size)
+        own.distances_of_keys = kind == "relative_key_query"
+
+
+def reads_distances(attention: Any) -> bool:
+    """Whether a layer's attention has vectors for distances."""
+    return hasattr(attention, "distance_embedding")
+
+
+def distance_scores(attention: Any, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+    """What distances add to the scores, ``(n_rows, n_heads, length, length)``, before scaling.
+
+    ``query`` and ``key`` are ``(n_rows, n_heads, length, head_size)``.
+    """
+    embedding = attention.distance_embedding
+    at = torch.arange(query.shape[2], device=query.device)
+    apart = at[:, None] - at + embedding.num_embeddings // 2
+    vectors = embedding(apart).to(query.dtype)
+    scores = torch.einsum("bhld,lrd->bhlr", query, vectors)
+    if attention.distances_of_keys:
+        scores = scores + torch.einsum("bhrd,lrd->bhlr", key, vectors)
+    return scores
