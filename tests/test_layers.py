@@ -142,6 +142,29 @@ def test_without_onednn_they_compute_the_same(
     torch.testing.assert_close(logits(open_model(tiny_model), "float32"), with_it)
 
 
+def test_feed_forward_layers_may_be_computed_in_chunks(
+    make_tiny_model: Callable[..., Path],
+) -> None:
+    sizes: list[int] = []
+    found = []
+    for chunk_size in (0, 30, 1):
+        network = open_model(make_tiny_model(chunk_size_feed_forward=chunk_size))
+        wide = network.model.bert.encoder.layer[0].intermediate.intermediate_act_fn
+        wide.register_forward_hook(lambda module, args, out: sizes.append(len(out)))
+        hidden = network.hidden(batch_for(network))
+        hidden.square().sum().backward()
+        found.append((hidden.detach(), gradients(network.model)))
+        network.through.own = False  # whose chunks would all have to be full
+        torch.testing.assert_close(network.hidden(batch_for(network)), hidden)
+    n_tokens = len(found[0][0])
+    whole, last = divmod(n_tokens, 30)
+    assert sizes[0] == n_tokens
+    assert sizes[2 : 3 + whole] == [30] * whole + [last]
+    for hidden, own_gradients in found[1:]:
+        torch.testing.assert_close(hidden, found[0][0], rtol=1e-5, atol=1e-5)
+        assert_all_close(own_gradients, found[0][1], 1e-4)
+
+
 def test_gradients_add_up_in_memory_that_is_used_again(tiny_model: Path) -> None:
     network = open_model(tiny_model)
     weight = network.model.get_parameter(WEIGHT)

@@ -38,7 +38,8 @@ CONFIG = {
     "hidden_size": 4, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8,
     "max_position_embeddings": 16, "type_vocab_size": 2, "hidden_act": "gelu",
     "hidden_dropout_prob": 0.1, "layer_norm_eps": 1e-12, "pad_token_id": 0,
-    "position_embedding_type": "absolute", "transformers_version": "4.8.2",
+    "position_embedding_type": "absolute", "chunk_size_feed_forward": 0,
+    "transformers_version": "4.8.2",
 }  # fmt: skip
 TOKENIZER = {
     "version": "1.0",
@@ -261,6 +262,7 @@ WRONG_SETTINGS = [
     ("vocab_size", 5_000_001, "from 1 to 5000000"),
     ("max_position_embeddings", 1, "from 2 to 1000000"),
     ("type_vocab_size", 0, "type_vocab_size=0"),
+    ("chunk_size_feed_forward", -1, "chunk_size_feed_forward=-1, where a whole number from 0"),
     ("hidden_dropout_prob", 1.5, "hidden_dropout_prob=1.5, where a number from 0 to 1"),
     ("hidden_dropout_prob", "0.1", "a number from 0 to 1"),
     ("classifier_dropout", -0.1, "classifier_dropout=-0.1"),

@@ -45,7 +45,7 @@ def build(kind: Kind, seed: int | None, **settings: object) -> BertEstimator:
     import skbert
 
     estimator = getattr(skbert, ESTIMATORS.get(kind, "BertClassifier"))()
-    return estimator.set_params(model=model_folder(), random_state=seed, **settings)
+    return estimator.set_params(**{"model": model_folder(), "random_state": seed, **settings})
 
 
 def parameters(kind: Kind, **settings: object) -> dict[str, object]:

@@ -137,6 +137,7 @@ def trainer_seconds(
     seed: int = 0,
     max_length: int | None = None,
     tuned: bool = False,
+    folder: str | None = None,
 ) -> float:
     """Time the same fine-tuning with transformers' Trainer and its default arguments.
 
@@ -150,6 +151,8 @@ def trainer_seconds(
         As for ``fit_predict``.
     tuned : bool, default=False
         Train in bf16 with batches of similar lengths, the Trainer's own ways to be fast.
+    folder : str or None, default=None
+        Of another model than the benchmarks' encoder.
 
     Returns
     -------
@@ -159,13 +162,13 @@ def trainer_seconds(
     """
     start = time.perf_counter()
     torch.manual_seed(seed)
-    tokenizer = AutoTokenizer.from_pretrained(model_folder())
+    tokenizer = AutoTokenizer.from_pretrained(folder or model_folder())
     classes, targets = _targets(train.y, kind)
-    model = _open_model(kind, classes)
+    model = _open_model(kind, classes, folder)
     samples = _tokenised(tokenizer, train, targets, max_length)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as unused:
         arguments = TrainingArguments(
-            output_dir=folder,
+            output_dir=unused,
             per_device_train_batch_size=batch_size,
             num_train_epochs=passes,
             seed=seed,
@@ -220,9 +223,12 @@ def _targets(y: np.ndarray, kind: Kind) -> tuple[np.ndarray, np.ndarray]:
     return np.arange(1), y.astype(np.float32)
 
 
-def _open_model(kind: Kind, classes: np.ndarray) -> PreTrainedModel:
+def _open_model(kind: Kind, classes: np.ndarray, folder: str | None = None) -> PreTrainedModel:
     model = AutoModelForSequenceClassification.from_pretrained(
-        model_folder(), num_labels=len(classes), problem_type=kind, dtype=torch.float32
+        folder or model_folder(),
+        num_labels=len(classes),
+        problem_type=kind,
+        dtype=torch.float32,
     )
     return model.to(DEVICE)
 

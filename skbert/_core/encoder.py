@@ -346,11 +346,13 @@ def _quietly_load(
 
 
 def _altered(kind: Any, lost: dict[str, list[int]] | None) -> Any:
-    """The class of a model that, before weights are loaded, loses heads and gains distances."""
+    """The class of a model that, before weights are loaded, becomes what its settings say."""
 
     def make(self: Any, config: Any) -> None:
         kind.__init__(self, config)
         add_distances(self)
+        for layer in self.base_model.encoder.layer:
+            layer.chunk_size_feed_forward = 0  # its chunks must all be full; ours need not
         if lost:
             prune(self, lost)
 

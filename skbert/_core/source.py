@@ -47,19 +47,19 @@ _SIZES = {  # key: (BERT's own default, least, most)
     "intermediate_size": (3072, 1, 131_072),
     "max_position_embeddings": (512, 2, 1_000_000),
     "type_vocab_size": (2, 1, 1024),
+    "chunk_size_feed_forward": (0, 0, 1_000_000),
 }
 _RATES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout",
           "initializer_range", "layer_norm_eps")  # fmt: skip
 _ACTIVATIONS = ("gelu", "gelu_10", "gelu_fast", "gelu_new", "gelu_python", "gelu_pytorch_tanh",
                 "quick_gelu", "relu", "relu6", "silu", "swish", "mish", "tanh")  # fmt: skip
-_OF_HEADS = ("architectures", "id2label", "label2id", "num_labels")
 POSITIONS = (None, "absolute", "relative_key", "relative_key_query")
 _ONE_OF = {"position_embedding_type": POSITIONS,
            "skbert_pooling": (None, "pooler", "cls", "mean", "max"),
            "problem_type": (None, "regression", "single_label_classification",
                             "multi_label_classification")}  # fmt: skip
-_KEPT = (*_SIZES, *_RATES, *_OF_HEADS, *_ONE_OF, "model_type", "hidden_act", "pad_token_id",
-         "tie_word_embeddings", "is_decoder", "pruned_heads")  # fmt: skip
+_KEPT = (*_SIZES, *_RATES, *_ONE_OF, "architectures", "id2label", "label2id", "num_labels", "model_type",
+         "hidden_act", "pad_token_id", "tie_word_embeddings", "is_decoder", "pruned_heads")  # fmt: skip
 _NOT_READ = {"auto_map": "brings Python code of its own", "quantization_config": "is quantized",
              "add_cross_attention": "has cross-attention"}  # fmt: skip
 _MOST_LABELS = 1_000_000

@@ -1,0 +1,153 @@
+"""How much memory a fit and an embedding take at their peak, by length of the texts.
+
+A BERT of the usual size (12 layers of 768, random weights) learns from batches of 16 rows:
+transformers' Trainer with its defaults, skbert, and skbert with gradient checkpointing. Then it
+embeds 4,096 tokens at a time, its feed-forward layers computed whole or in chunks
+(``chunk_size_feed_forward`` of the checkpoint's config.json). Each figure is the peak of a process
+of its own, from start to end.
+
+    python examples/benchmarks/memory.py --out docs/memory.png
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import machine
+import numpy as np
+import plain
+import workloads
+from tasks import Rows
+
+FITS = ("trainer", "skbert", "skbert, checkpointing")
+EMBEDDINGS = ("embedding", "embedding, chunks of 1024", "embedding, chunks of 256")
+BATCH_SIZE = 16
+
+
+def main() -> None:
+    """Measure, print the table and draw the curves."""
+    options = _options()
+    if options.one:
+        measure(options.one, options.folder, options.lengths[0])
+        return
+    print(machine.headline(machine.describe()), flush=True)
+    peaks: dict[str, list[float]] = {}
+    with workloads.model_of("base") as folder:
+        for name in (*FITS, *EMBEDDINGS):
+            peaks[name] = [peak(name, folder, length) for length in options.lengths]
+            print(name, *(f"{found:.2f}" for found in peaks[name]), flush=True)
+    print(table(peaks, options.lengths))
+    if options.out is not None:
+        draw(peaks, options.lengths, options.out)
+
+
+def peak(name: str, folder: str, length: int) -> float:
+    """Run one contender in a process of its own; its peak in gigabytes."""
+    command = [sys.executable, __file__, "--one", name, "--folder", folder]
+    done = subprocess.run(  # noqa: S603 - this very script
+        [*command, "--lengths", str(length)], capture_output=True, text=True, check=True
+    )
+    found = re.search(r"peak (\d+) kB", done.stdout)
+    assert found is not None, done.stdout
+    return int(found[1]) / 1e6
+
+
+def measure(name: str, folder: str, length: int) -> None:
+    """Fit or embed rows of one length, and print the peak of this process.
+
+    Parameters
+    ----------
+    name : str
+        One of ``FITS`` and ``EMBEDDINGS``.
+    folder : str
+        Of the model.
+    length : int
+        Tokens in each row.
+    """
+    plain.be_quiet()
+    warnings.simplefilter("ignore")
+    n_rows = 2 * BATCH_SIZE if name in FITS else 2 * (4096 // length)
+    texts = [" ".join(["word"] * (length - 2)) for _ in range(n_rows)]
+    rows = Rows(texts, None, np.arange(n_rows) % 2)
+    if name == "trainer":
+        plain.trainer_seconds(rows, "single_label_classification", passes=1, folder=folder)
+    elif name in FITS:
+        _fit(rows, folder, checkpointing=name != "skbert")
+    else:
+        _embed(texts, folder, int((re.findall(r"\d+", name) or [0])[0]))
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text(encoding="ascii"))
+    assert found is not None
+    print(f"peak {found[1]} kB")
+
+
+def table(peaks: dict[str, list[float]], lengths: list[int]) -> str:
+    """Write the peaks as a markdown table: one line a contender."""
+    lines = [
+        f"\nPeak memory in GB; fits of batches of {BATCH_SIZE} rows",
+        f"| tokens in a row | {' | '.join(map(str, lengths))} |",
+        f"|---|{'---|' * len(lengths)}",
+    ]
+    for name, found in peaks.items():
+        lines.append(f"| {name} | {' | '.join(f'{each:.2f}' for each in found)} |")
+    return "\n".join(lines)
+
+
+def draw(peaks: dict[str, list[float]], lengths: list[int], path: Path) -> None:
+    """Draw peaks against lengths: fits on the left, embeddings on the right."""
+    import matplotlib as mpl
+
+    mpl.use("agg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(1, 2, figsize=(9, 3.5), layout="constrained")
+    for axis, names, title in zip(
+        axes, (FITS, EMBEDDINGS), ("fit, 16 rows a batch", "embedding"), strict=True
+    ):
+        for name in names:
+            axis.plot(lengths, peaks[name], marker="o", label=name)
+        axis.set(title=title, xlabel="tokens in a row", ylabel="peak of the process, GB")
+        axis.set_ylim(bottom=0)
+        axis.set_xticks(lengths)
+        axis.legend()
+    figure.savefig(path, dpi=120)
+
+
+def _fit(rows: Rows, folder: str, *, checkpointing: bool) -> None:
+    from skbert import BertClassifier
+
+    BertClassifier(
+        folder, epochs=1, head_init="random", max_length=512, gradient_checkpointing=checkpointing
+    ).fit(rows.X, rows.y)
+
+
+def _embed(texts: list[str], folder: str, chunk_size: int) -> None:
+    from skbert import BertTransformer
+
+    path = Path(folder) / "config.json"
+    settings = json.loads(path.read_text(encoding="utf-8"))
+    settings["chunk_size_feed_forward"] = chunk_size
+    path.write_text(json.dumps(settings), encoding="utf-8")
+    BertTransformer(folder, pooling="mean", max_length=512).fit_transform(
+        [f"{i} {text}" for i, text in enumerate(texts)]  # else equal texts were computed once
+    )
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--lengths", type=int, nargs="+", default=[64, 128, 256, 512])
+    parser.add_argument("--out", type=Path, help="draw the curves into this PNG file")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    parser.add_argument("--folder", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
