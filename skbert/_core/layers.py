@@ -96,7 +96,8 @@ def _layer(
     joined = products.join(states)
     found = products.mix(_attention(module.attention.self, joined, layout, groups))
     states = first.LayerNorm(states + _dropped(found, first.dropout))
-    chunks = states.split(module.attention.self.config.chunk_size_feed_forward or len(states))
+    size = module.attention.self.config.chunk_size_feed_forward or len(states)
+    chunks = torch.split(states, size)
     found = torch.cat([products.narrow(products.widen(chunk)) for chunk in chunks])
     normed: torch.Tensor = second.LayerNorm(states + _dropped(found, second.dropout))
     return normed

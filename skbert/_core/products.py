@@ -48,25 +48,28 @@ class ProductsOf:
 
     def __init__(self, module: Any) -> None:
         self.module = module
-        self.made: Products | None = None
-        self.home: tuple[object, ...] = ()  # where the weights lie
-        self.values: list[tuple[int, float]] = []  # and what tells which they are
+        self.to_learn: tuple[object, Products | None] = (None, None)
+        self.to_infer: tuple[object, Products | None] = (None, None)
 
     def __call__(self, dtype: torch.dtype, *, learning: bool) -> Products:
         """The products in ``dtype``, to learn with or for inference."""
         weights = [*self.module.parameters()]
-        home = (dtype, learning, [weight.data_ptr() for weight in weights])
-        if self.made is None or self.home != home:
-            kind = _Learning if learning else _Blocked
-            self.made = Products(*(kind(*part, dtype) for part in self._parts()))
-            self.home, self.values = home, []
-        # Fused optimizers count no version up, but leave no number as it was.
-        values = [] if learning else [(w._version, w.view(-1)[0].item()) for w in weights]
-        if learning or self.values != values:
-            for product in self.made:
-                product.read()
-            self.values = values
-        return self.made
+        home = (dtype, [weight.data_ptr() for weight in weights])
+        if not learning:
+            state = (home, [_signs_of_change(weight) for weight in weights])
+            known, made = self.to_infer
+            if made is None or known != state:
+                made = self._make(_Blocked, dtype)
+                self.to_infer = state, _read(made)
+            return made
+        known, made = self.to_learn
+        if made is None or known != home:
+            made = self._make(_Learning, dtype)
+            self.to_learn, self.to_infer = (home, made), (None, None)
+        return _read(made)
+
+    def _make(self, kind: type[_Learning | _Blocked], dtype: torch.dtype) -> Products:
+        return Products(*(kind(*part, dtype) for part in self._parts()))
 
     def _parts(self) -> list[tuple[list[torch.nn.Linear], Map | None]]:
         own, wide = self.module.attention.self, self.module.intermediate
@@ -76,6 +79,18 @@ class ProductsOf:
             ([wide.dense], wide.intermediate_act_fn),
             ([self.module.output.dense], None),
         ]
+
+
+def _read(products: Products) -> Products:
+    for product in products:
+        product.read()
+    return products
+
+
+def _signs_of_change(weight: torch.Tensor) -> tuple[int, list[float]]:
+    """The version, and some numbers: fused optimizers count no version up."""
+    some: list[float] = weight.detach().flatten()[:: weight.numel() // 8 + 1].tolist()
+    return weight._version, some
 
 
 class _Blocked:

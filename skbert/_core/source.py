@@ -51,15 +51,16 @@ _SIZES = {  # key: (BERT's own default, least, most)
 }
 _RATES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout",
           "initializer_range", "layer_norm_eps")  # fmt: skip
-_ACTIVATIONS = ("gelu", "gelu_10", "gelu_fast", "gelu_new", "gelu_python", "gelu_pytorch_tanh",
-                "quick_gelu", "relu", "relu6", "silu", "swish", "mish", "tanh")  # fmt: skip
+_ACTIVATIONS = (None, "gelu", "gelu_10", "gelu_fast", "gelu_new", "gelu_python",
+                "gelu_pytorch_tanh", "quick_gelu", "relu", "relu6", "silu", "swish", "mish", "tanh")  # fmt: skip
 POSITIONS = (None, "absolute", "relative_key", "relative_key_query")
-_ONE_OF = {"position_embedding_type": POSITIONS,
+_ONE_OF = {"model_type": FAMILIES, "hidden_act": _ACTIVATIONS,
+           "position_embedding_type": POSITIONS,
            "skbert_pooling": (None, "pooler", "cls", "mean", "max"),
-           "problem_type": (None, "regression", "single_label_classification",
-                            "multi_label_classification")}  # fmt: skip
-_KEPT = (*_SIZES, *_RATES, *_ONE_OF, "architectures", "id2label", "label2id", "num_labels", "model_type",
-         "hidden_act", "pad_token_id", "tie_word_embeddings", "is_decoder", "pruned_heads")  # fmt: skip
+           "problem_type": (None, "regression", *(f"{n}_label_classification"
+                                                  for n in ("single", "multi")))}  # fmt: skip
+_KEPT = (*_SIZES, *_RATES, *_ONE_OF, "architectures", "id2label", "label2id", "num_labels",
+         "pad_token_id", "tie_word_embeddings", "is_decoder", "pruned_heads")  # fmt: skip
 _NOT_READ = {"auto_map": "brings Python code of its own", "quantization_config": "is quantized",
              "add_cross_attention": "has cross-attention"}  # fmt: skip
 _MOST_LABELS = 1_000_000
@@ -268,15 +269,14 @@ def _faults(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
     hidden, heads = config["hidden_size"], config["num_attention_heads"]
     checks = {
         "num_attention_heads": (hidden % heads == 0, f"a divisor of hidden_size={hidden}"),
-        "hidden_act": (config.get("hidden_act", "gelu") in _ACTIVATIONS,
-                       f"one of {', '.join(_ACTIVATIONS)}"),
         "pad_token_id": (_is_whole(config.get("pad_token_id", 0), 0, config["vocab_size"] - 1),
                          "an id of the vocabulary"),
         "id2label": (_are_labels(config.get("id2label", {})), 'names under "0", "1" and so on'),
         "label2id": (isinstance(config.get("label2id", {}), dict), "an object"),
         "num_labels": (_is_whole(config.get("num_labels", 1), 1, _MOST_LABELS),
                        f"a whole number from 1 to {_MOST_LABELS}"),
-        **{key: (config.get(key) in known, f"one of {known}") for key, known in _ONE_OF.items()},
+        **{key: (config.get(key) in known, f"one of {', '.join(filter(None, known))}")
+           for key, known in _ONE_OF.items()},
         "tie_word_embeddings": (isinstance(config.get("tie_word_embeddings", True), bool),
                                 "true or false"),
         "is_decoder": (isinstance(config.get("is_decoder", False), bool), "true or false"),

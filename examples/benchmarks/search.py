@@ -1,0 +1,96 @@
+"""A grid search of 12 fits: the plain script in a loop, and GridSearchCV over skbert.
+
+600 rows of ``intents`` with their 20 most frequent classes, 4 learning rates, 3 folds, one pass
+each; with one and with two workers. Every side predicts the held-out fold of each fit. The
+contenders take turns.
+
+    python examples/benchmarks/search.py --repeats 3
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+import contender
+import machine
+import numpy as np
+import plain
+import tasks
+from sklearn.model_selection import GridSearchCV, StratifiedKFold
+from tasks import Rows
+
+KIND = tasks.TASKS["intents"].kind
+RATES = (3e-5, 5e-5, 1e-4, 2e-4)
+FOLDS = StratifiedKFold(3, shuffle=True, random_state=0)
+N_CLASSES, ROWS_PER_CLASS = 20, 30
+CONTENDERS = ("plain", "skbert, 1 worker", "skbert, 2 workers")
+
+
+def main() -> None:
+    """Time the contenders in turns, and print the table."""
+    options = _options()
+    plain.be_quiet()
+    print(machine.headline(machine.describe()), flush=True)
+    rows = _few_classes(tasks.load(tasks.TASKS["intents"], options.data, "train"))
+    seconds: dict[str, list[float]] = {name: [] for name in CONTENDERS}
+    for turn in range(options.repeats):
+        for name in CONTENDERS[turn % 3 :] + CONTENDERS[: turn % 3]:
+            began = time.perf_counter()
+            best = _plain(rows) if name == "plain" else _skbert(rows, int(name.split()[1]))
+            seconds[name].append(time.perf_counter() - began)
+            print(f"{name}: {seconds[name][-1]:.1f} s, best {best:.3f}", flush=True)
+    print("\n| 12 fits of 400 rows | median seconds | fastest to slowest | times the plain loop |")
+    print("|---|---|---|---|")
+    loop = np.array(seconds["plain"])
+    for name, own in seconds.items():
+        print(
+            f"| {name} | {np.median(own):.1f} | {min(own):.1f} to {max(own):.1f} "
+            f"| {np.median(loop / np.array(own)):.2f} |"
+        )
+
+
+def _few_classes(rows: Rows) -> Rows:
+    known = np.unique(rows.y)[:N_CLASSES]
+    rows = rows.take(np.flatnonzero(np.isin(rows.y, known)))
+    return tasks.sample_per_class(rows, ROWS_PER_CLASS, seed=0)
+
+
+def _plain(rows: Rows) -> float:
+    """Mean accuracy of the best rate."""
+    scores = []
+    for rate in RATES:
+        found = []
+        for train, held in FOLDS.split(rows.first, rows.y):
+            predicted, _ = plain.fit_predict(
+                rows.take(train), rows.take(held), KIND, passes=1, learning_rate=rate
+            )
+            found.append(np.mean(predicted == rows.y[held]))
+        scores.append(np.mean(found))
+    return float(max(scores))
+
+
+def _skbert(rows: Rows, n_jobs: int) -> float:
+    """The same by scikit-learn's search."""
+    search = GridSearchCV(
+        contender.build(KIND, 0, epochs=1),
+        {"learning_rate": list(RATES)},
+        cv=FOLDS,
+        n_jobs=n_jobs,
+        refit=False,
+    )
+    return float(search.fit(rows.X, rows.y).best_score_)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, default=tasks.DATA, help="folder of the data sets")
+    parser.add_argument("--repeats", type=int, default=3)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
