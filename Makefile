@@ -21,7 +21,16 @@ types: .venv/dev.stamp
 	$(BIN)/mypy
 
 bench: .venv/bench.stamp
-	$(BIN)/python examples/benchmarks/fit_time.py --rows 2400 --repeats 3
+	$(BIN)/python examples/benchmarks/fit_time.py --rows 1200 --repeats 3
+	$(BIN)/python examples/benchmarks/fit_time.py --texts documents --rows 160 --passes 1
+	$(BIN)/python examples/benchmarks/fit_time.py --model base --rows 160 --passes 1 --repeats 3
+	$(BIN)/python examples/benchmarks/embed.py --rows 4000 --repeats 3 --accuracy
+	$(BIN)/python examples/benchmarks/embed.py --texts documents --rows 1000
+	$(BIN)/python examples/benchmarks/embed.py --model base --rows 500 --repeats 3
+	$(BIN)/python examples/benchmarks/search.py
+	$(BIN)/python examples/benchmarks/latency.py
+	$(BIN)/python examples/benchmarks/memory.py --out docs/memory.png
+	$(BIN)/python examples/benchmarks/pretraining.py --part projection
 	$(BIN)/python examples/benchmarks/learning.py --task intents --rows-per-class 16
 
 docs: .venv/docs.stamp

@@ -157,9 +157,9 @@ def test_feed_forward_layers_may_be_computed_in_chunks(
         network.through.own = False  # whose chunks would all have to be full
         torch.testing.assert_close(network.hidden(batch_for(network)), hidden)
     n_tokens = len(found[0][0])
-    whole, last = divmod(n_tokens, 30)
-    assert sizes[0] == n_tokens
-    assert sizes[2 : 3 + whole] == [30] * whole + [last]
+    whole = [len(part) for part in torch.zeros(sizes[0]).split(30)]
+    assert sizes[0] == n_tokens + -n_tokens % 16
+    assert sizes[2 : 2 + len(whole)] == whole
     for hidden, own_gradients in found[1:]:
         torch.testing.assert_close(hidden, found[0][0], rtol=1e-5, atol=1e-5)
         assert_all_close(own_gradients, found[0][1], 1e-4)
@@ -246,7 +246,8 @@ def test_every_row_is_in_one_group_which_wastes_little(lengths: list[int]) -> No
     assert sorted(tokens) == list(range(sum(lengths)))
     assert sum(group.n_rows for group in groups) == len(lengths)
     spent = sum(group.n_rows * group.longest**2 for group in groups)
-    assert spent - sum(n**2 for n in lengths) <= _SPARE_SCORES * len(groups)
+    single = sum(group.longest**2 for group in groups if group.n_rows == 1)
+    assert spent - single - sum(n**2 for n in lengths) <= _SPARE_SCORES * len(groups)
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=6).map(sorted))
@@ -254,7 +255,7 @@ def test_what_is_padded_is_picked_again(lengths: list[int]) -> None:
     (group,) = _groups(np.array(lengths))
     values = torch.arange(1.0, sum(lengths) + 1)[:, None]
     padded = group.pad(values)
-    assert len(padded) == len(lengths) * max(lengths)
+    assert len(padded) == len(lengths) * -(-max(lengths) // 4) * 4
     assert padded.sum() == values.sum()
     assert torch.equal(group.pick(padded), values)
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from skbert._core.packed import within_rows
@@ -24,6 +25,8 @@ __all__ = ["Layers"]
 
 # Scores per head that rows may compute for nothing to share a call: about what a call costs.
 _SPARE_SCORES = 2000
+# oneDNN prepares a product anew for each size that it has not seen: sizes come in steps.
+_TOKENS_STEP, _PLACES_STEP = 16, 4
 _DRAWN_BELOW = 1 << 15  # the numbers that dropout draws
 
 
@@ -67,7 +70,10 @@ class Layers:
         if torch.is_autocast_enabled("cpu"):
             low = torch.get_autocast_dtype("cpu")
         learning = torch.is_grad_enabled() or any(module.training for module in modules[:1])
-        groups = _groups(layout.lengths) if learning else None
+        groups, n_tokens = None, len(states)
+        if learning:
+            groups = _groups(layout.lengths)
+            states = F.pad(states, (0, 0, 0, -n_tokens % _TOKENS_STEP))
         for number, module in enumerate(modules):
             with torch.autocast("cpu", enabled=False):
                 products = self._products_of(number, module)(low, learning=learning)
@@ -76,7 +82,7 @@ class Layers:
                     states = checkpoint(_layer, *given, use_reentrant=False)
                 else:
                     states = _layer(*given)
-            yield states
+            yield states[:n_tokens]
 
     def _products_of(self, number: int, module: Any) -> ProductsOf:
         kept = self.products.get(number)
@@ -97,8 +103,8 @@ def _layer(
     found = products.mix(_attention(module.attention.self, joined, layout, groups))
     states = first.LayerNorm(states + _dropped(found, first.dropout))
     size = module.attention.self.config.chunk_size_feed_forward or len(states)
-    chunks = torch.split(states, size)
-    found = torch.cat([products.narrow(products.widen(chunk)) for chunk in chunks])
+    parts = [products.narrow(products.widen(chunk)) for chunk in torch.split(states, size)]
+    found = parts[0] if len(parts) == 1 else torch.cat(parts)
     normed: torch.Tensor = second.LayerNorm(states + _dropped(found, second.dropout))
     return normed
 
@@ -110,7 +116,9 @@ def _attention(
     size, rate = own.attention_head_size, own.dropout.p if own.training else 0.0
     if groups is None or reads_distances(own):
         q, k, v = joined.view(len(joined), 3, -1, size).unbind(1)
-        return within_rows(own, q, k, v, layout.runs, rate, own.scaling).flatten(1)
+        rows = within_rows(own, q, k, v, layout.runs, rate, own.scaling).flatten(1)
+        missing = len(joined) - len(rows)
+        return F.pad(rows, (0, 0, 0, missing)) if missing else rows
     found: torch.Tensor = _Attention.apply(  # type: ignore[no-untyped-call]
         joined, groups, size, own.scaling, own.is_causal, rate
     )
@@ -169,8 +177,9 @@ def _groups(lengths: IntArray) -> list[_Group]:
     last = len(lengths)
     while last:
         longest = int(lengths[last - 1])
+        longest += -longest % _PLACES_STEP
         spare = np.cumsum(longest**2 - lengths[:last][::-1] ** 2)
-        first = last - int(np.searchsorted(spare, _SPARE_SCORES, side="right"))
+        first = last - max(1, int(np.searchsorted(spare, _SPARE_SCORES, side="right")))
         own = lengths[first:last]
         filled = torch.from_numpy(np.arange(longest) < own[:, None])
         tokens = slice(int(ends[first] - own[0]), int(ends[last - 1]))
@@ -192,7 +201,7 @@ class _Attention(torch.autograd.Function):
         causal: bool,
         rate: float,
     ) -> torch.Tensor:
-        found, saved = joined.new_empty(len(joined), joined.shape[1] // 3), []
+        found, saved = joined.new_zeros(len(joined), joined.shape[1] // 3), []
         n_heads = found.shape[1] // head_size
         for group in groups:
             shape = (group.n_rows, group.longest, 3, n_heads, head_size)
@@ -218,7 +227,7 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         (outer,) = gradients
-        joined = outer.new_empty(len(outer), 3 * outer.shape[1])
+        joined = outer.new_zeros(len(outer), 3 * outer.shape[1])
         saved = iter(ctx.saved_tensors)
         for group, q, k, v, weights, kept in zip(ctx.groups, *[saved] * 5, strict=True):
             n_heads = len(q) // group.n_rows

@@ -21,7 +21,7 @@ __all__ = ["probe"]
 
 _ITERATIONS = 60
 _TOLERANCE = 1e-4  # on the largest entry of the gradient of the mean loss
-_TOKENS = 100_000  # whose features are held in memory where a head reads tokens
+_TOKENS = 100_000  # to read features of at most, about
 
 
 def probe(network: Network, task: Task, items: Items, precision: Precision) -> None:
@@ -31,8 +31,10 @@ def probe(network: Network, task: Task, items: Items, precision: Precision) -> N
     scikit-learn's ``LogisticRegression(C=1)`` for a cross-entropy of three classes or more.
     """
     layer = network.output_layer
-    if network.head.reads == "tokens" and (excess := items.sizes.sum() // _TOKENS):
-        items = items.take(np.arange(0, len(items), 1 + excess))
+    share = _TOKENS / items.sizes.sum()
+    if share < 1.0:
+        some = torch.randperm(len(items))[: max(1, int(share * len(items)))]
+        items = items.take(some.sort().values.numpy())
     features = torch.from_numpy(infer(network, items, precision, features=True).values)
     features = features.to(network.device)
     everything = collate(items, np.arange(len(items)), network.device, precision.weights)

@@ -51,8 +51,8 @@ _SIZES = {  # key: (BERT's own default, least, most)
 }
 _RATES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout",
           "initializer_range", "layer_norm_eps")  # fmt: skip
-_ACTIVATIONS = (None, "gelu", "gelu_10", "gelu_fast", "gelu_new", "gelu_python",
-                "gelu_pytorch_tanh", "quick_gelu", "relu", "relu6", "silu", "swish", "mish", "tanh")  # fmt: skip
+_ACTIVATIONS = (None, "gelu", "gelu_10", "gelu_fast", "gelu_new", "gelu_python", "quick_gelu",
+                "gelu_pytorch_tanh", "relu", "relu6", "silu", "swish", "mish", "tanh")  # fmt: skip
 POSITIONS = (None, "absolute", "relative_key", "relative_key_query")
 _ONE_OF = {"model_type": FAMILIES, "hidden_act": _ACTIVATIONS,
            "position_embedding_type": POSITIONS,
