@@ -161,7 +161,7 @@ def test_importance_equals_finite_differences(case: Case) -> None:
     want = by_differences(*case)
     assert got.shape == (N_LAYERS, N_HEADS)
     assert got.dtype == np.float64
-    assert (want > 1e-7).all()
+    assert (want > 1e-8).all()
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-9)
 
 

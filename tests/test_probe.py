@@ -153,6 +153,24 @@ def test_it_reaches_ridge_regression(minilm: Path, weighted: bool) -> None:
     assert best < 0.1 * np.var(targets, axis=0).mean()
 
 
+def test_of_many_rows_it_reads_some(minilm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = ["a great movie", "late food"] * 30  # every other row is of one class
+    codes = np.arange(60) % 2
+    network = open_model(minilm)
+    items = Labels().encode((texts, None), codes, network.text)
+    read: list[int] = []
+
+    def counted(network: Network, items: Items, *args: Any, **kwargs: Any) -> Any:
+        read.append(int(items.sizes.sum()))
+        return infer(network, items, *args, **kwargs)
+
+    monkeypatch.setattr("skbert._core.probe._TOKENS", 100)
+    monkeypatch.setattr("skbert._core.probe.infer", counted)
+    _, logits = probed(network, Labels(), items)
+    assert 50 < read[0] <= 120
+    assert (logits.argmax(axis=1) == codes).all()
+
+
 def test_rows_that_weigh_nothing_are_not_seen(minilm: Path) -> None:
     texts, codes = topics(3)
     weights = np.where(np.arange(len(codes)) % 4 == 0, 0.0, 1.0)
