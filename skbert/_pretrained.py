@@ -117,8 +117,8 @@ class TextEstimator(BaseEstimator):
         Raises
         ------
         ModelError
-            If the head reads another pooling than BERT's pooler, or attention heads were pruned:
-            transformers has no class for that. ``save`` keeps it.
+            If the head reads another pooling than BERT's pooler, attention heads were pruned, or
+            positions are relative: transformers has no class for that. ``save`` keeps it.
         """
         check_is_fitted(self)
         head = self._network.head

@@ -201,7 +201,7 @@ class BertPretrainer(TrainedEstimator):
         "vocab_size": [COUNT, None],
         "lowercase": ["boolean"],
         **{size: [COUNT] for size in SIZES},
-        "position_embedding_type": [StrOptions(set(POSITIONS[1:]))],
+        "position_embedding_type": [StrOptions(set(POSITIONS))],
     }
     _tasks: ClassVar[tuple[Any, ...]] = tuple(TASKS.values())
 

@@ -255,10 +255,8 @@ def _own_pooling(checkpoint: Checkpoint | Blank, head: Head, *, fresh_head: bool
 def _make(blank: Blank, head: Head, dtype: torch.dtype) -> tuple[Any, Any]:
     """A model with random weights, and its tokenizer."""
     config = transformers.BertConfig(**blank.config, is_decoder=head.causal)
-    kind = getattr(transformers, head.model)
     with _quiet():
-        model = _altered(kind, None)(config).to(dtype).eval()
-    model.__class__ = kind
+        model = _altered(getattr(transformers, head.model))(config).to(dtype).eval()
     tokenizer = transformers.BertTokenizer(
         vocab=blank.vocabulary, do_lower_case=blank.lowercase, model_max_length=blank.max_length
     )
@@ -339,17 +337,17 @@ def _quietly_load(
             ignore_mismatched_sizes=True,  # they count as missing here
             output_loading_info=True,
         )
-    model.__class__ = getattr(transformers, head.model)
     for parameter in model.parameters():  # aligned alike however the file was laid out
         parameter.data = parameter.data.clone()
     return model, {*loaded["missing_keys"], *(name for name, *_ in loaded["mismatched_keys"])}
 
 
-def _altered(kind: Any, lost: dict[str, list[int]] | None) -> Any:
-    """The class of a model that, before weights are loaded, becomes what its settings say."""
+def _altered(kind: Any, lost: dict[str, list[int]] | None = None) -> Any:
+    """Makes a model of that class, which before weights are loaded is what its settings say."""
 
     def make(self: Any, config: Any) -> None:
         kind.__init__(self, config)
+        self.__class__ = kind
         add_distances(self)
         for layer in self.base_model.encoder.layer:
             layer.chunk_size_feed_forward = 0  # its chunks must all be full; ours need not

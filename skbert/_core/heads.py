@@ -21,8 +21,8 @@ from skbert._core.device import is_out_of_memory
 from skbert._core.encoder import Network
 from skbert._core.infer import INFERENCE_TOKENS
 from skbert._core.loop import TRAINING_TOKENS
+from skbert._core.packed import scores
 from skbert._core.pruned import heads_left
-from skbert._core.relative import distance_scores, reads_distances
 from skbert._core.task import Batch, FloatArray, Items, Layout, Task
 from skbert._core.tokens import IntArray
 
@@ -188,12 +188,5 @@ def _weights(attention: Any, states: torch.Tensor, layout: Layout) -> list[Float
     for begin, count, length in layout.runs:
         run = slice(begin, begin + count * length)
         asking, asked = (x[run].unflatten(0, (count, length)).transpose(1, 2) for x in (q, k))
-        scores = asking @ asked.transpose(2, 3)
-        if reads_distances(attention):
-            scores = scores + distance_scores(attention, asking, asked)
-        scores = scores * size**-0.5
-        if getattr(attention, "is_causal", False):
-            later = torch.ones(length, length, dtype=torch.bool, device=scores.device).triu(1)
-            scores = scores.masked_fill(later, -torch.inf)
-        found += [*torch.softmax(scores, dim=-1).cpu().numpy()]
+        found += [*torch.softmax(scores(attention, asking, asked), dim=-1).cpu().numpy()]
     return found

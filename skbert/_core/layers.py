@@ -15,7 +15,7 @@ import torch
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from skbert._core.packed import within_rows
+from skbert._core.packed import later, within_rows
 from skbert._core.products import Products, ProductsOf
 from skbert._core.relative import reads_distances
 from skbert._core.task import Layout
@@ -42,7 +42,7 @@ class Layers:
 
     def __init__(self) -> None:
         self.own = True
-        self.products: dict[int, ProductsOf] = {}
+        self.products: dict[Any, ProductsOf] = {}  # by the layer's module
 
     def forget(self) -> None:
         """Keep nothing."""
@@ -74,21 +74,17 @@ class Layers:
         if learning:
             groups = _groups(layout.lengths)
             states = F.pad(states, (0, 0, 0, -n_tokens % _TOKENS_STEP))
-        for number, module in enumerate(modules):
+        for module in modules:
             with torch.autocast("cpu", enabled=False):
-                products = self._products_of(number, module)(low, learning=learning)
+                if module not in self.products:
+                    self.products[module] = ProductsOf(module)
+                products = self.products[module](low, learning=learning)
                 given = module, products, states, layout, groups
                 if module.training and module.gradient_checkpointing:
                     states = checkpoint(_layer, *given, use_reentrant=False)
                 else:
                     states = _layer(*given)
             yield states[:n_tokens]
-
-    def _products_of(self, number: int, module: Any) -> ProductsOf:
-        kept = self.products.get(number)
-        if kept is None or kept.module is not module:
-            kept = self.products[number] = ProductsOf(module)
-        return kept
 
 
 def _layer(
@@ -166,8 +162,8 @@ class _Group(NamedTuple):
         unseen = None if self.filled is None else ~self.filled[:, None, None]
         if not causal:
             return unseen
-        later = torch.ones(self.longest, self.longest, dtype=torch.bool).triu(1)
-        return later if unseen is None else unseen | later
+        ahead = later(self.longest)
+        return ahead if unseen is None else unseen | ahead
 
 
 def _groups(lengths: IntArray) -> list[_Group]:

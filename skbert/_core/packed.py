@@ -19,7 +19,7 @@ try:
 except ImportError:  # a build without flash attention: the grouped way serves
     varlen = None  # type: ignore[assignment]
 
-__all__ = ["NAME", "attention", "pool", "within_rows"]
+__all__ = ["NAME", "attention", "later", "pool", "scores", "within_rows"]
 
 NAME = "skbert_packed"
 
@@ -96,20 +96,30 @@ def _attend(
 
     On a CPU two plain products beat the fused kernel where rows are short.
     """
-    causal, relative = _is_causal(module), reads_distances(module)
-    if not relative and (q.device.type != "cpu" or q.shape[2] >= 64):
+    if not reads_distances(module) and (q.device.type != "cpu" or q.shape[2] >= 64):
         return F.scaled_dot_product_attention(
-            q, k, v, dropout_p=dropout, is_causal=causal, scale=scaling
+            q, k, v, dropout_p=dropout, is_causal=_is_causal(module), scale=scaling
         )
+    weights = torch.softmax(scores(module, q, k, scaling), dim=-1)
+    return torch.matmul(F.dropout(weights, dropout, training=dropout > 0), v)
+
+
+def scores(
+    module: torch.nn.Module, q: torch.Tensor, k: torch.Tensor, scaling: float | None = None
+) -> torch.Tensor:
+    """What attention takes the softmax of, ``(n_rows, n_heads, length, length)``."""
     scaling = scaling or q.shape[-1] ** -0.5
-    scores = torch.matmul(q * scaling, k.transpose(2, 3))
-    if relative:
-        scores = scores + scaling * distance_scores(module, q, k)
-    if causal:
-        later = torch.ones(q.shape[2], q.shape[2], dtype=torch.bool, device=q.device).triu(1)
-        scores = scores.masked_fill(later, -torch.inf)
-    weights = F.dropout(torch.softmax(scores, dim=-1), dropout, training=dropout > 0)
-    return torch.matmul(weights, v)
+    found = torch.matmul(q * scaling, k.transpose(2, 3))
+    if reads_distances(module):
+        found = found + scaling * distance_scores(module, q, k)
+    if _is_causal(module):
+        found = found.masked_fill(later(q.shape[2], q.device), -torch.inf)
+    return found
+
+
+def later(length: int, device: torch.device | None = None) -> torch.Tensor:
+    """Which tokens, in a line, come after each token, ``(length, length)``."""
+    return torch.ones(length, length, dtype=torch.bool, device=device).triu(1)
 
 
 def pool(hidden: torch.Tensor, layout: Layout, how: str) -> torch.Tensor:

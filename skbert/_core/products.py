@@ -47,13 +47,20 @@ class ProductsOf:
     """
 
     def __init__(self, module: Any) -> None:
-        self.module = module
+        own, wide = module.attention.self, module.intermediate
+        self.parts: list[tuple[list[torch.nn.Linear], Map | None]] = [
+            ([own.query, own.key, own.value], None),
+            ([module.attention.output.dense], None),
+            ([wide.dense], wide.intermediate_act_fn),
+            ([module.output.dense], None),
+        ]
         self.to_learn: tuple[object, Products | None] = (None, None)
         self.to_infer: tuple[object, Products | None] = (None, None)
 
     def __call__(self, dtype: torch.dtype, *, learning: bool) -> Products:
         """The products in ``dtype``, to learn with or for inference."""
-        weights = [*self.module.parameters()]
+        linears = [linear for part, _ in self.parts for linear in part]
+        weights = [weight for linear in linears for weight in (linear.weight, linear.bias)]
         home = (dtype, [weight.data_ptr() for weight in weights])
         if not learning:
             state = (home, [_signs_of_change(weight) for weight in weights])
@@ -69,16 +76,7 @@ class ProductsOf:
         return _read(made)
 
     def _make(self, kind: type[_Learning | _Blocked], dtype: torch.dtype) -> Products:
-        return Products(*(kind(*part, dtype) for part in self._parts()))
-
-    def _parts(self) -> list[tuple[list[torch.nn.Linear], Map | None]]:
-        own, wide = self.module.attention.self, self.module.intermediate
-        return [
-            ([own.query, own.key, own.value], None),
-            ([self.module.attention.output.dense], None),
-            ([wide.dense], wide.intermediate_act_fn),
-            ([self.module.output.dense], None),
-        ]
+        return Products(*(kind(*part, dtype) for part in self.parts))
 
 
 def _read(products: Products) -> Products:

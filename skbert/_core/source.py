@@ -51,16 +51,16 @@ _SIZES = {  # key: (BERT's own default, least, most)
 }
 _RATES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout",
           "initializer_range", "layer_norm_eps")  # fmt: skip
-_ACTIVATIONS = (None, "gelu", "gelu_10", "gelu_fast", "gelu_new", "gelu_python", "quick_gelu",
+_ACTIVATIONS = ("gelu", "gelu_10", "gelu_fast", "gelu_new", "gelu_python", "quick_gelu",
                 "gelu_pytorch_tanh", "relu", "relu6", "silu", "swish", "mish", "tanh")  # fmt: skip
-POSITIONS = (None, "absolute", "relative_key", "relative_key_query")
-_ONE_OF = {"model_type": FAMILIES, "hidden_act": _ACTIVATIONS,
-           "position_embedding_type": POSITIONS,
-           "skbert_pooling": (None, "pooler", "cls", "mean", "max"),
-           "problem_type": (None, "regression", *(f"{n}_label_classification"
-                                                  for n in ("single", "multi")))}  # fmt: skip
+POSITIONS = ("absolute", "relative_key", "relative_key_query")
+_ONE_OF = {"hidden_act": _ACTIVATIONS, "position_embedding_type": POSITIONS,
+           "skbert_pooling": ("pooler", "cls", "mean", "max"),
+           "problem_type": ("regression", "single_label_classification",
+                            "multi_label_classification")}  # fmt: skip
 _KEPT = (*_SIZES, *_RATES, *_ONE_OF, "architectures", "id2label", "label2id", "num_labels",
-         "pad_token_id", "tie_word_embeddings", "is_decoder", "pruned_heads")  # fmt: skip
+         "model_type", "pad_token_id", "tie_word_embeddings", "is_decoder",
+         "pruned_heads")  # fmt: skip
 _NOT_READ = {"auto_map": "brings Python code of its own", "quantization_config": "is quantized",
              "add_cross_attention": "has cross-attention"}  # fmt: skip
 _MOST_LABELS = 1_000_000
@@ -275,7 +275,7 @@ def _faults(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
         "label2id": (isinstance(config.get("label2id", {}), dict), "an object"),
         "num_labels": (_is_whole(config.get("num_labels", 1), 1, _MOST_LABELS),
                        f"a whole number from 1 to {_MOST_LABELS}"),
-        **{key: (config.get(key) in known, f"one of {', '.join(filter(None, known))}")
+        **{key: (config.get(key) in (None, *known), f"one of {', '.join(known)}")
            for key, known in _ONE_OF.items()},
         "tie_word_embeddings": (isinstance(config.get("tie_word_embeddings", True), bool),
                                 "true or false"),
