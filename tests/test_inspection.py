@@ -55,7 +55,7 @@ CASES: dict[str, tuple[type, str, dict[str, Any]]] = {
     "numbers": (BertRegressor, "numbers", {}),
     "tags": (BertTokenTagger, "tags", {"max_length": 16}),
     "spans": (BertSpanExtractor, "spans", {"max_length": 32, "on_ambiguous": "first"}),
-    "choices": (BertChoiceRanker, "choices", {}),
+    "choices": (BertChoiceRanker, "choices", {"head_learning_rate": 1e-2}),
 }
 
 
@@ -161,7 +161,7 @@ def test_importance_equals_finite_differences(case: Case) -> None:
     want = by_differences(*case)
     assert got.shape == (N_LAYERS, N_HEADS)
     assert got.dtype == np.float64
-    assert (want > 1e-8).all()
+    assert (want > 1e-7).all()
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-9)
 
 
