@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ import workloads
 from sentence_transformers import SentenceTransformer
 from sklearn.linear_model import LogisticRegression
 from tasks import Rows
+from turns import HEADER, cells, take_turns, times_faster
 
 from skbert import BertTransformer
 
@@ -55,16 +56,12 @@ def main() -> None:
         embed = {name: _open(name, folder) for name in CONTENDERS}
     for name in CONTENDERS:
         embed[name](texts[:WARM_UP_ROWS])
-    seconds: dict[str, list[float]] = {name: [] for name in CONTENDERS}
     vectors: dict[str, np.ndarray] = {}
-    for turn in range(options.repeats):
-        first = turn % len(CONTENDERS)
-        for name in CONTENDERS[first:] + CONTENDERS[:first]:
-            start = time.perf_counter()
-            vectors[name] = embed[name](texts)
-            seconds[name].append(time.perf_counter() - start)
-            print(f"repetition {turn + 1}: {name} {seconds[name][-1]:.2f} s", flush=True)
 
+    def run(name: str) -> None:
+        vectors[name] = embed[name](texts)
+
+    seconds = take_turns({name: partial(run, name) for name in CONTENDERS}, options.repeats)
     result: dict[str, Any] = {
         "texts": options.texts,
         "model": options.model,
@@ -72,7 +69,7 @@ def main() -> None:
         "different_rows": len(set(texts)),
         "seconds": seconds,
         "median": {name: float(np.median(own)) for name, own in seconds.items()},
-        "peer_times": _peer_times(seconds),
+        "times_faster": times_faster(seconds),
         "difference": {name: _difference(vectors, name) for name in CONTENDERS},
         "products": {name: _products(name) for name in CONTENDERS},
         "accuracy": {},
@@ -133,19 +130,14 @@ def table(result: dict[str, Any]) -> str:
             f"\n{result['model']}, intents ({result['texts']}), {result['rows']} rows, "
             f"{result['different_rows']} of them different"
         ),
-        (
-            "| contender | products in | median seconds | fastest to slowest | rows/s "
-            "| times faster | largest difference | accuracy |"
-        ),
+        f"| contender | products in | {HEADER} | rows/s | largest difference | accuracy |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for name, median in result["median"].items():
-        own, score = result["seconds"][name], result["accuracy"].get(name)
+    for name, own in cells(result["seconds"]).items():
+        speed, score = result["rows"] / result["median"][name], result["accuracy"].get(name)
         lines.append(
-            f"| {name} | {result['products'][name]} | {median:.2f} "
-            f"| {min(own):.2f} to {max(own):.2f} | {result['rows'] / median:.0f} "
-            f"| {result['peer_times'][name]:.2f} | {result['difference'][name]:.1e} "
-            f"| {'-' if score is None else f'{score:.4f}'} |"
+            f"| {name} | {result['products'][name]} | {own} | {speed:.0f} "
+            f"| {result['difference'][name]:.1e} | {'-' if score is None else f'{score:.4f}'} |"
         )
     return "\n".join(lines)
 
@@ -174,12 +166,6 @@ def _products(name: str) -> str:
 def _difference(vectors: dict[str, np.ndarray], name: str) -> float:
     """Largest difference of any number in any vector from the peer's."""
     return float(np.abs(vectors[name] - vectors[PEER]).max())
-
-
-def _peer_times(seconds: dict[str, list[float]]) -> dict[str, float]:
-    """Median over the repetitions of the peer's seconds divided by each contender's."""
-    peer = np.array(seconds[PEER])
-    return {name: float(np.median(peer / np.array(own))) for name, own in seconds.items()}
 
 
 def _options() -> argparse.Namespace:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ import plain
 import tasks
 import workloads
 from tasks import Rows
+from turns import HEADER, cells, take_turns, times_faster
 
 KIND = tasks.TASKS["intents"].kind
 CONTENDERS = ("trainer", "trainer-tuned", "skbert")
@@ -64,15 +66,14 @@ def compare(options: argparse.Namespace, train: Rows, folder: str) -> dict[str, 
     given = {"batch_size": options.batch_size, "folder": folder}
     for name in options.contenders:
         # Imports and first-time set-up are nobody's training time.
-        seconds_of(name, contender.first_rows(train), passes=1, **given)
-    seconds: dict[str, list[float]] = {name: [] for name in options.contenders}
-    for turn in range(options.repeats):
-        first = turn % len(options.contenders)
-        for name in options.contenders[first:] + options.contenders[:first]:
-            took = seconds_of(name, train, passes=options.passes, **given)
-            seconds[name].append(took)
-            print(f"repetition {turn + 1}: {name} {took:.1f} s", flush=True)
-
+        fit(name, contender.first_rows(train), passes=1, **given)
+    seconds = take_turns(
+        {
+            name: partial(fit, name, train, passes=options.passes, **given)
+            for name in options.contenders
+        },
+        options.repeats,
+    )
     return {
         "texts": options.texts,
         "model": options.model,
@@ -81,12 +82,12 @@ def compare(options: argparse.Namespace, train: Rows, folder: str) -> dict[str, 
         "batch_size": options.batch_size,
         "seconds": seconds,
         "median": {name: float(np.median(own)) for name, own in seconds.items()},
-        "times_skbert": _times_skbert(seconds),
+        "times_faster": times_faster(seconds),
     }
 
 
-def seconds_of(name: str, train: Rows, *, passes: int, batch_size: int, folder: str) -> float:
-    """Time one fit of one contender.
+def fit(name: str, train: Rows, *, passes: int, batch_size: int, folder: str) -> None:
+    """Let one contender fit.
 
     Parameters
     ----------
@@ -98,20 +99,16 @@ def seconds_of(name: str, train: Rows, *, passes: int, batch_size: int, folder: 
         The same for all.
     folder : str
         Of the model.
-
-    Returns
-    -------
-    float
-        Seconds.
     """
     if name == "skbert":
         head = {} if folder == plain.model_folder() else {"head_init": "random"}
         settings = {"epochs": passes, "batch_size": batch_size, "model": folder, **head}
-        return contender.fit(train, KIND, 0, **settings)[1]
-    return plain.trainer_seconds(
-        train, KIND, passes=passes, batch_size=batch_size, tuned=name == "trainer-tuned",
-        folder=folder,
-    )  # fmt: skip
+        contender.fit(train, KIND, 0, **settings)
+        return
+    tuned = name == "trainer-tuned"
+    plain.trainer_fit(
+        train, KIND, passes=passes, batch_size=batch_size, tuned=tuned, folder=folder
+    )
 
 
 def table(result: dict[str, Any]) -> str:
@@ -121,26 +118,13 @@ def table(result: dict[str, Any]) -> str:
             f"\n{result['model']}, intents ({result['texts']}), {result['rows']} rows, "
             f"{result['passes']} passes, batch size {result['batch_size']}"
         ),
-        "| contender | median seconds | fastest to slowest | rows/s | times skbert's seconds |",
+        f"| contender | {HEADER} | rows/s |",
         "|---|---|---|---|---|",
     ]
-    for name, median in result["median"].items():
-        own = result["seconds"][name]
-        times = result["times_skbert"].get(name)
-        lines.append(
-            f"| {name} | {median:.1f} | {min(own):.1f} to {max(own):.1f} "
-            f"| {result['rows'] * result['passes'] / median:.0f} "
-            f"| {'-' if times is None else f'{times:.2f}'} |"
-        )
+    for name, own in cells(result["seconds"]).items():
+        speed = result["rows"] * result["passes"] / result["median"][name]
+        lines.append(f"| {name} | {own} | {speed:.0f} |")
     return "\n".join(lines)
-
-
-def _times_skbert(seconds: dict[str, list[float]]) -> dict[str, float]:
-    """Median over the repetitions of each contender's seconds divided by skbert's."""
-    if "skbert" not in seconds:
-        return {}
-    own = np.array(seconds["skbert"])
-    return {name: float(np.median(np.array(s) / own)) for name, s in seconds.items()}
 
 
 def _options() -> argparse.Namespace:

@@ -12,14 +12,14 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
-import time
 from collections.abc import Callable
+from functools import partial
 
 import machine
-import numpy as np
 import plain
 from sentence_transformers import SentenceTransformer
 from transformers import pipeline
+from turns import HEADER, cells, take_turns
 
 from skbert import BertClassifier, BertTransformer
 
@@ -33,45 +33,34 @@ def main() -> None:
     options = parser.parse_args()
     plain.be_quiet()
     print(machine.headline(machine.describe()), flush=True)
-    print("\n| one text | median ms | times sentence-transformers |\n|---|---|---|")
-    _print(_one_text(options.repeats), "sentence-transformers")
-    print("\n| import of | median ms | times sentence_transformers |\n|---|---|---|")
-    names = ("skbert", "torch", "sentence_transformers")
-    _print({name: [_import(name) for _ in range(5)] for name in names}, "sentence_transformers")
+    print(f"\n| one text | {HEADER} |\n|---|---|---|---|")
+    _print(take_turns(_one_text(), options.repeats, warm_up=10))
+    print(f"\n| import of | {HEADER} |\n|---|---|---|---|")
+    names = ("sentence_transformers", "torch", "skbert")
+    _print(take_turns({name: partial(_import, name) for name in names}, 5, warm_up=1))
 
 
-def _one_text(repeats: int) -> dict[str, list[float]]:
+def _one_text() -> dict[str, Callable[[], object]]:
     folder = plain.model_folder()
     peer = SentenceTransformer(folder)
     features = pipeline("feature-extraction", folder, device="cpu")
     embedder = BertTransformer(folder).fit([TEXT])
     classifier = BertClassifier(folder, epochs=1).fit([TEXT, "Cancel it."] * 4, [0, 1] * 4)
-    calls: dict[str, Callable[[], object]] = {
+    return {
         "sentence-transformers": lambda: peer.encode([TEXT]),
         "transformers pipeline": lambda: features([TEXT]),
         "BertTransformer.transform": lambda: embedder.transform([TEXT]),
         "BertClassifier.predict": lambda: classifier.predict([TEXT]),
     }
-    taken: dict[str, list[float]] = {name: [] for name in calls}
-    for turn in range(repeats + 10):
-        for name, call in calls.items():
-            began = time.perf_counter()
-            call()
-            if turn >= 10:  # the first calls warm up
-                taken[name].append(time.perf_counter() - began)
-    return taken
 
 
-def _import(name: str) -> float:
-    began = time.perf_counter()
+def _import(name: str) -> None:
     subprocess.run([sys.executable, "-c", f"import {name}"], check=True)  # noqa: S603
-    return time.perf_counter() - began
 
 
-def _print(taken: dict[str, list[float]], peer: str) -> None:
-    for name, own in taken.items():
-        ratio = np.median(taken[peer]) / np.median(own)
-        print(f"| {name} | {1000 * np.median(own):.1f} | {ratio:.2f} |")
+def _print(seconds: dict[str, list[float]]) -> None:
+    for name, own in cells(seconds).items():
+        print(f"| {name} | {own} |")
 
 
 if __name__ == "__main__":

@@ -76,7 +76,7 @@ def measure(name: str, folder: str, length: int) -> None:
     texts = [" ".join(["word"] * (length - 2)) for _ in range(n_rows)]
     rows = Rows(texts, None, np.arange(n_rows) % 2)
     if name == "trainer":
-        plain.trainer_seconds(rows, "single_label_classification", passes=1, folder=folder)
+        plain.trainer_fit(rows, "single_label_classification", passes=1, folder=folder)
     elif name in FITS:
         _fit(rows, folder, checkpointing=name != "skbert")
     else:

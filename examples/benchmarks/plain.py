@@ -128,7 +128,7 @@ def learn(
             scheduler.step()
 
 
-def trainer_seconds(
+def trainer_fit(
     train: Rows,
     kind: Kind,
     *,
@@ -138,8 +138,10 @@ def trainer_seconds(
     max_length: int | None = None,
     tuned: bool = False,
     folder: str | None = None,
-) -> float:
-    """Time the same fine-tuning with transformers' Trainer and its default arguments.
+) -> None:
+    """Do the same fine-tuning with transformers' Trainer and its default arguments.
+
+    Nothing is saved, logged or reported meanwhile.
 
     Parameters
     ----------
@@ -153,14 +155,7 @@ def trainer_seconds(
         Train in bf16 with batches of similar lengths, the Trainer's own ways to be fast.
     folder : str or None, default=None
         Of another model than the benchmarks' encoder.
-
-    Returns
-    -------
-    float
-        Seconds for opening the model, tokenising and training. Nothing is saved, logged or
-        reported meanwhile.
     """
-    start = time.perf_counter()
     torch.manual_seed(seed)
     tokenizer = AutoTokenizer.from_pretrained(folder or model_folder())
     classes, targets = _targets(train.y, kind)
@@ -190,7 +185,6 @@ def trainer_seconds(
         )
         trainer.pop_callback(transformers.PrinterCallback)
         trainer.train()
-    return seconds_since(start)
 
 
 def padding_share(

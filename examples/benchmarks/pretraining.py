@@ -22,6 +22,7 @@ from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
 
+import contender
 import machine
 import numpy as np
 import plain
@@ -30,7 +31,7 @@ import torch
 import workloads
 from transformers import BertForMaskedLM
 
-from skbert import BertClassifier, BertPretrainer
+from skbert import BertPretrainer
 
 SIZES = {
     "vocab_size": 8000,
@@ -144,10 +145,10 @@ def continued(data: Path, name: str, passes: int, seeds: list[int]) -> None:
             pretrainer.save(Path(folder) / "continued")
             sources = {"as it is": plain.model_folder(), "gone on": Path(folder) / "continued"}
             for which, source in sources.items():
-                model = BertClassifier(source, random_state=seed, **settings).fit(train.X, train.y)
-                many = task.kind == "multi_label_classification"
-                predicted = (model.predict_proba if many else model.predict)(test.X)
-                scores[which] = tasks.score(task, test.y, np.asarray(predicted))
+                outputs, _ = contender.fit_predict(
+                    train, test, task.kind, seed, model=source, **settings
+                )
+                scores[which] = tasks.score(task, test.y, outputs)
         found = ", ".join(f"{which} {score:.4f}" for which, score in scores.items())
         print(f"{name}, {task.metric}, seed {seed}: {found}", flush=True)
 

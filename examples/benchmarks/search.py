@@ -10,7 +10,6 @@ contenders take turns.
 from __future__ import annotations
 
 import argparse
-import time
 from pathlib import Path
 
 import contender
@@ -20,12 +19,12 @@ import plain
 import tasks
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from tasks import Rows
+from turns import HEADER, cells, take_turns
 
 KIND = tasks.TASKS["intents"].kind
 RATES = (3e-5, 5e-5, 1e-4, 2e-4)
 FOLDS = StratifiedKFold(3, shuffle=True, random_state=0)
 N_CLASSES, ROWS_PER_CLASS = 20, 30
-CONTENDERS = ("plain", "skbert, 1 worker", "skbert, 2 workers")
 
 
 def main() -> None:
@@ -34,21 +33,17 @@ def main() -> None:
     plain.be_quiet()
     print(machine.headline(machine.describe()), flush=True)
     rows = _few_classes(tasks.load(tasks.TASKS["intents"], options.data, "train"))
-    seconds: dict[str, list[float]] = {name: [] for name in CONTENDERS}
-    for turn in range(options.repeats):
-        for name in CONTENDERS[turn % 3 :] + CONTENDERS[: turn % 3]:
-            began = time.perf_counter()
-            best = _plain(rows) if name == "plain" else _skbert(rows, int(name.split()[1]))
-            seconds[name].append(time.perf_counter() - began)
-            print(f"{name}: {seconds[name][-1]:.1f} s, best {best:.3f}", flush=True)
-    print("\n| 12 fits of 400 rows | median seconds | fastest to slowest | times the plain loop |")
-    print("|---|---|---|---|")
-    loop = np.array(seconds["plain"])
-    for name, own in seconds.items():
-        print(
-            f"| {name} | {np.median(own):.1f} | {min(own):.1f} to {max(own):.1f} "
-            f"| {np.median(loop / np.array(own)):.2f} |"
-        )
+    seconds = take_turns(
+        {
+            "plain": lambda: _plain(rows),
+            "skbert, 1 worker": lambda: _skbert(rows, 1),
+            "skbert, 2 workers": lambda: _skbert(rows, 2),
+        },
+        options.repeats,
+    )
+    print(f"\n| 12 fits of 400 rows | {HEADER} |\n|---|---|---|---|")
+    for name, own in cells(seconds).items():
+        print(f"| {name} | {own} |")
 
 
 def _few_classes(rows: Rows) -> Rows:
