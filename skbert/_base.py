@@ -136,6 +136,9 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
         """What to open a model from."""
         return vet(find(self.model))
 
+    def _start(self, run: Run, metric: Metric | None) -> None:
+        """Do what there is to do before the first pass with a new network."""
+
     def _finish(self, run: Run) -> None:
         """Do what is left to do with the held-out samples after the last pass."""
 
@@ -153,6 +156,9 @@ class BertEstimator(TrainedEstimator):
         **TrainedEstimator._parameter_constraints,
         "head_init": [StrOptions({"probe", "random"})],
     }
+    _saved_attributes: ClassVar[tuple[str, ...]] = (
+        *TrainedEstimator._saved_attributes, "probe_score_",
+    )  # fmt: skip
 
     @with_callbacks
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
@@ -184,6 +190,13 @@ class BertEstimator(TrainedEstimator):
         run_fit(self, X, y, sample_weight, again=self.warm_start)
         return self
 
+    def _start(self, run: Run, metric: Metric | None) -> None:
+        self.__dict__.pop("probe_score_", None)
+        if self.head_init == "probe":
+            probe(run.network, run.task, run.learn, run.precision)
+            if run.held is not None:
+                self.probe_score_ = validate(run, metric)["validation_score"]
+
 
 def run_fit(
     estimator: Any, X: Any, y: Any, sample_weight: Any, *, again: bool, epochs: int | None = None
@@ -207,8 +220,8 @@ def run_fit(
         learn, held = _split(items, estimator.validation_fraction, lesson, seed, fresh)
         recipe = _recipe(estimator, epochs)
         run = Run(network, lesson.task, learn, held, recipe, precision, seed, fresh)
-        if old is None and getattr(estimator, "head_init", "random") == "probe":
-            probe(network, lesson.task, learn, precision)
+        if old is None:
+            estimator._start(run, lesson.metric)
         with Report(estimator, run, lesson.learned, X, y, sample_weight) as report:
             estimator.history_ = _train(run, lesson.metric, estimator.patience, report)
         estimator.n_iter_, estimator.n_truncated_ = len(estimator.history_), items.n_truncated

@@ -136,6 +136,9 @@ class BertClassifier(ClassifierMixin, BertEstimator):
     history_ : list of dict
         One record per pass: loss, learning rate, seconds, and with a hold-out
         ``validation_loss`` and ``validation_score``.
+    probe_score_ : float
+        With a hold-out and ``head_init="probe"``: ``validation_score`` before the first pass.
+        Where passes do not raise it, frozen features (``BertTransformer``) serve as well.
     n_iter_ : int
         Passes run.
     n_truncated_ : int

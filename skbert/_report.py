@@ -6,6 +6,8 @@ Depends on tqdm and on ``_core``; is handed estimators, never imports one.
 from __future__ import annotations
 
 import copy
+import math
+import sys
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -88,8 +90,22 @@ class Report:
 
     def fitted(self) -> None:
         """Note that the estimator is fitted, with nothing left to do."""
+        if self.told["estimator"].verbose:
+            self._compare(self.told["estimator"])
         if self.context is not None:
             self.context.call_on_fit_task_end(**self.told, reconstruction_attributes={})
+
+    def _compare(self, estimator: Any) -> None:
+        """Say so where training came to no more than the linear model that it began with."""
+        best = min(estimator.history_, key=lambda record: record.get("validation_loss", 0.0))
+        before = getattr(estimator, "probe_score_", math.inf)
+        if best.get("validation_score", math.inf) <= before < math.inf:
+            self.bar.write(
+                f"On the rows held out a linear model on frozen features scores {before:.4f}, and "
+                f"after training it is {best['validation_score']:.4f}: BertTransformer with a "
+                "linear model would serve as well.",
+                file=sys.stderr,
+            )
 
     def _ready(self) -> dict[str, Any]:
         """What makes a copy of the estimator predict as after this pass, then and later."""

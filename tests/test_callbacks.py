@@ -363,6 +363,31 @@ def test_verbose_without_a_hold_out_shows_the_loss_alone(
     assert "validation" not in final
 
 
+@pytest.mark.parametrize("kind", [BertClassifier, BertRegressor])
+def test_it_says_where_frozen_features_serve_as_well(
+    kind: type,
+    tiny_model: Path,
+    sentiment: Sentiment,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    X, y = sentiment.texts, sentiment.labels
+    if learns := kind is BertRegressor:
+        y = [len(text.split()) for text in X]
+    recipe = {"epochs": 8, "learning_rate": 1e-3, "device": "cpu", "precision": "float32"}
+    model = kind(tiny_model, validation_fraction=0.25, random_state=0, verbose=1, **recipe)
+    model.fit(X, y)
+    best = min(model.history_, key=lambda record: record["validation_loss"])["validation_score"]
+    assert (best > model.probe_score_) is learns
+    said = f"a linear model on frozen features scores {model.probe_score_:.4f}"
+    assert (said in capsys.readouterr().err) is not learns
+    model.save(tmp_path / "saved")
+    assert kind.load(tmp_path / "saved").probe_score_ == model.probe_score_
+    model.set_params(validation_fraction=None, epochs=1).fit(X, y)
+    assert not hasattr(model, "probe_score_")
+    assert "frozen" not in capsys.readouterr().err
+
+
 def test_the_bar_is_closed_when_training_fails(
     classifier: BertClassifier, sentiment: Sentiment, capsys: pytest.CaptureFixture[str]
 ) -> None:
