@@ -29,6 +29,7 @@ from skbert._core.source import Checkpoint, find, vet
 from skbert._core.task import Items, Task
 from skbert._core.tokens import TextTokenizer
 from skbert._core.watch import Watch, hold_out
+from skbert._core.world import join
 from skbert._pretrained import COUNT, TextEstimator, encode, longest_row
 from skbert._report import Report, Run, decode_held, validate
 from skbert.exceptions import InputError
@@ -208,7 +209,7 @@ def run_fit(
     old = _old_network(estimator, again=again)
     texts = estimator._read(X, fitting=old is None or estimator._seen is None)
     y, weight = listed(y), check_sample_weight(listed(sample_weight), len(texts))
-    seed = draw_seed(estimator.random_state)
+    seed = join().agree_on(draw_seed(estimator.random_state))
     with seeded(seed, device):
         network, lesson = _open(estimator, texts, y, old, weight, precision)
         vars(estimator).pop("_network", None)  # not fitted until this fit is over

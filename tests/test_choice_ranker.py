@@ -494,7 +494,7 @@ def step_gradients(folder: Path, dtype: torch.dtype, budget: int) -> dict[str, t
     assert network.words is not None
     named = [*network.model.named_parameters(), ("words", network.words.rows)]
     found = {name: p.grad.clone() for name, p in named if p.grad is not None}
-    stepper.release()
+    stepper.close()
     return found
 
 
@@ -559,7 +559,7 @@ def test_a_turn_draws_the_same_dropout_on_the_way_back(tiny_model: Path) -> None
     with torch.no_grad():
         weight += step
     assert (loss() - first) / 1e-6 == pytest.approx(float(gradient.norm()), rel=1e-4)
-    stepper.release()
+    stepper.close()
 
 
 def test_five_hundred_options_stay_within_the_budget(

@@ -60,6 +60,20 @@ def test_a_device_is_picked(machine: Any, name: str, cuda: int, mps: bool, picke
     assert pick_device(name) == torch.device(picked)
 
 
+def test_each_process_of_torchrun_has_its_gpu(
+    machine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine(cuda=2)
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "some-run")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert [str(pick_device(name)) for name in ("auto", "cuda", "cuda:0")] == [
+        "cuda:1", "cuda:1", "cuda:0",
+    ]  # fmt: skip
+    monkeypatch.setenv("LOCAL_RANK", "2")
+    with pytest.raises(InputError, match="2 CUDA devices"):
+        pick_device("auto")
+
+
 @pytest.mark.parametrize(
     ("name", "cuda", "message"),
     [

@@ -1,6 +1,6 @@
 """Where and how exactly to compute: device, precision, seeds, and memory that runs out.
 
-Depends on torch only.
+Depends on torch and ``world``.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 
+from skbert._core.world import local_rank
 from skbert.exceptions import InputError
 
 __all__ = ["Budget", "Precision", "is_out_of_memory", "pick_device", "seeded"]
@@ -22,7 +23,10 @@ _DEVICE = re.compile(r"cpu|mps|cuda(:\d+)?")
 
 
 def pick_device(name: str) -> torch.device:
-    """The device that ``auto``, ``cpu``, ``cuda``, ``cuda:k`` or ``mps`` means here."""
+    """The device that ``auto``, ``cpu``, ``cuda``, ``cuda:k`` or ``mps`` means here.
+
+    Each process of torchrun has a GPU of its own where none is named.
+    """
     there = {
         "cuda": torch.cuda.device_count(),
         "mps": int(torch.backends.mps.is_available()),
@@ -30,7 +34,8 @@ def pick_device(name: str) -> torch.device:
     }
     if name == "auto":
         name = next(kind for kind, count in there.items() if count)
-    kind, _, index = name.partition(":")
+    picked = f"cuda:{local_rank()}" if name == "cuda" else name
+    kind, _, index = picked.partition(":")
     if not _DEVICE.fullmatch(name):
         raise InputError(
             f"device={name!r} is not a device: give 'auto', 'cpu', 'cuda', 'cuda:1' or 'mps'."
@@ -38,7 +43,7 @@ def pick_device(name: str) -> torch.device:
     if int(index or 0) >= there[kind]:
         seen = f"{there[kind] or 'no'} {kind.upper()} device{'s' * (there[kind] > 1)}"
         raise InputError(f"device={name!r}: torch sees {seen}; use device='auto'.")
-    return torch.device("cuda:0" if name == "cuda" else name)
+    return torch.device(picked)
 
 
 class Precision:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from skbert._core.batches import by_budget, collate, steps_of_a_pass
-from skbert._core.device import Budget, Precision, is_out_of_memory
+from skbert._core.device import Budget, Precision, is_out_of_memory, seeded
 from skbert._core.encoder import Network
 from skbert._core.optim import (
     freeze,
@@ -30,6 +31,7 @@ from skbert._core.optim import (
 from skbert._core.rows import RowGradients
 from skbert._core.task import Batch, Items, Task
 from skbert._core.tokens import IntArray
+from skbert._core.world import join
 from skbert.exceptions import NonFiniteError
 
 __all__ = ["Epoch", "Fresh", "Recipe", "train"]
@@ -93,7 +95,9 @@ def train(
     """
     n_steps, per_step = recipe.steps_per_pass(items), recipe.batch_size * recipe.accumulate
     stepper = _Stepper(network, task, recipe, precision, n_steps * recipe.epochs)
-    try:
+    other = stepper.world.rank  # 0 goes on with what the caller seeded
+    for_dropout = seeded(seed + other, network.device) if other else nullcontext()
+    with for_dropout, closing(stepper):
         for number in range(1, recipe.epochs + 1):
             began, total, weight = time.perf_counter(), 0.0, 0.0
             rng = np.random.default_rng([seed, number])
@@ -106,8 +110,6 @@ def train(
             stepper.put_together()
             n_tokens, seconds = int(stepper.sizes.sum()), time.perf_counter() - began
             yield Epoch(number, total / weight, stepper.rate, n_steps, n_tokens, seconds)
-    finally:
-        stepper.release()
 
 
 class _Stepper:
@@ -121,7 +123,7 @@ class _Stepper:
         precision: Precision,
         n_steps: int,
     ) -> None:
-        self.network, self.task = network, task
+        self.network, self.task, self.world = network, task, join()
         self.recipe, self.precision = recipe, precision
         self.budget = Budget(TRAINING_TOKENS[network.device.type])
         self.scale = _FIRST_LOSS_SCALE if precision.needs_loss_scale else 1.0
@@ -139,7 +141,8 @@ class _Stepper:
         self.optimizer = torch.optim.AdamW(groups, fused=network.device.type != "mps")
         if recipe.gradient_checkpointing:
             _checkpointing("enable", network.model)({"use_reentrant": False})
-        if _trains_words_by_row(network):
+        self.world.agree([tensor.detach() for tensor in network.model.parameters()])
+        if self.world.size == 1 and _trains_words_by_row(network):
             network.words = RowGradients(network.model.get_input_embeddings().weight)
             self._exchange(network.words.table, network.words.rows)
 
@@ -191,6 +194,7 @@ class _Stepper:
                 continue
             groups = self.optimizer.param_groups
             gradients = [p.grad for g in groups for p in g["params"] if p.grad is not None]
+            loss, weight = self._add_up(gradients, loss, weight)
             norm = float(gradient_norm(gradients)) / self._divisor  # waits for the device here
             if math.isfinite(norm) and math.isfinite(loss):
                 return loss, weight, gradients, norm
@@ -202,7 +206,7 @@ class _Stepper:
             self.network.words.put_together()
         self.network.model.eval()
 
-    def release(self) -> None:
+    def close(self) -> None:
         """Leave the network as an ordinary model in eval mode, and let go of the gradients."""
         self.put_together()
         self._clear_gradients()
@@ -218,22 +222,35 @@ class _Stepper:
             self.network.words.clear()
         self.optimizer.zero_grad()
 
+    def _add_up(
+        self, gradients: list[torch.Tensor], loss: float, weight: float
+    ) -> tuple[float, float]:
+        """Have the gradients, loss and weight of the step from all processes."""
+        if self.world.size > 1:
+            sums = torch.tensor([loss, weight], device=self.network.device, dtype=torch.float64)
+            self.world.add_up([sums])
+            self.world.add_up(gradients)
+            loss, weight = sums.tolist()
+            self._divisor = self.scale * weight
+        return loss, weight
+
     def _backward(self, chosen: IntArray) -> tuple[float, float]:
-        """Accumulate gradients over the micro-batches of a step."""
+        """Accumulate gradients over the micro-batches of this process's share of a step."""
+        chosen, factor = self.world.share(chosen)
         n_parts = self.recipe.accumulate
         parts = [p for p in np.array_split(chosen, n_parts) if len(p)]
         micro = [part[cut] for part in parts
                  for cut in by_budget(self.sizes[part], self.budget.tokens)]  # fmt: skip
-        total, weights = 0.0, 0.0
+        total, weights, alone = 0.0, 0.0, len(micro) == self.world.size == 1
         for part in micro:
             batch = collate(self.items, part, self.network.device, self.precision.weights)
             with self.precision.context():
                 logits = self._logits(part, batch)
-            loss, weight = self.task.loss(logits, batch)
-            divisor = float(weight) if len(micro) == 1 else 1.0
+            loss, weight = (factor * part for part in self.task.loss(logits, batch))
+            divisor = float(weight) if alone else 1.0
             (loss * (self.scale / divisor)).backward()  # type: ignore[no-untyped-call]
             total, weights = total + float(loss.detach()), weights + float(weight)
-        self._divisor = self.scale if len(micro) == 1 else self.scale * weights
+        self._divisor = self.scale if alone else self.scale * weights
         return total, weights
 
     def _logits(self, part: IntArray, batch: Batch) -> Any:
