@@ -27,6 +27,7 @@ bench: .venv/bench.stamp
 	$(BIN)/python examples/benchmarks/embed.py --rows 4000 --repeats 3 --accuracy
 	$(BIN)/python examples/benchmarks/embed.py --texts documents --rows 1000
 	$(BIN)/python examples/benchmarks/embed.py --model base --rows 500 --repeats 3
+	$(BIN)/python examples/benchmarks/growth.py --out docs/growth.png
 	$(BIN)/python examples/benchmarks/search.py
 	$(BIN)/python examples/benchmarks/latency.py
 	$(BIN)/python examples/benchmarks/memory.py --out docs/memory.png

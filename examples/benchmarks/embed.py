@@ -1,9 +1,10 @@
-"""How long embedding takes: sentence-transformers with default arguments against BertTransformer.
+"""How long embedding takes: sentence-transformers, ONNX Runtime, OpenVINO and BertTransformer.
 
 All contenders embed the same rows of ``intents`` (train, validation and test) with the same
-encoder, to vectors of length 1; tokenising is counted, opening the model is not. They take turns,
-and each repetition starts with another of them. Vectors that differ by more than the precision
-explains end the run.
+encoder, to vectors of length 1; tokenising is counted, opening the model is not. One of them is
+sentence-transformers with its default arguments, another the same with weights in bf16. They take
+turns, and each repetition starts with another of them. Vectors that differ by more than the
+precision explains end the run.
 
     python examples/benchmarks/embed.py --repeats 5 --accuracy
     python examples/benchmarks/embed.py --texts documents --rows 1000
@@ -22,6 +23,7 @@ from typing import Any
 import machine
 import numpy as np
 import plain
+import runtimes
 import tasks
 import torch
 import workloads
@@ -34,7 +36,8 @@ from skbert import BertTransformer
 
 PEER = "sentence-transformers"
 LOW_PEER = f"{PEER}-bfloat16"
-CONTENDERS = (PEER, LOW_PEER, "skbert", "skbert-float32")
+ONNX, OPENVINO = "onnxruntime", "openvino-bfloat16"
+CONTENDERS = (PEER, LOW_PEER, ONNX, OPENVINO, "skbert", "skbert-float32")
 TOLERANCE = {"float32": 1e-5, "bfloat16": 1e-2}  # largest difference from the peer's vectors
 WARM_UP_ROWS = 256
 PENALTIES = (1.0, 10.0, 100.0)  # inverse strengths to choose from
@@ -113,7 +116,7 @@ def accuracy(embed: Embed, parts: dict[str, Rows]) -> float:
 
 def check(result: dict[str, Any]) -> None:
     """Refuse a result whose vectors differ by more than the precision explains."""
-    for name in ("skbert", "skbert-float32"):
+    for name in CONTENDERS[1:]:
         difference = result["difference"][name]
         allowed = TOLERANCE[result["products"][name]]
         if not difference <= allowed:
@@ -152,6 +155,10 @@ def _open(name: str, folder: str) -> Embed:
         dtype = torch.bfloat16 if name == LOW_PEER else torch.float32
         peer = SentenceTransformer(folder, model_kwargs={"dtype": dtype})
         return lambda texts: peer.encode(texts, normalize_embeddings=True)
+    if name == ONNX:
+        return runtimes.onnx_runtime(folder)
+    if name == OPENVINO:
+        return runtimes.open_vino(folder, "bf16")
     precision = "float32" if name == "skbert-float32" else "auto"
     ours = BertTransformer(folder, pooling="mean", normalize=True, precision=precision)
     return ours.fit(["a"]).transform
@@ -160,7 +167,8 @@ def _open(name: str, folder: str) -> Embed:
 def _products(name: str) -> str:
     """The precision that products are computed in."""
     bf16 = bool(machine.describe()["bf16"]) or plain.DEVICE == "cuda"
-    return "bfloat16" if name == LOW_PEER or (name == "skbert" and bf16) else "float32"
+    low = name in (LOW_PEER, OPENVINO) or (name == "skbert" and bf16)
+    return "bfloat16" if low else "float32"
 
 
 def _difference(vectors: dict[str, np.ndarray], name: str) -> float:

@@ -1,0 +1,133 @@
+"""Whether time stays in proportion: seconds a row for many rows, seconds a token for long texts.
+
+A fitted ``BertClassifier`` reads frames of 10,000 different short texts, one frame after another,
+up to a million rows, with the peak of the process beside; and ``BertTransformer`` reads texts of 8
+to 512 tokens, the same number of tokens for each length.
+
+    python examples/benchmarks/growth.py --out docs/growth.png
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import machine
+import numpy as np
+import pandas as pd
+import plain
+from turns import take_turns
+
+from skbert import BertClassifier, BertTransformer
+
+FRAME = 10_000  # rows
+LENGTHS = (8, 16, 32, 64, 128, 256, 512)
+WORDS = ["red", "blue", "green", "small", "large", "old", "new", "cheap", "late", "early"]
+
+
+def main() -> None:
+    """Time both, print the tables and draw the curves."""
+    options = _options()
+    plain.be_quiet()
+    print(machine.headline(machine.describe()), flush=True)
+    by_rows = rows_read(options.rows)
+    print("\n| rows | ms a row | peak, GB |\n|---|---|---|")
+    for n, seconds, peak in by_rows:
+        print(f"| {n} | {1e3 * seconds:.3f} | {peak:.2f} |", flush=True)
+    by_length = lengths_read(options.tokens, options.repeats)
+    print("\n| tokens in a text | us a token | times the least |\n|---|---|---|")
+    least = min(by_length.values())
+    for length, seconds in by_length.items():
+        print(f"| {length} | {1e6 * seconds:.2f} | {seconds / least:.2f} |", flush=True)
+    if options.out is not None:
+        draw(by_rows, by_length, options.out)
+
+
+def rows_read(most: int) -> list[tuple[int, float, float]]:
+    """Predict frame after frame.
+
+    Parameters
+    ----------
+    most : int
+        Rows in all, a power of 10.
+
+    Returns
+    -------
+    list of tuple
+        For each power of 10 from 1,000: rows, seconds a row up to there, peak memory in gigabytes.
+    """
+    texts, labels = ["cheap red book", "late order"] * 8, [0, 1] * 8
+    classifier = BertClassifier(plain.model_folder(), epochs=1, random_state=0).fit(texts, labels)
+    classifier.predict(next(frames(FRAME)))
+    found, seen, seconds = [], 0, 0.0
+    for frame in frames(most):
+        began = time.perf_counter()
+        classifier.predict(frame)
+        seconds += time.perf_counter() - began
+        seen += len(frame)
+        if seen in (10**power for power in range(3, 10)):
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+            found.append((seen, seconds / seen, peak))
+    return found
+
+
+def frames(most: int) -> Iterator[pd.DataFrame]:
+    """Frames of different short texts: the first of 1,000 rows, the second up to ``FRAME``."""
+    begin = 0
+    for end in (1000, *range(FRAME, most + 1, FRAME)):
+        digits = np.arange(begin, end)[:, None] // len(WORDS) ** np.arange(6) % len(WORDS)
+        yield pd.DataFrame({"text": [" ".join(WORDS[i] for i in row) for row in digits]})
+        begin = end
+
+
+def lengths_read(tokens: int, repeats: int) -> dict[int, float]:
+    """Embed texts of each length in turns; the median of seconds a token by length."""
+    rng = np.random.default_rng(0)
+    model = BertTransformer(plain.model_folder(), max_length=512).fit(["a"])
+    texts = {
+        length: [" ".join(rng.choice(WORDS, length - 2)) for _ in range(tokens // length)]
+        for length in LENGTHS
+    }
+    calls = {str(length): partial(model.transform, texts[length]) for length in LENGTHS}
+    seconds = take_turns(calls, repeats, warm_up=1)
+    return {
+        length: float(np.median(seconds[str(length)])) / (length * len(texts[length]))
+        for length in LENGTHS
+    }
+
+
+def draw(by_rows: list[tuple[int, float, float]], by_length: dict[int, float], path: Path) -> None:
+    """Draw time a row against rows, and time a token against length."""
+    import matplotlib as mpl
+
+    mpl.use("agg")
+    from matplotlib import pyplot as plt
+
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.5), layout="constrained")
+    rows, seconds, _ = zip(*by_rows, strict=True)
+    left.semilogx(rows, 1e3 * np.array(seconds), marker="o")
+    left.set(xlabel="rows", ylabel="ms a row", title="short texts")
+    right.semilogx([*by_length], 1e6 * np.array([*by_length.values()]), marker="o", base=2)
+    right.set(xlabel="tokens in a text", ylabel="µs a token", title="long texts")
+    for axis in (left, right):
+        axis.set_ylim(bottom=0)
+    figure.savefig(path, dpi=120)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rows", type=int, default=10**6)
+    parser.add_argument("--tokens", type=int, default=2**16, help="of each length")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--out", type=Path, help="draw the curves into this PNG file")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
