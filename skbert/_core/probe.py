@@ -28,7 +28,8 @@ def probe(network: Network, task: Task, items: Items, precision: Precision) -> N
     """Fit the output layer on frozen features, by L-BFGS on the task's loss.
 
     The weights are held back by half their squared norm over the total weight, which is
-    scikit-learn's ``LogisticRegression(C=1)`` for a cross-entropy of three classes or more.
+    scikit-learn's ``LogisticRegression(C=1)`` for a cross-entropy of three classes or more; by
+    more where the task's head says so.
     """
     layer = network.output_layer
     share = _TOKENS / items.sizes.sum()
@@ -48,7 +49,8 @@ def probe(network: Network, task: Task, items: Items, precision: Precision) -> N
     def mean_loss() -> torch.Tensor:
         optimizer.zero_grad()
         total, weight = task.loss(layer(features), everything)
-        loss: torch.Tensor = (total + 0.5 * layer.weight.square().sum()) / weight
+        ridge = torch.clamp(network.head.ridge * weight.square(), min=1.0)
+        loss: torch.Tensor = (total + 0.5 * ridge * layer.weight.square().sum()) / weight
         loss.backward()  # type: ignore[no-untyped-call]
         return loss
 

@@ -34,6 +34,7 @@ class Head:
     layer: str = "classifier"  # path in the model to what holds it; "" where there is none
     fresh: bool = True  # drawn anew before training; else only what the checkpoint lacks
     causal: bool = False  # a token sees itself and those before it
+    ridge: float = 0.0  # of the probe, for each unit of weight squared; 1 in all at least
 
 
 @dataclass(frozen=True)
