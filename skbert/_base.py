@@ -151,11 +151,11 @@ class BertEstimator(TrainedEstimator):
     A subclass says what ``y`` means in ``_teach`` and reads decoded outputs in ``predict``.
     """
 
-    head_init: str = "probe"
+    head_init: str = "auto"
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **TrainedEstimator._parameter_constraints,
-        "head_init": [StrOptions({"probe", "random"})],
+        "head_init": [StrOptions({"auto", "probe", "random"})],
     }
     _saved_attributes: ClassVar[tuple[str, ...]] = (
         *TrainedEstimator._saved_attributes, "probe_score_",
@@ -193,10 +193,17 @@ class BertEstimator(TrainedEstimator):
 
     def _start(self, run: Run, metric: Metric | None) -> None:
         self.__dict__.pop("probe_score_", None)
-        if self.head_init == "probe":
+        if self.head_init == "probe" or (self.head_init == "auto" and not _reads_pairs(run)):
             probe(run.network, run.task, run.learn, run.precision)
             if run.held is not None:
                 self.probe_score_ = validate(run, metric)["validation_score"]
+
+
+def _reads_pairs(run: Run) -> bool:
+    """Whether the head is given BERT's pooler of pairs, which says little without training."""
+    network, tokens = run.network, run.learn.tokens
+    pooled = network.head.reads == "rows" and network.pooling == "pooler"
+    return pooled and bool((tokens.second < tokens.lengths).any())
 
 
 def run_fit(

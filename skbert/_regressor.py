@@ -89,8 +89,9 @@ class BertRegressor(RegressorMixin, BertEstimator):
     pooling : {"auto", "pooler", "cls", "mean", "max"}, default="auto"
         What the head reads of a row. ``"auto"`` takes what the checkpoint declares, as
         sentence encoders do for single texts; else, and for pairs, BERT's pooler.
-    head_init : {"probe", "random"}, default="probe"
+    head_init : {"auto", "probe", "random"}, default="auto"
         Start the head from a linear model on the frozen encoder's features, or at random.
+        ``"auto"`` probes, but not where the head reads BERT's pooler of pairs.
     max_length : int or None, default=None
         Longest row in tokens, special tokens included; None is the model's own limit, 512
         at most, and 384 where answers are sought in contexts.
@@ -142,7 +143,7 @@ class BertRegressor(RegressorMixin, BertEstimator):
         One record per pass: loss, learning rate, seconds, and with a hold-out
         ``validation_loss`` and ``validation_score``, R² averaged over the outputs.
     probe_score_ : float
-        With a hold-out and ``head_init="probe"``: ``validation_score`` before the first pass.
+        With a hold-out and a probed head: ``validation_score`` before the first pass.
         Where passes do not raise it, frozen features (``BertTransformer``) serve as well.
     n_iter_ : int
         Passes run.

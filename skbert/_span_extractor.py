@@ -63,8 +63,9 @@ class BertSpanExtractor(BertEstimator):
         Norm to which the gradient of a step is clipped; None does not clip.
     accumulate : int, default=1
         Batches whose gradients make one step.
-    head_init : {"probe", "random"}, default="probe"
+    head_init : {"auto", "probe", "random"}, default="auto"
         Start the head from a linear model on the frozen encoder's features, or at random.
+        ``"auto"`` probes, but not where the head reads BERT's pooler of pairs.
     max_length : int or None, default=None
         Longest row in tokens, special tokens included; None is the model's own limit, 512
         at most, and 384 where answers are sought in contexts.
@@ -120,7 +121,7 @@ class BertSpanExtractor(BertEstimator):
         One record per pass: loss, learning rate, seconds, and with a hold-out
         ``validation_loss`` and ``validation_score``, SQuAD's F1.
     probe_score_ : float
-        With a hold-out and ``head_init="probe"``: ``validation_score`` before the first pass.
+        With a hold-out and a probed head: ``validation_score`` before the first pass.
         Where passes do not raise it, frozen features (``BertTransformer``) serve as well.
     n_iter_ : int
         Passes run.

@@ -237,6 +237,24 @@ def test_probe_beats_a_random_head(kind: type, tiny_model: Path, sentiment: Sent
 
 
 @BOTH
+@pytest.mark.parametrize(
+    ("pairs", "pooling", "as_if"),
+    [(False, "auto", "probe"), (True, "mean", "probe"), (True, "auto", "random")],
+)
+def test_a_head_is_probed_unless_it_reads_the_pooler_of_pairs(
+    kind: type, pairs: bool, pooling: str, as_if: str, tiny_model: Path, sentiment: Sentiment
+) -> None:
+    X, y = sentiment.texts, target(kind, sentiment)
+    X = list(zip(X, X[::-1], strict=True)) if pairs else X
+    outputs = {}
+    for how in ("auto", "probe", "random"):
+        fitted = plain(kind, tiny_model, pooling=pooling, head_init=how, **STILL).fit(X, y)
+        outputs[how] = (fitted.predict if kind is BertRegressor else fitted.predict_proba)(X)
+    assert not np.array_equal(outputs["probe"], outputs["random"])
+    np.testing.assert_array_equal(outputs["auto"], outputs[as_if])
+
+
+@BOTH
 def test_pooling_follows_the_checkpoint(
     kind: type, tiny_model: Path, sentiment: Sentiment, tmp_path: Path
 ) -> None:
