@@ -200,10 +200,11 @@ class BertEstimator(TrainedEstimator):
 
 
 def _reads_pairs(run: Run) -> bool:
-    """Whether the head is given BERT's pooler of pairs, which says little without training."""
+    """Whether the head is given BERT's pooler of a pair, which says little without training."""
     network, tokens = run.network, run.learn.tokens
     pooled = network.head.reads == "rows" and network.pooling == "pooler"
-    return pooled and bool((tokens.second < tokens.lengths).any())
+    single = len(tokens) == len(run.learn)  # options are compared with each other
+    return pooled and single and bool((tokens.second < tokens.lengths).any())
 
 
 def run_fit(

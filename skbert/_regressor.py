@@ -91,7 +91,7 @@ class BertRegressor(RegressorMixin, BertEstimator):
         sentence encoders do for single texts; else, and for pairs, BERT's pooler.
     head_init : {"auto", "probe", "random"}, default="auto"
         Start the head from a linear model on the frozen encoder's features, or at random.
-        ``"auto"`` probes, but not where the head reads BERT's pooler of pairs.
+        ``"auto"`` probes, but not where the head reads BERT's pooler of one pair a row.
     max_length : int or None, default=None
         Longest row in tokens, special tokens included; None is the model's own limit, 512
         at most, and 384 where answers are sought in contexts.

@@ -444,6 +444,11 @@ def test_x_and_y_are_left_alone(tiny_model: Path) -> None:
     pd.testing.assert_frame_equal(frame, before)
 
 
+def test_options_are_probed(tiny_model: Path) -> None:
+    auto, probed = (ranker(tiny_model, head_init=how).fit(X, Y) for how in ("auto", "probe"))
+    np.testing.assert_array_equal(auto.predict_proba(X), probed.predict_proba(X))
+
+
 def test_a_random_head_learns_too(tiny_model: Path) -> None:
     pooled = {"pooling": "pooler", "epochs": 12, "learning_rate": 3e-3}
     assert ranker(tiny_model, head_init="random", **pooled).fit(X, Y).score(X, Y) > 0.6
