@@ -1,11 +1,11 @@
 """Prune the attention heads that a classifier needs least: accuracy and speed at each step.
 
     python examples/pruning.py
-    python examples/pruning.py --folder data/intents --plot docs/pruning.png
+    python examples/pruning.py --folder data/intents --rows 3000 --plot docs/pruning.png
 
 Runs on two processor cores without a network, given the ``offline`` extra, in less than a minute
 on the bundled messages. Another folder has to hold train.csv and test.csv with columns text and
-label.
+label; ``--rows`` learns from so many of its rows, drawn at random.
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ def curve(classifier: BertClassifier, parts: list[Any]) -> pd.DataFrame:
     )
 
 
-def parts_of(folder: Path | None) -> list[Any]:
+def parts_of(folder: Path | None, rows: int | None) -> list[Any]:
     """Texts and labels to learn from and to test on, as ``train_test_split`` orders them."""
     if folder is None:
         X, y = load_intents(return_X_y=True)
         return train_test_split(X, y, test_size=0.25, stratify=y, random_state=0)
     train, test = (pd.read_csv(folder / f"{part}.csv") for part in ("train", "test"))
-    train = train.sample(frac=1.0, random_state=0)
+    train = train.sample(rows or len(train), random_state=0)
     return [train["text"].tolist(), test["text"].tolist(), train["label"], test["label"]]
 
 
@@ -91,9 +91,10 @@ def main() -> None:
     """Fit, prune more and more, and look at the head that matters most."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path, help="of train.csv and test.csv")
+    parser.add_argument("--rows", type=int, help="to learn from; default: all of the folder's")
     parser.add_argument("--plot", type=Path, help="draw the curves into this file")
     options = parser.parse_args()
-    parts = parts_of(options.folder)
+    parts = parts_of(options.folder, options.rows)
     classifier = BertClassifier(random_state=0).fit(parts[0], parts[2])
     table = curve(classifier, parts)
     print(table.round(3).to_string(index=False))
