@@ -3,8 +3,8 @@
 A BERT of the usual size (12 layers of 768, random weights) learns from batches of 16 rows:
 transformers' Trainer with its defaults, skbert, and skbert with gradient checkpointing. Then it
 embeds 4,096 tokens at a time, its feed-forward layers computed whole or in chunks
-(``chunk_size_feed_forward`` of the checkpoint's config.json). Each figure is the peak of a process
-of its own, from start to end.
+(``chunk_size_feed_forward`` of the checkpoint's config.json). Each figure is of a process of its
+own: for fits its peak from start to end, for embeddings, in float32, that of torch's tensors.
 
     python examples/benchmarks/memory.py --out docs/memory.png
 """
@@ -24,6 +24,9 @@ import numpy as np
 import plain
 import workloads
 from tasks import Rows
+from torch.profiler import ProfilerActivity, profile
+
+from skbert import BertClassifier, BertTransformer
 
 FITS = ("trainer", "skbert", "skbert, checkpointing")
 EMBEDDINGS = ("embedding", "embedding, chunks of 1024", "embedding, chunks of 256")
@@ -41,8 +44,9 @@ def main() -> None:
     with workloads.model_of("base") as folder:
         for name in (*FITS, *EMBEDDINGS):
             peaks[name] = [peak(name, folder, length) for length in options.lengths]
-            print(name, *(f"{found:.2f}" for found in peaks[name]), flush=True)
-    print(table(peaks, options.lengths))
+            print(name, *(f"{found:.3g}" for found in peaks[name]), flush=True)
+    print(table(peaks, FITS, options.lengths, f"Peak in GB; fits of {BATCH_SIZE} rows a batch"))
+    print(table(peaks, EMBEDDINGS, options.lengths, "Most GB in tensors while embedding"))
     if options.out is not None:
         draw(peaks, options.lengths, options.out)
 
@@ -80,21 +84,26 @@ def measure(name: str, folder: str, length: int) -> None:
     elif name in FITS:
         _fit(rows, folder, checkpointing=name != "skbert")
     else:
-        _embed(texts, folder, int((re.findall(r"\d+", name) or [0])[0]))
+        tensors = _embed(texts, folder, int((re.findall(r"\d+", name) or [0])[0]))
+        print(f"peak {tensors // 1000} kB")
+        return
     found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text(encoding="ascii"))
     assert found is not None
     print(f"peak {found[1]} kB")
 
 
-def table(peaks: dict[str, list[float]], lengths: list[int]) -> str:
-    """Write the peaks as a markdown table: one line a contender."""
+def table(
+    peaks: dict[str, list[float]], names: tuple[str, ...], lengths: list[int], title: str
+) -> str:
+    """Write the peaks of some contenders as a markdown table."""
     lines = [
-        f"\nPeak memory in GB; fits of batches of {BATCH_SIZE} rows",
+        f"\n{title}",
         f"| tokens in a row | {' | '.join(map(str, lengths))} |",
         f"|---|{'---|' * len(lengths)}",
     ]
-    for name, found in peaks.items():
-        lines.append(f"| {name} | {' | '.join(f'{each:.2f}' for each in found)} |")
+    for name in names:
+        found = peaks[name]
+        lines.append(f"| {name} | {' | '.join(f'{each:.3g}' for each in found)} |")
     return "\n".join(lines)
 
 
@@ -107,11 +116,11 @@ def draw(peaks: dict[str, list[float]], lengths: list[int], path: Path) -> None:
 
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.5), layout="constrained")
     for axis, names, title in zip(
-        axes, (FITS, EMBEDDINGS), ("fit, 16 rows a batch", "embedding"), strict=True
+        axes, (FITS, EMBEDDINGS), ("peak of a fit", "tensors while embedding"), strict=True
     ):
         for name in names:
             axis.plot(lengths, peaks[name], marker="o", label=name)
-        axis.set(title=title, xlabel="tokens in a row", ylabel="peak of the process, GB")
+        axis.set(title=title, xlabel="tokens in a row", ylabel="GB")
         axis.set_ylim(bottom=0)
         axis.set_xticks(lengths)
         axis.legend()
@@ -119,23 +128,25 @@ def draw(peaks: dict[str, list[float]], lengths: list[int], path: Path) -> None:
 
 
 def _fit(rows: Rows, folder: str, *, checkpointing: bool) -> None:
-    from skbert import BertClassifier
-
     BertClassifier(
         folder, epochs=1, head_init="random", max_length=512, gradient_checkpointing=checkpointing
     ).fit(rows.X, rows.y)
 
 
-def _embed(texts: list[str], folder: str, chunk_size: int) -> None:
-    from skbert import BertTransformer
-
+def _embed(texts: list[str], folder: str, chunk_size: int) -> int:
+    """Embed; the most bytes that torch's tensors had at a time, beside the model's weights."""
     path = Path(folder) / "config.json"
     settings = json.loads(path.read_text(encoding="utf-8"))
     settings["chunk_size_feed_forward"] = chunk_size
     path.write_text(json.dumps(settings), encoding="utf-8")
-    BertTransformer(folder, pooling="mean", max_length=512).fit_transform(
-        [f"{i} {text}" for i, text in enumerate(texts)]  # else equal texts were computed once
-    )
+    model = BertTransformer(folder, pooling="mean", max_length=512, precision="float32")
+    model.fit(texts[:1]).transform(["word"])
+    different = [f"{i} {text}" for i, text in enumerate(texts)]  # equal ones are computed once
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+        model.transform(different)
+    events = [e for e in profiled.profiler.kineto_results.events() if e.name() == "[memory]"]
+    held = np.cumsum([e.nbytes() for e in sorted(events, key=lambda e: e.start_ns())])
+    return int(held.max())
 
 
 def _options() -> argparse.Namespace:
