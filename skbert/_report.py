@@ -6,9 +6,9 @@ Depends on tqdm and on ``_core``; is handed estimators, never imports one.
 from __future__ import annotations
 
 import copy
-import math
 import sys
 from collections.abc import Callable
+from operator import itemgetter
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -90,20 +90,21 @@ class Report:
 
     def fitted(self) -> None:
         """Note that the estimator is fitted, with nothing left to do."""
-        if self.told["estimator"].verbose:
-            self._compare(self.told["estimator"])
+        self._compare(self.told["estimator"])
         if self.context is not None:
             self.context.call_on_fit_task_end(**self.told, reconstruction_attributes={})
 
     def _compare(self, estimator: Any) -> None:
         """Say so where training came to no more than the linear model that it began with."""
-        best = min(estimator.history_, key=lambda record: record.get("validation_loss", 0.0))
-        before = getattr(estimator, "probe_score_", math.inf)
-        if best.get("validation_score", math.inf) <= before < math.inf:
+        compared = hasattr(estimator, "probe_score_") and estimator.validation_fraction is not None
+        if not (estimator.verbose and compared):
+            return
+        best = min(estimator.history_, key=itemgetter("validation_loss"))["validation_score"]
+        if best <= estimator.probe_score_:
             self.bar.write(
-                f"On the rows held out a linear model on frozen features scores {before:.4f}, and "
-                f"after training it is {best['validation_score']:.4f}: BertTransformer with a "
-                "linear model would serve as well.",
+                "On the rows held out a linear model on frozen features scores "
+                f"{estimator.probe_score_:.4f}, and after training it is {best:.4f}: "
+                "BertTransformer with a linear model would serve as well.",
                 file=sys.stderr,
             )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -151,6 +151,18 @@ def test_it_reaches_ridge_regression(minilm: Path, weighted: bool) -> None:
     )
     assert best - 1e-6 <= found <= best + 5e-4
     assert best < 0.1 * np.var(targets, axis=0).mean()
+
+
+@pytest.mark.parametrize("ridge", [1e-5, 1e-3])
+def test_a_head_may_hold_it_back_from_some_weight_on(minilm: Path, ridge: float) -> None:
+    texts, codes = topics(3)
+    network = open_model(minilm, n_outputs=3, pooling="mean")
+    network.head = replace(network.head, ridge=ridge)
+    task = Labels(3)
+    items = task.encode((texts, None), codes, network.text)
+    features, logits = probed(network, task, items)
+    model = logistic(1.0 / max(1.0, ridge * len(codes) ** 2)).fit(features, codes)
+    assert_same_solution(logits, model, features, codes)
 
 
 def test_of_many_rows_it_reads_some(minilm: Path, monkeypatch: pytest.MonkeyPatch) -> None:

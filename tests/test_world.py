@@ -24,7 +24,7 @@ CASES: dict[str, tuple[type, str, dict[str, Any]]] = {
     "classes": (BertClassifier, "classes", {"validation_fraction": 0.25}),
     "a step of one row": (BertClassifier, "classes", {"batch_size": 1, "epochs": 1}),
     "accumulated": (BertClassifier, "pairs", {"accumulate": 3, "batch_size": 2}),
-    "weights": (BertClassifier, "labels", {"class_weight": "balanced", "patience": None}),
+    "weights": (BertClassifier, "labels", {"class_weight": "balanced"}),
     "tags": (BertTokenTagger, "tags", {"max_length": 16}),
     "choices": (BertChoiceRanker, "choices", {"batch_size": 3}),
     "words": (BertPretrainer, "classes", {}),

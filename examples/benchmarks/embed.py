@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ import runtimes
 import tasks
 import torch
 import workloads
+from runtimes import Embed
 from sentence_transformers import SentenceTransformer
 from sklearn.linear_model import LogisticRegression
 from tasks import Rows
@@ -41,8 +41,6 @@ CONTENDERS = (PEER, LOW_PEER, ONNX, OPENVINO, "skbert", "skbert-float32")
 TOLERANCE = {"float32": 1e-5, "bfloat16": 1e-2}  # largest difference from the peer's vectors
 WARM_UP_ROWS = 256
 PENALTIES = (1.0, 10.0, 100.0)  # inverse strengths to choose from
-
-Embed = Callable[[list[str]], np.ndarray]
 
 
 def main() -> None:

@@ -19,7 +19,7 @@ import machine
 import plain
 from sentence_transformers import SentenceTransformer
 from transformers import pipeline
-from turns import HEADER, cells, take_turns
+from turns import table, take_turns
 
 from skbert import BertClassifier, BertTransformer
 
@@ -33,11 +33,10 @@ def main() -> None:
     options = parser.parse_args()
     plain.be_quiet()
     print(machine.headline(machine.describe()), flush=True)
-    print(f"\n| one text | {HEADER} |\n|---|---|---|---|")
-    _print(take_turns(_one_text(), options.repeats, warm_up=10))
-    print(f"\n| import of | {HEADER} |\n|---|---|---|---|")
+    print(table("one text", take_turns(_one_text(), options.repeats, warm_up=10)))
     names = ("sentence_transformers", "torch", "skbert")
-    _print(take_turns({name: partial(_import, name) for name in names}, 5, warm_up=1))
+    imports = {name: partial(_import, name) for name in names}
+    print(table("import of", take_turns(imports, 5, warm_up=1)))
 
 
 def _one_text() -> dict[str, Callable[[], object]]:
@@ -56,11 +55,6 @@ def _one_text() -> dict[str, Callable[[], object]]:
 
 def _import(name: str) -> None:
     subprocess.run([sys.executable, "-c", f"import {name}"], check=True)  # noqa: S603
-
-
-def _print(seconds: dict[str, list[float]]) -> None:
-    for name, own in cells(seconds).items():
-        print(f"| {name} | {own} |")
 
 
 if __name__ == "__main__":

@@ -26,8 +26,6 @@ import workloads
 from tasks import Rows
 from torch.profiler import ProfilerActivity, profile
 
-from skbert import BertClassifier, BertTransformer
-
 FITS = ("trainer", "skbert", "skbert, checkpointing")
 EMBEDDINGS = ("embedding", "embedding, chunks of 1024", "embedding, chunks of 256")
 BATCH_SIZE = 16
@@ -128,6 +126,8 @@ def draw(peaks: dict[str, list[float]], lengths: list[int], path: Path) -> None:
 
 
 def _fit(rows: Rows, folder: str, *, checkpointing: bool) -> None:
+    from skbert import BertClassifier  # here, so that the Trainer's process does not load it
+
     BertClassifier(
         folder, epochs=1, head_init="random", max_length=512, gradient_checkpointing=checkpointing
     ).fit(rows.X, rows.y)
@@ -135,6 +135,8 @@ def _fit(rows: Rows, folder: str, *, checkpointing: bool) -> None:
 
 def _embed(texts: list[str], folder: str, chunk_size: int) -> int:
     """Embed; the most bytes that torch's tensors had at a time, beside the model's weights."""
+    from skbert import BertTransformer
+
     path = Path(folder) / "config.json"
     settings = json.loads(path.read_text(encoding="utf-8"))
     settings["chunk_size_feed_forward"] = chunk_size

@@ -10,6 +10,7 @@ contenders take turns.
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from pathlib import Path
 
 import contender
@@ -19,12 +20,13 @@ import plain
 import tasks
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from tasks import Rows
-from turns import HEADER, cells, take_turns
+from turns import table, take_turns
 
 KIND = tasks.TASKS["intents"].kind
 RATES = (3e-5, 5e-5, 1e-4, 2e-4)
 FOLDS = StratifiedKFold(3, shuffle=True, random_state=0)
 N_CLASSES, ROWS_PER_CLASS = 20, 30
+CONTENDERS = ("plain", "skbert, 1 worker", "skbert, 2 workers")
 
 
 def main() -> None:
@@ -33,17 +35,14 @@ def main() -> None:
     plain.be_quiet()
     print(machine.headline(machine.describe()), flush=True)
     rows = _few_classes(tasks.load(tasks.TASKS["intents"], options.data, "train"))
-    seconds = take_turns(
-        {
-            "plain": lambda: _plain(rows),
-            "skbert, 1 worker": lambda: _skbert(rows, 1),
-            "skbert, 2 workers": lambda: _skbert(rows, 2),
-        },
-        options.repeats,
-    )
-    print(f"\n| 12 fits of 400 rows | {HEADER} |\n|---|---|---|---|")
-    for name, own in cells(seconds).items():
-        print(f"| {name} | {own} |")
+    best: dict[str, float] = {}
+
+    def run(name: str) -> None:
+        best[name] = _plain(rows) if name == "plain" else _skbert(rows, int(name.split()[1]))
+
+    seconds = take_turns({name: partial(run, name) for name in CONTENDERS}, options.repeats)
+    print(table("12 fits of 400 rows", seconds))
+    print("best mean accuracy:", ", ".join(f"{name} {score:.3f}" for name, score in best.items()))
 
 
 def _few_classes(rows: Rows) -> Rows:

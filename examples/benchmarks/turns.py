@@ -53,6 +53,12 @@ def times_faster(seconds: Mapping[str, list[float]]) -> dict[str, float]:
     return {name: float(np.median(peer / np.array(own))) for name, own in seconds.items()}
 
 
+def table(what: str, seconds: Mapping[str, list[float]]) -> str:
+    """Write a markdown table: one line a contender, ``what`` above their names."""
+    lines = [f"\n| {what} | {HEADER} |", "|---|---|---|---|"]
+    return "\n".join([*lines, *(f"| {name} | {own} |" for name, own in cells(seconds).items())])
+
+
 def cells(seconds: Mapping[str, list[float]]) -> dict[str, str]:
     """The cells of a markdown table under ``HEADER``, by contender."""
     faster = times_faster(seconds)

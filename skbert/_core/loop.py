@@ -246,10 +246,13 @@ class _Stepper:
             batch = collate(self.items, part, self.network.device, self.precision.weights)
             with self.precision.context():
                 logits = self._logits(part, batch)
-            loss, weight = (factor * part for part in self.task.loss(logits, batch))
+            loss, weight = self.task.loss(logits, batch)
             divisor = float(weight) if alone else 1.0
-            (loss * (self.scale / divisor)).backward()  # type: ignore[no-untyped-call]
-            total, weights = total + float(loss.detach()), weights + float(weight)
+            (loss * (factor * self.scale / divisor)).backward()  # type: ignore[no-untyped-call]
+            total, weights = (
+                total + factor * float(loss.detach()),
+                weights + factor * float(weight),
+            )
         self._divisor = self.scale if alone else self.scale * weights
         return total, weights
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import atexit
 import multiprocessing
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -37,16 +38,12 @@ class World(NamedTuple):
     def add_up(self, tensors: Sequence[torch.Tensor]) -> None:
         """Replace each tensor by its sum over all processes."""
         if self.size > 1:
-            flat = torch.cat([tensor.flatten() for tensor in tensors])
-            distributed.all_reduce(flat)
-            _give_back(flat, tensors)
+            _together(distributed.all_reduce, tensors)
 
     def agree(self, tensors: Sequence[torch.Tensor]) -> None:
         """Replace each tensor by what the first process has."""
         if self.size > 1:
-            flat = torch.cat([tensor.flatten() for tensor in tensors])
-            distributed.broadcast(flat, 0)
-            _give_back(flat, tensors)
+            _together(partial(distributed.broadcast, src=0), tensors)
 
     def agree_on(self, number: int) -> int:
         """The first process's number."""
@@ -76,7 +73,10 @@ def _is_launched() -> bool:
     return launched and multiprocessing.current_process().name == "MainProcess"
 
 
-def _give_back(flat: torch.Tensor, tensors: Sequence[torch.Tensor]) -> None:
+def _together(exchange: Callable[[torch.Tensor], object], tensors: Sequence[torch.Tensor]) -> None:
+    """Exchange all tensors in one message, in place."""
+    flat = torch.cat([tensor.flatten() for tensor in tensors])
+    exchange(flat)
     parts = torch.split(flat, [tensor.numel() for tensor in tensors])
     for tensor, part in zip(tensors, parts, strict=True):
         tensor.copy_(part.view_as(tensor))
