@@ -23,6 +23,9 @@ __all__ = ["NAME", "attention", "later", "pool", "scores", "within_rows"]
 
 NAME = "skbert_packed"
 
+_LONG = 128  # tokens of a row from which on a CPU computes scores in float32 better in blocks
+_SCORES = 1 << 21  # to compute at a time: about what a CPU's caches hold
+
 
 # Not compiled: the runs differ from batch to batch, and each would make a graph of its own.
 @torch.compiler.disable  # type: ignore[untyped-decorator]
@@ -94,14 +97,21 @@ def _attend(
 ) -> torch.Tensor:
     """Rows of one length, ``(n_rows, n_heads, length, head_size)``.
 
-    On a CPU two plain products beat the fused kernel where rows are short.
+    On a CPU two plain products of some rows at a time beat the fused kernel, in float32 where
+    rows are short.
     """
-    if not reads_distances(module) and (q.device.type != "cpu" or q.shape[2] >= 64):
+    length = q.shape[2]
+    plain = q.device.type == "cpu" and (q.dtype == torch.bfloat16 or length < _LONG)
+    if not plain and not reads_distances(module):
         return F.scaled_dot_product_attention(
             q, k, v, dropout_p=dropout, is_causal=_is_causal(module), scale=scaling
         )
-    weights = torch.softmax(scores(module, q, k, scaling), dim=-1)
-    return torch.matmul(F.dropout(weights, dropout, training=dropout > 0), v)
+    at_once = max(1, _SCORES // (q.shape[1] * length**2))
+    parts = []
+    for asking, asked, told in zip(*(torch.split(x, at_once) for x in (q, k, v)), strict=True):
+        weights = torch.softmax(scores(module, asking, asked, scaling), dim=-1)
+        parts.append(torch.matmul(F.dropout(weights, dropout, training=dropout > 0), told))
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 def scores(
