@@ -143,6 +143,27 @@ def test_auto_is_bfloat16_where_the_cpu_is_fast_at_it(
     assert Precision("auto", CPU).products == torch.float32
 
 
+@pytest.mark.parametrize(
+    ("bound", "products"),
+    [
+        ("avx2", torch.float32),
+        ("AVX2_VNNI_2", torch.float32),
+        ("AVX512_CORE", torch.float32),
+        ("AVX512_CORE_VNNI", torch.float32),
+        ("AVX512_CORE_BF16", torch.bfloat16),
+        ("AVX10_1_512_AMX", torch.bfloat16),
+        ("ALL", torch.bfloat16),
+        ("", torch.bfloat16),
+    ],
+)
+def test_auto_is_float32_where_onednn_may_not_use_such_instructions(
+    bound: str, products: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_bf16": True}, raising=False)
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", bound)
+    assert Precision("auto", CPU).products == products
+
+
 def test_auto_on_other_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_bf16": True}, raising=False)
     assert Precision("auto", torch.device("mps")).products == torch.float32

@@ -5,6 +5,7 @@ Depends on torch and ``world``.
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 from collections.abc import Iterator
@@ -20,6 +21,8 @@ __all__ = ["Budget", "Precision", "is_out_of_memory", "pick_device", "seeded"]
 _SEEDING = threading.RLock()
 _NO_MEMORY = ("can't allocate memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
 _DEVICE = re.compile(r"cpu|mps|cuda(:\d+)?")
+# Bounds that a user may set to oneDNN, in its words, below the instructions for bfloat16.
+_WITHOUT_BFLOAT16 = re.compile("SSE41|AVX|AVX2.*|AVX512_CORE(_VNNI)?")
 
 
 def pick_device(name: str) -> torch.device:
@@ -71,7 +74,8 @@ class Precision:
 def _has_fast_bfloat16(device: torch.device) -> bool:
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    if device.type != "cpu":
+    bound = os.environ.get("ONEDNN_MAX_CPU_ISA", "ALL").upper()
+    if device.type != "cpu" or _WITHOUT_BFLOAT16.fullmatch(bound):
         return False
     capabilities: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()
     return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
