@@ -46,6 +46,7 @@ __all__ = [
 ]
 
 _POSITIVE = Interval(Real, 0, None, closed="neither")
+_HEAD_RATE = 1e-3  # ten times what the encoder gets by default
 
 # From what the task decodes of the rows held out, and which rows of X these are: their score, or
 # attributes that are chosen on them.
@@ -86,7 +87,7 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
     epochs: int = 3
     batch_size: int = 16
     learning_rate: float = 1e-4
-    head_learning_rate: float | None = 1e-3
+    head_learning_rate: float | str | None = "auto"
     weight_decay: float = 0.01
     warmup: float = 0.1
     schedule: str = "linear"
@@ -107,7 +108,7 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
         "epochs": [COUNT],
         "batch_size": [COUNT],
         "learning_rate": [_POSITIVE],
-        "head_learning_rate": [_POSITIVE, None],
+        "head_learning_rate": [_POSITIVE, StrOptions({"auto"}), None],
         "weight_decay": [Interval(Real, 0, None, closed="left")],
         "warmup": [Interval(Real, 0, None, closed="left")],
         "schedule": [StrOptions(set(SCHEDULES))],
@@ -193,17 +194,18 @@ class BertEstimator(TrainedEstimator):
 
     def _start(self, run: Run, metric: Metric | None) -> None:
         self.__dict__.pop("probe_score_", None)
-        if self.head_init == "probe" or (self.head_init == "auto" and not _reads_pairs(run)):
+        pairs = _reads_pairs(run.network, run.learn)
+        if self.head_init == "probe" or (self.head_init == "auto" and not pairs):
             probe(run.network, run.task, run.learn, run.precision)
             if run.held is not None:
                 self.probe_score_ = validate(run, metric)["validation_score"]
 
 
-def _reads_pairs(run: Run) -> bool:
+def _reads_pairs(network: Network, items: Items) -> bool:
     """Whether the head is given BERT's pooler of a pair, which says little without training."""
-    network, tokens = run.network, run.learn.tokens
+    tokens = items.tokens
     pooled = network.head.reads == "rows" and network.pooling == "pooler"
-    single = len(tokens) == len(run.learn)  # options are compared with each other
+    single = len(tokens) == len(items)  # options are compared with each other
     return pooled and single and bool((tokens.second < tokens.lengths).any())
 
 
@@ -227,7 +229,7 @@ def run_fit(
         items = encode(lesson.task, texts, lesson.targets, network)
         fresh = partial(lesson.draw, network.text)
         learn, held = _split(items, estimator.validation_fraction, lesson, seed, fresh)
-        recipe = _recipe(estimator, epochs)
+        recipe = _recipe(estimator, epochs, pairs=_reads_pairs(network, learn))
         run = Run(network, lesson.task, learn, held, recipe, precision, seed, fresh)
         if old is None:
             estimator._start(run, lesson.metric)
@@ -327,10 +329,13 @@ def _split(
     return learn, fresh(held, np.random.default_rng(seed))
 
 
-def _recipe(estimator: Any, epochs: int | None) -> Recipe:
+def _recipe(estimator: Any, epochs: int | None, *, pairs: bool) -> Recipe:
     """How to train; given ``epochs``, at constant rates: part of a stream has no end to near."""
     chosen = {field.name: getattr(estimator, field.name) for field in fields(Recipe)}
-    chosen["head_learning_rate"] = estimator.head_learning_rate or estimator.learning_rate
+    rate = estimator.head_learning_rate
+    if rate == "auto":
+        rate = None if pairs else _HEAD_RATE
+    chosen["head_learning_rate"] = rate or estimator.learning_rate
     if epochs is not None:
         chosen |= {"epochs": epochs, "schedule": "constant"}
     return Recipe(**chosen)

@@ -43,8 +43,9 @@ class BertChoiceRanker(BertEstimator):
         Rows per forward pass; a step learns from ``batch_size * accumulate`` rows.
     learning_rate : float, default=1e-4
         Peak learning rate of the encoder, for AdamW.
-    head_learning_rate : float or None, default=1e-3
-        Peak learning rate of the output layer; None takes ``learning_rate``.
+    head_learning_rate : float, "auto" or None, default="auto"
+        Peak learning rate of the output layer; None takes ``learning_rate``. ``"auto"`` takes
+        1e-3, but ``learning_rate`` for one pair a row that is read by BERT's pooler.
     weight_decay : float, default=0.01
         Decoupled weight decay; biases and LayerNorm weights have none.
     warmup : float or int, default=0.1

@@ -1377,6 +1377,7 @@ NOT_ALLOWED: dict[str, tuple[dict[str, Any], str]] = {
     "learning-rate-str": ({"learning_rate": "5e-5"}, "'5e-5'"),
     "learning-rate-none": ({"learning_rate": None}, "None"),
     "head-learning-rate-zero": ({"head_learning_rate": 0}, "0"),
+    "head-learning-rate-typo": ({"head_learning_rate": "own"}, "'auto'"),
     "weight-decay-negative": ({"weight_decay": -0.1}, "-0.1"),
     "warmup-negative": ({"warmup": -0.1}, "-0.1"),
     "schedule-typo": ({"schedule": "cosin"}, "'cosine'"),

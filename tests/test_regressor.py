@@ -255,6 +255,29 @@ def test_a_head_is_probed_unless_it_reads_the_pooler_of_pairs(
 
 
 @BOTH
+@pytest.mark.parametrize(
+    ("pairs", "pooling", "as_if"),
+    [(False, "auto", 1e-3), (True, "mean", 1e-3), (True, "auto", None)],
+)
+def test_a_head_has_its_own_rate_unless_it_reads_the_pooler_of_pairs(
+    kind: type,
+    pairs: bool,
+    pooling: str,
+    as_if: float | None,
+    tiny_model: Path,
+    sentiment: Sentiment,
+) -> None:
+    X, y = sentiment.texts, target(kind, sentiment)
+    X = list(zip(X, X[::-1], strict=True)) if pairs else X
+    outputs = {}
+    for rate in ("auto", 1e-3, None):
+        fitted = plain(kind, tiny_model, pooling=pooling, head_learning_rate=rate).fit(X, y)
+        outputs[rate] = (fitted.predict if kind is BertRegressor else fitted.predict_proba)(X)
+    assert not np.array_equal(outputs[1e-3], outputs[None])
+    np.testing.assert_array_equal(outputs["auto"], outputs[as_if])
+
+
+@BOTH
 def test_pooling_follows_the_checkpoint(
     kind: type, tiny_model: Path, sentiment: Sentiment, tmp_path: Path
 ) -> None:

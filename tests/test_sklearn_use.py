@@ -7,6 +7,7 @@ what the estimator gives when it is fitted by hand on the same rows.
 from __future__ import annotations
 
 import copy
+import gc
 import pickle
 import warnings
 from collections.abc import Callable
@@ -17,6 +18,7 @@ import joblib
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from scipy.stats import loguniform
 from sklearn import config_context
 from sklearn.base import clone
@@ -48,6 +50,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from skbert import BertClassifier, BertRegressor
+from skbert._core.encoder import Network
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -515,6 +518,36 @@ def test_threads_give_the_same_scores(
     with joblib.parallel_config(backend="threading", n_jobs=4):
         together = scores()
     np.testing.assert_array_equal(alone, together)
+
+
+def test_workers_share_the_cores(
+    classifier: BertClassifier, texts: list[str], labels: np.ndarray
+) -> None:
+    def threads(*_: object) -> int:
+        return torch.get_num_threads()
+
+    before = threads()
+    found = cross_val_score(classifier, texts, labels, cv=HALVES, scoring=threads, n_jobs=2)
+    assert (2 * found <= max(2, joblib.cpu_count())).all()
+    assert threads() == before
+
+
+def test_the_memory_of_a_fold_is_free_before_the_next(
+    classifier: BertClassifier, texts: list[str], labels: np.ndarray
+) -> None:
+    def networks(*_: object) -> int:
+        return sum(type(thing) is Network for thing in gc.get_objects())
+
+    gc.collect()
+    before = networks()
+    gc.disable()  # nothing is to wait for it
+    try:
+        found = cross_val_score(classifier, texts, labels, cv=StratifiedKFold(4), scoring=networks)
+        after = networks()
+    finally:
+        gc.enable()
+    np.testing.assert_array_equal(found, before + 1)
+    assert after == before
 
 
 # --- containers ----------------------------------------------------------------------------------
