@@ -3,6 +3,8 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
+BENCH := $(BIN)/python examples/benchmarks
+FOUND := build/bench
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: demo test lint types bench docs clean
@@ -21,18 +23,27 @@ types: .venv/dev.stamp
 	$(BIN)/mypy
 
 bench: .venv/bench.stamp
-	$(BIN)/python examples/benchmarks/fit_time.py --rows 1200 --repeats 3
-	$(BIN)/python examples/benchmarks/fit_time.py --texts documents --rows 160 --passes 1
-	$(BIN)/python examples/benchmarks/fit_time.py --model base --rows 160 --passes 1 --repeats 3
-	$(BIN)/python examples/benchmarks/embed.py --rows 4000 --repeats 3 --accuracy
-	$(BIN)/python examples/benchmarks/embed.py --texts documents --rows 1000
-	$(BIN)/python examples/benchmarks/embed.py --model base --rows 500 --repeats 3
-	$(BIN)/python examples/benchmarks/growth.py --out docs/growth.png
-	$(BIN)/python examples/benchmarks/search.py
-	$(BIN)/python examples/benchmarks/latency.py
-	$(BIN)/python examples/benchmarks/memory.py --out docs/memory.png
-	$(BIN)/python examples/benchmarks/pretraining.py --part projection
-	$(BIN)/python examples/benchmarks/learning.py --task intents --rows-per-class 16
+	mkdir -p $(FOUND) && rm -f $(FOUND)/learning.jsonl
+	$(BENCH)/embed.py --rows 2000 --out $(FOUND)/embed-short.json
+	$(BENCH)/embed.py --texts documents --rows 400 --out $(FOUND)/embed-documents.json
+	$(BENCH)/embed.py --model base --rows 300 --out $(FOUND)/embed-base-short.json
+	$(BENCH)/embed.py --model base --texts documents --rows 60 --out $(FOUND)/embed-base-documents.json
+	$(BENCH)/embed.py --model base --texts long --rows 16 --out $(FOUND)/embed-base-long.json
+	$(BENCH)/fit_time.py --rows 400 --out $(FOUND)/fit-short.json
+	$(BENCH)/fit_time.py --texts documents --rows 160 --passes 1 --out $(FOUND)/fit-documents.json
+	$(BENCH)/fit_time.py --model base --rows 160 --passes 1 --out $(FOUND)/fit-base-short.json
+	$(BENCH)/fit_time.py --model base --texts documents --rows 64 --passes 1 --contenders trainer skbert --out $(FOUND)/fit-base-documents.json
+	$(BENCH)/search.py --out $(FOUND)/search.json
+	$(BENCH)/latency.py --out $(FOUND)/latency.json
+	$(BENCH)/memory.py --out $(FOUND)/memory.json --plot docs/memory.png
+	$(BENCH)/growth.py --out $(FOUND)/growth.json --plot docs/growth.png
+	$(BENCH)/learning.py --task intents --rows-per-class 16 --only plain --out $(FOUND)/learning.jsonl
+	$(BENCH)/learning.py --task intents --rows-per-class 16 --only default --passes 1 --out $(FOUND)/learning.jsonl
+	$(BENCH)/learning.py --task emotions pairs-class --rows 2000 --only plain --out $(FOUND)/learning.jsonl
+	$(BENCH)/learning.py --task emotions pairs-class --rows 2000 --only default --passes 1 --out $(FOUND)/learning.jsonl
+	$(BENCH)/learning.py --task pairs-class --rows 2000 --only default --out $(FOUND)/learning.jsonl
+	$(BENCH)/targets.py $(FOUND) --page docs/targets.md --plot docs/targets.png
+	$(BENCH)/pretraining.py --part projection
 
 docs: .venv/docs.stamp
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html

@@ -4,24 +4,26 @@ All contenders embed the same rows of ``intents`` (train, validation and test) w
 encoder, to vectors of length 1; tokenising is counted, opening the model is not. One of them is
 sentence-transformers with its default arguments, another the same with weights in bf16. They take
 turns, and each repetition starts with another of them. Vectors that differ by more than the
-precision explains end the run.
+precision explains end the run. The share of the peak is that of the products of BERT's layers,
+timed alone in the same precision, which the layers' arithmetic comes to in the contender's time.
 
     python examples/benchmarks/embed.py --repeats 5 --accuracy
     python examples/benchmarks/embed.py --texts documents --rows 1000
-    python examples/benchmarks/embed.py --model base --rows 500
+    python examples/benchmarks/embed.py --model base --texts long --rows 20
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import ceiling
 import machine
 import numpy as np
 import plain
+import record
 import runtimes
 import tasks
 import torch
@@ -47,14 +49,14 @@ def main() -> None:
     """Time the contenders, compare their vectors, print the table and write the JSON file."""
     options = _options()
     plain.be_quiet()
-    where = machine.describe()
-    print(machine.headline(where), flush=True)
+    print(machine.headline(machine.describe()), flush=True)
     parts = {name: _read(options.data, name) for name in ("train", "validation", "test")}
     texts = [text for rows in parts.values() for text in rows.first]
     everything = tasks.sample(Rows(texts, None, np.zeros(len(texts))), options.rows, seed=0)
     texts = workloads.texts_of(everything, options.texts).first
     with workloads.model_of(options.model) as folder:
         embed = {name: _open(name, folder) for name in CONTENDERS}
+        work = ceiling.operations(sorted(set(texts)), folder)
     for name in CONTENDERS:
         embed[name](texts[:WARM_UP_ROWS])
     vectors: dict[str, np.ndarray] = {}
@@ -74,13 +76,17 @@ def main() -> None:
         "difference": {name: _difference(vectors, name) for name in CONTENDERS},
         "products": {name: _products(name) for name in CONTENDERS},
         "accuracy": {},
-        "machine": where,
+    }
+    peaks = {dtype: ceiling.peak(getattr(torch, dtype)) for dtype in TOLERANCE}
+    result["peak_tflops"] = peaks
+    result["share_of_peak"] = {
+        name: work / (result["median"][name] * peaks[_products(name)] * 1e12)
+        for name in CONTENDERS
     }
     if options.accuracy:
         result["accuracy"] = {name: accuracy(embed[name], parts) for name in CONTENDERS}
     print(table(result))
-    if options.out is not None:
-        options.out.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    record.write(options.out, result)
     check(result)
 
 
@@ -131,14 +137,18 @@ def table(result: dict[str, Any]) -> str:
             f"\n{result['model']}, intents ({result['texts']}), {result['rows']} rows, "
             f"{result['different_rows']} of them different"
         ),
-        f"| contender | products in | {HEADER} | rows/s | largest difference | accuracy |",
-        "|---|---|---|---|---|---|---|---|",
+        (
+            f"| contender | products in | {HEADER} | rows/s | share of peak | largest difference "
+            "| accuracy |"
+        ),
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for name, own in cells(result["seconds"]).items():
         speed, score = result["rows"] / result["median"][name], result["accuracy"].get(name)
         lines.append(
-            f"| {name} | {result['products'][name]} | {own} | {speed:.0f} "
-            f"| {result['difference'][name]:.1e} | {'-' if score is None else f'{score:.4f}'} |"
+            f"| {name} | {result['products'][name]} | {own} | {speed:.3g} "
+            f"| {result['share_of_peak'][name]:.0%} | {result['difference'][name]:.1e} "
+            f"| {'-' if score is None else f'{score:.4f}'} |"
         )
     return "\n".join(lines)
 
@@ -152,6 +162,7 @@ def _open(name: str, folder: str) -> Embed:
     if name.startswith(PEER):
         dtype = torch.bfloat16 if name == LOW_PEER else torch.float32
         peer = SentenceTransformer(folder, model_kwargs={"dtype": dtype})
+        peer.max_seq_length = 512  # as the others; MiniLM's own is 256
         return lambda texts: peer.encode(texts, normalize_embeddings=True)
     if name == ONNX:
         return runtimes.onnx_runtime(folder)

@@ -12,7 +12,6 @@ starts with another of them. A BERT of the usual size has random weights, and no
 from __future__ import annotations
 
 import argparse
-import json
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,29 +20,28 @@ import contender
 import machine
 import numpy as np
 import plain
+import record
+import skorch_peer
 import tasks
 import workloads
 from tasks import Rows
 from turns import HEADER, cells, take_turns, times_faster
 
 KIND = tasks.TASKS["intents"].kind
-CONTENDERS = ("trainer", "trainer-tuned", "skbert")
+CONTENDERS = ("trainer", "trainer-tuned", "skorch", "skbert")
 
 
 def main() -> None:
     """Time the contenders, print the table and write the JSON file asked for."""
     options = _options()
     plain.be_quiet()
-    where = machine.describe()
-    print(machine.headline(where), flush=True)
+    print(machine.headline(machine.describe()), flush=True)
     everything = tasks.load(tasks.TASKS["intents"], options.data, "train")
     train = workloads.texts_of(tasks.sample(everything, options.rows, seed=0), options.texts)
     with workloads.model_of(options.model) as folder:
         result = compare(options, train, folder)
-    result["machine"] = where
     print(table(result))
-    if options.out is not None:
-        options.out.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    record.write(options.out, result)
 
 
 def compare(options: argparse.Namespace, train: Rows, folder: str) -> dict[str, Any]:
@@ -91,7 +89,7 @@ def fit(name: str, train: Rows, *, passes: int, batch_size: int, folder: str) ->
 
     Parameters
     ----------
-    name : {"trainer", "trainer-tuned", "skbert"}
+    name : {"trainer", "trainer-tuned", "skorch", "skbert"}
         Who fits. The tuned Trainer trains in bf16 on batches of similar lengths.
     train : Rows
         What to learn from.
@@ -105,10 +103,11 @@ def fit(name: str, train: Rows, *, passes: int, batch_size: int, folder: str) ->
         settings = {"epochs": passes, "batch_size": batch_size, "model": folder, **head}
         contender.fit(train, KIND, 0, **settings)
         return
-    tuned = name == "trainer-tuned"
-    plain.trainer_fit(
-        train, KIND, passes=passes, batch_size=batch_size, tuned=tuned, folder=folder
-    )
+    given: dict[str, Any] = {"passes": passes, "batch_size": batch_size, "folder": folder}
+    if name == "skorch":
+        skorch_peer.fit(train, **given)
+    else:
+        plain.trainer_fit(train, KIND, tuned=name == "trainer-tuned", **given)
 
 
 def table(result: dict[str, Any]) -> str:
@@ -123,7 +122,7 @@ def table(result: dict[str, Any]) -> str:
     ]
     for name, own in cells(result["seconds"]).items():
         speed = result["rows"] * result["passes"] / result["median"][name]
-        lines.append(f"| {name} | {own} | {speed:.0f} |")
+        lines.append(f"| {name} | {own} | {speed:.3g} |")
     return "\n".join(lines)
 
 
@@ -138,9 +137,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--passes", type=int, default=3)
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument(
-        "--contenders", nargs="+", choices=CONTENDERS, default=["trainer", "skbert"]
-    )
+    parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, default=[*CONTENDERS])
     parser.add_argument("--out", type=Path, help="write the result to this JSON file")
     return parser.parse_args()
 

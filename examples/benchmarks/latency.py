@@ -14,9 +14,11 @@ import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import machine
 import plain
+import record
 from sentence_transformers import SentenceTransformer
 from transformers import pipeline
 from turns import table, take_turns
@@ -30,13 +32,17 @@ def main() -> None:
     """Time and print both tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=200)
+    parser.add_argument("--out", type=Path, help="write the result to this JSON file")
     options = parser.parse_args()
     plain.be_quiet()
     print(machine.headline(machine.describe()), flush=True)
-    print(table("one text", take_turns(_one_text(), options.repeats, warm_up=10)))
+    one_text = take_turns(_one_text(), options.repeats, warm_up=10)
+    print(table("one text", one_text))
     names = ("sentence_transformers", "torch", "skbert")
-    imports = {name: partial(_import, name) for name in names}
-    print(table("import of", take_turns(imports, 5, warm_up=1)))
+    imports = take_turns({name: partial(_import, name) for name in names}, 5, warm_up=1)
+    print(table("import of", imports))
+    whole = {f"import {name}": seconds for name, seconds in imports.items()}
+    record.write(options.out, {"seconds": one_text | whole})
 
 
 def _one_text() -> dict[str, Callable[[], object]]:

@@ -6,7 +6,7 @@ embeds 4,096 tokens at a time, its feed-forward layers computed whole or in chun
 (``chunk_size_feed_forward`` of the checkpoint's config.json). Each figure is of a process of its
 own: for fits its peak from start to end, for embeddings, in float32, that of torch's tensors.
 
-    python examples/benchmarks/memory.py --out docs/memory.png
+    python examples/benchmarks/memory.py --plot docs/memory.png
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pathlib import Path
 import machine
 import numpy as np
 import plain
+import record
 import workloads
 from tasks import Rows
 from torch.profiler import ProfilerActivity, profile
@@ -45,8 +46,10 @@ def main() -> None:
             print(name, *(f"{found:.3g}" for found in peaks[name]), flush=True)
     print(table(peaks, FITS, options.lengths, f"Peak in GB; fits of {BATCH_SIZE} rows a batch"))
     print(table(peaks, EMBEDDINGS, options.lengths, "Most GB in tensors while embedding"))
-    if options.out is not None:
-        draw(peaks, options.lengths, options.out)
+    by_length = {name: dict(zip(options.lengths, own, strict=True)) for name, own in peaks.items()}
+    record.write(options.out, {"peak_gb": by_length})
+    if options.plot is not None:
+        draw(peaks, options.lengths, options.plot)
 
 
 def peak(name: str, folder: str, length: int) -> float:
@@ -156,7 +159,8 @@ def _options() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--lengths", type=int, nargs="+", default=[64, 128, 256, 512])
-    parser.add_argument("--out", type=Path, help="draw the curves into this PNG file")
+    parser.add_argument("--out", type=Path, help="write the result to this JSON file")
+    parser.add_argument("--plot", type=Path, help="draw the curves into this PNG file")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     return parser.parse_args()

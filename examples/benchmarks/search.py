@@ -17,6 +17,7 @@ import contender
 import machine
 import numpy as np
 import plain
+import record
 import tasks
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from tasks import Rows
@@ -42,6 +43,7 @@ def main() -> None:
 
     seconds = take_turns({name: partial(run, name) for name in CONTENDERS}, options.repeats)
     print(table("12 fits of 400 rows", seconds))
+    record.write(options.out, {"seconds": seconds, "best": best})
     print("best mean accuracy:", ", ".join(f"{name} {score:.3f}" for name, score in best.items()))
 
 
@@ -83,6 +85,7 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--data", type=Path, default=tasks.DATA, help="folder of the data sets")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--out", type=Path, help="write the result to this JSON file")
     return parser.parse_args()
 
 

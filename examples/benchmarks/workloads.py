@@ -1,4 +1,4 @@
-"""What the timings run on: short texts or documents, MiniLM or a BERT of the usual size."""
+"""What the timings run on: short texts, documents or long ones, MiniLM or a usual BERT."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ import torch
 from tasks import Rows
 from transformers import AutoTokenizer, BertConfig, BertModel
 
-TEXTS = ("short", "documents")
+TEXTS = ("short", "documents", "long")
 MODELS = ("minilm", "base")
-# Tokens of a document: log-normal, median 60, mean about 75.
+# Tokens of a document: log-normal, median 60, mean about 75; of a long text: uniform.
 MEDIAN, SPREAD, LEAST, MOST = 60, 0.67, 20, 256
+LONG = 256, 512
 TOKENS_PER_TEXT = 9  # of the short texts that documents are joined from
 
 
 def texts_of(rows: Rows, texts: str, seed: int = 0) -> Rows:
-    """Have the rows as they are, or as documents.
+    """Have the rows as they are, or joined to longer ones.
 
     Parameters
     ----------
     rows : Rows
         Short single texts with their classes.
-    texts : {"short", "documents"}
-        What to make of them. A document is a row's text followed by those of rows drawn at
-        random, until it has as many tokens, about, as a log-normal draw says.
+    texts : {"short", "documents", "long"}
+        What to make of them. A document or a long text is a row's text followed by those of rows
+        drawn at random, until it has as many tokens, about, as a log-normal or uniform draw says.
     seed : int, default=0
         Fixes the draws.
 
@@ -41,7 +42,10 @@ def texts_of(rows: Rows, texts: str, seed: int = 0) -> Rows:
     if texts == "short":
         return rows
     rng = np.random.default_rng(seed)
-    lengths = np.clip(rng.lognormal(np.log(MEDIAN), SPREAD, len(rows)), LEAST, MOST)
+    if texts == "long":
+        lengths = rng.uniform(*LONG, len(rows))
+    else:
+        lengths = np.clip(rng.lognormal(np.log(MEDIAN), SPREAD, len(rows)), LEAST, MOST)
     joined = []
     for text, length in zip(rows.first, lengths, strict=True):
         others = rng.integers(len(rows), size=max(0, round(length / TOKENS_PER_TEXT) - 1))

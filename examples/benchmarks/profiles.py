@@ -1,0 +1,77 @@
+"""Where the time of skbert goes: a fit, embedding, or one text, by operation of torch.
+
+python examples/benchmarks/profiles.py fit
+python examples/benchmarks/profiles.py embed --texts documents --rows 400
+python examples/benchmarks/profiles.py one
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import contender
+import machine
+import plain
+import tasks
+import workloads
+from tasks import Rows
+from torch.profiler import ProfilerActivity, profile
+
+from skbert import BertTransformer
+
+INTENTS = tasks.TASKS["intents"]
+STEPS_OF_16 = 40
+TEXTS_ONE_BY_ONE = 100
+
+
+def main() -> None:
+    """Run the work twice, then once more under torch's profiler, and print its table."""
+    options = _options()
+    plain.be_quiet()
+    print(machine.headline(machine.describe()), flush=True)
+    rows = tasks.sample(tasks.load(INTENTS, options.data, "train"), options.rows, seed=0)
+    work = WORK[options.work](workloads.texts_of(rows, options.texts))
+    work()
+    began = time.perf_counter()
+    work()
+    print(f"{time.perf_counter() - began:.2f} s without the profiler")
+    with profile(activities=[ProfilerActivity.CPU]) as profiled:
+        work()
+    averages = profiled.key_averages()
+    print(averages.table(sort_by="self_cpu_time_total", row_limit=25, max_name_column_width=40))
+
+
+def _fit(rows: Rows) -> Callable[[], object]:
+    few = rows.take(range(16 * STEPS_OF_16))
+    return lambda: contender.fit(few, INTENTS.kind, 0, epochs=1, head_init="random")
+
+
+def _embed(rows: Rows) -> Callable[[], object]:
+    return partial(BertTransformer(plain.model_folder()).fit(["a"]).transform, rows.X)
+
+
+def _one(rows: Rows) -> Callable[[], object]:
+    transform = BertTransformer(plain.model_folder()).fit(["a"]).transform
+    return lambda: [transform([text]) for text in rows.X[:TEXTS_ONE_BY_ONE]]
+
+
+WORK = {"fit": _fit, "embed": _embed, "one": _one}
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("work", choices=WORK)
+    parser.add_argument("--data", type=Path, default=tasks.DATA, help="folder of the data sets")
+    parser.add_argument("--rows", type=int, default=2000, help="to embed, or to choose from")
+    parser.add_argument("--texts", choices=workloads.TEXTS, default="short")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
