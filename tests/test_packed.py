@@ -129,6 +129,7 @@ CASES = {
     "mixed lengths": Case([*sentences([3, 9, 1, 14, 9, 2]), "", "!"]),
     "pairs": Case(sentences([3, 9, 1, 5]), sentences([4, 2, 12, 4], seed=1)),
     "an empty second text": Case(sentences([3, 9]), ["", "good"]),
+    "rows of 64 and more": Case(sentences([62, 80, 3, 61, 80])),
     "long rows": Case(sentences([126, 80, 3, 61, 126])),
     "rows cut at 128": Case(sentences([126, 127, 200, 3])),
     "long pairs": Case(sentences([90, 4, 70]), sentences([80, 100, 20], seed=1)),
@@ -174,7 +175,7 @@ def test_in_float64_they_agree_to_ten_digits(tiny_model: Path, name: str) -> Non
     assert_all_close(got_gradients, want_gradients, 1e-10)
 
 
-@pytest.mark.parametrize("name", ["mixed lengths", "pairs", "long rows"])
+@pytest.mark.parametrize("name", ["mixed lengths", "pairs", "rows of 64 and more", "long rows"])
 def test_the_real_encoder_agrees_with_transformers(minilm: Path, name: str) -> None:
     network = open_model(minilm, n_outputs=3)
     got, got_gradients, want, want_gradients = both_ways(network, CASES[name], "sdpa")
@@ -260,7 +261,7 @@ def test_a_head_that_reads_tokens_is_given_them_in_order(tiny_model: Path) -> No
     torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["mixed lengths", "long rows"])
+@pytest.mark.parametrize("name", ["mixed lengths", "rows of 64 and more", "long rows"])
 def test_bfloat16_stays_near(minilm: Path, name: str) -> None:
     network = open_model(minilm)
     items = Labels().encode(CASES[name], None, network.text)
@@ -274,7 +275,7 @@ def test_bfloat16_stays_near(minilm: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("where", ["attention_probs", "hidden", "classifier"])
-@pytest.mark.parametrize("lengths", [[5, 9, 5], [126, 120]])
+@pytest.mark.parametrize("lengths", [[5, 9, 5], [70, 66], [126, 120]])
 def test_dropout_is_drawn_in_training_only(
     make_tiny_model: Callable[..., Path], lengths: list[int], where: str
 ) -> None:
@@ -317,7 +318,9 @@ def attend_row_by_row(
 
 @pytest.mark.parametrize("scaling", [None, 0.3])
 @pytest.mark.parametrize("at_once", [1, 100, 1 << 21])
-@given(lengths=st.lists(st.sampled_from([1, 2, 3, 7, 64, 127, 128]), min_size=1, max_size=6))
+@given(
+    lengths=st.lists(st.sampled_from([1, 2, 3, 7, 63, 64, 65, 127, 128]), min_size=1, max_size=6)
+)
 def test_a_row_attends_to_itself_only(
     lengths: list[int], at_once: int, scaling: float | None
 ) -> None:
@@ -334,7 +337,7 @@ def test_a_row_attends_to_itself_only(
     torch.testing.assert_close(got, want, rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("length", [5, 130])
+@pytest.mark.parametrize("length", [5, 70, 130])
 def test_dropout_keeps_the_mean_of_the_attention(length: int) -> None:
     layout = layout_of([length] * 40)
     q = k = torch.zeros(1, 2, 40 * length, 4)

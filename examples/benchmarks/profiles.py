@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def _fit(rows: Rows) -> Callable[[], object]:
-    few = rows.take(range(16 * STEPS_OF_16))
+    few = rows.take(range(min(len(rows), 16 * STEPS_OF_16)))
     return lambda: contender.fit(few, INTENTS.kind, 0, epochs=1, head_init="random")
 
 
