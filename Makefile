@@ -1,5 +1,5 @@
 # Every target works first on a fresh clone: it makes .venv and installs what it needs.
-# Nothing is installed again until pyproject.toml or constraints.txt change.
+# Nothing is installed again until pyproject.toml, constraints.txt or the kernels change.
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -53,7 +53,7 @@ clean:
 	find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +
 
 # One pip call for each set, so that the constraints hold for torch too.
-.venv/dev.stamp: pyproject.toml constraints.txt
+.venv/dev.stamp: pyproject.toml constraints.txt skbert/_core/kernels.c
 	test -x $(BIN)/pip || $(PYTHON) -m venv .venv
 	$(PIP_INSTALL) -e ".[dev]"
 	touch $@

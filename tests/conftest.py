@@ -299,6 +299,19 @@ def sentiment() -> Sentiment:
     return Sentiment([text for text, _ in rows], [label for _, label in rows])
 
 
+@pytest.fixture(scope="module", params=["compiled", "plain"])
+def either_way(request: pytest.FixtureRequest) -> Iterator[None]:
+    """With the compiled kernels, and with torch's operations in their place."""
+    from skbert._core import compiled
+
+    if request.param == "compiled" and compiled.kernels is None:
+        pytest.skip("built without a compiler")
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "plain":
+            patch.setattr(compiled, "kernels", None)
+        yield
+
+
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def device(request: pytest.FixtureRequest) -> str:
     """Each device of this machine in turn."""

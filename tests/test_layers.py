@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from skbert._core.encoder import Network
     from skbert._core.task import Batch
 
+pytestmark = pytest.mark.usefixtures("either_way")
+
 LENGTHS = [5, 3, 3, 70, 12, 1, 64]
 WEIGHT = "bert.encoder.layer.0.intermediate.dense.weight"
 

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+pytestmark = pytest.mark.usefixtures("either_way")
+
 CPU = torch.device("cpu")
 HEAD = "BertForSequenceClassification"
 WORDS = (

@@ -15,6 +15,7 @@ import torch
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from skbert._core.compiled import Normed, Within, attends, normalises
 from skbert._core.packed import later, within_rows
 from skbert._core.products import Products, ProductsOf
 from skbert._core.relative import reads_distances
@@ -74,16 +75,17 @@ class Layers:
         if learning:
             groups = _groups(layout.lengths)
             states = F.pad(states, (0, 0, 0, -n_tokens % _TOKENS_STEP))
+        rounded = states.to(low)
         for module in modules:
             with torch.autocast("cpu", enabled=False):
                 if module not in self.products:
                     self.products[module] = ProductsOf(module)
                 products = self.products[module](low, learning=learning)
-                given = module, products, states, layout, groups
+                given = module, products, states, rounded, layout, groups
                 if module.training and module.gradient_checkpointing:
-                    states = checkpoint(_layer, *given, use_reentrant=False)
+                    states, rounded = checkpoint(_layer, *given, use_reentrant=False)
                 else:
-                    states = _layer(*given)
+                    states, rounded = _layer(*given)
             yield states[:n_tokens]
 
 
@@ -91,38 +93,53 @@ def _layer(
     module: Any,
     products: Products,
     states: torch.Tensor,
+    rounded: torch.Tensor,
     layout: Layout,
     groups: list[_Group] | None,
-) -> torch.Tensor:
-    first, second = module.attention.output, module.output
-    joined = products.join(states)
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Hidden states after a layer, and the same rounded for the products of the next."""
+    joined = products.join(rounded)
     found = products.mix(_attention(module.attention.self, joined, layout, groups))
-    states = first.LayerNorm(states + _dropped(found, first.dropout))
+    states, rounded = _normed(module.attention.output, found, states)
     size = module.attention.self.config.chunk_size_feed_forward or len(states)
-    parts = [products.narrow(products.widen(chunk)) for chunk in torch.split(states, size)]
+    parts = [products.narrow(products.widen(chunk)) for chunk in torch.split(rounded, size)]
     found = parts[0] if len(parts) == 1 else torch.cat(parts)
-    normed: torch.Tensor = second.LayerNorm(states + _dropped(found, second.dropout))
-    return normed
+    return _normed(module.output, found, states)
+
+
+def _normed(
+    output: Any, found: torch.Tensor, states: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What ``output`` makes of its product and of what went around it, and that rounded."""
+    norm, dropout = output.LayerNorm, output.dropout
+    rate = dropout.p if dropout.training else 0.0
+    if normalises(found, states, norm):
+        given = found, states, norm.weight, norm.bias, norm.eps, rate
+        whole, rounded = Normed.apply(*given)  # type: ignore[no-untyped-call]
+        return whole, whole if rounded is None else rounded
+    whole = norm(states + (found * _kept(found, rate) if rate else found))
+    return whole, whole.to(found.dtype)
 
 
 def _attention(
     own: Any, joined: torch.Tensor, layout: Layout, groups: list[_Group] | None
 ) -> torch.Tensor:
     """From query, key and value side by side; in groups, or exactly as the rows come."""
+    found: torch.Tensor
     size, rate = own.attention_head_size, own.dropout.p if own.training else 0.0
+    if attends(joined, layout, size) and not reads_distances(own):
+        given = layout, size, own.scaling, own.is_causal, rate
+        found = Within.apply(joined, *given)  # type: ignore[no-untyped-call]
+        return found
     if groups is None or reads_distances(own):
         q, k, v = joined.view(len(joined), 3, -1, size).unbind(1)
         rows = within_rows(own, q, k, v, layout.runs, rate, own.scaling).flatten(1)
         missing = len(joined) - len(rows)
         return F.pad(rows, (0, 0, 0, missing)) if missing else rows
-    found: torch.Tensor = _Attention.apply(  # type: ignore[no-untyped-call]
+    found = _Attention.apply(  # type: ignore[no-untyped-call]
         joined, groups, size, own.scaling, own.is_causal, rate
     )
     return found
-
-
-def _dropped(x: torch.Tensor, dropout: torch.nn.Dropout) -> torch.Tensor:
-    return x * _kept(x, dropout.p) if dropout.training and dropout.p else x
 
 
 def _kept(like: torch.Tensor, rate: float) -> torch.Tensor:

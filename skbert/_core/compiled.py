@@ -1,0 +1,140 @@
+"""The kernels of ``kernels.c`` as operations of torch, where they were built and serve.
+
+Attention within short rows keeps no weights and no masks of dropout for the way back, but
+computes them again from a seed; and one pass does what lies between two products: dropout, the
+sum with what went around the product, layer normalisation and rounding. Without the kernels
+``layers`` does the same with torch's operations. Depends on torch only.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import torch
+
+from skbert._core.task import Layout
+
+try:
+    kernels: Any = import_module("skbert._core.kernels")
+except ImportError:  # no compiler where this was installed
+    kernels = None
+
+__all__ = ["Normed", "Within", "attends", "normalises"]
+
+_LONGEST = 256  # tokens of a row up to which torch's products are no faster
+_LANES = 16  # numbers in a vector, of which sizes are multiples
+_DTYPES = (torch.float32, torch.bfloat16)
+
+
+def attends(joined: torch.Tensor, layout: Layout, head_size: int) -> bool:
+    """Whether `Within` serves."""
+    return (
+        kernels is not None
+        and joined.dtype in _DTYPES
+        and layout.longest <= _LONGEST
+        and head_size % _LANES == 0
+    )
+
+
+def normalises(found: torch.Tensor, states: torch.Tensor, norm: torch.nn.LayerNorm) -> bool:
+    """Whether `Normed` serves."""
+    whole = states.dtype == norm.weight.dtype == torch.float32
+    fits = states.shape[1] % _LANES == 0 and len(states) > 0
+    return kernels is not None and whole and found.dtype in _DTYPES and fits
+
+
+def _seed(rate: float) -> int:
+    """From torch's generator where anything is drawn."""
+    return int(torch.empty((), dtype=torch.int64).random_()) if rate else 0
+
+
+class Within(torch.autograd.Function):
+    """Attention within rows from ``(n_tokens, 3 * n_heads * head_size)``, a third of it back."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        joined: torch.Tensor,
+        layout: Layout,
+        head_size: int,
+        scaling: float,
+        causal: bool,
+        rate: float,
+    ) -> torch.Tensor:
+        n_heads, bounds = joined.shape[1] // (3 * head_size), layout.bounds
+        found = joined.new_empty(len(joined), n_heads * head_size)
+        found[int(layout.lengths.sum()) :] = 0  # behind the rows
+        shape = len(layout.lengths), n_heads, head_size, layout.longest
+        how = causal, joined.dtype == torch.bfloat16, scaling, rate, _seed(rate)
+        sums = None
+        if any(ctx.needs_input_grad):
+            sums = torch.empty(len(joined), n_heads)
+            ctx.save_for_backward(joined, bounds, sums)
+            ctx.given = *shape, *how
+        _attention(joined, found, None, sums, bounds, *shape, *how)
+        return found
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        joined, bounds, sums = ctx.saved_tensors
+        inner = torch.zeros_like(joined)
+        _attention(joined, gradients[0].contiguous(), inner, sums, bounds, *ctx.given)
+        return inner, None, None, None, None, None
+
+
+def _attention(*given: Any) -> None:
+    kernels.attention(*_addresses(given), torch.get_num_threads())
+
+
+class Normed(torch.autograd.Function):
+    """Layer normalisation of ``states`` plus ``found`` after dropout: in float32, and rounded.
+
+    Both are ``(n_tokens, size)``, ``states`` in float32; rounded is of the type of ``found``, None
+    where that is float32.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        found: torch.Tensor,
+        states: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor,
+        epsilon: float,
+        rate: float,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        normed, scales = torch.empty_like(states), states.new_empty(len(states), 2)
+        rounded = None if found.dtype == torch.float32 else torch.empty_like(found)
+        learning = any(ctx.needs_input_grad)
+        total = torch.empty_like(states) if learning else normed
+        ctx.given = *states.shape, rounded is not None
+        ctx.drawn = rate, _seed(rate)
+        kernels.norm(
+            *_addresses((found, states, weight, bias, total, normed, scales, rounded)),
+            *ctx.given, epsilon, *ctx.drawn, torch.get_num_threads(),
+        )  # fmt: skip
+        if learning:
+            ctx.save_for_backward(total, scales, weight)
+            ctx.set_materialize_grads(False)
+        return normed, rounded
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+        total, scales, weight = ctx.saved_tensors
+        n_threads, low = torch.get_num_threads(), ctx.given[-1]
+        inner = torch.empty_like(total)
+        inner_part = torch.empty_like(total, dtype=torch.bfloat16 if low else torch.float32)
+        learned = torch.zeros(n_threads, 2, total.shape[1])
+        outer, of_rounded = (None if g is None else g.contiguous() for g in gradients)
+        kernels.norm_back(
+            *_addresses((total, scales, weight, outer, of_rounded, inner, inner_part, learned)),
+            *ctx.given, *ctx.drawn, n_threads,
+        )  # fmt: skip
+        of_weight, of_bias = learned.sum(0)
+        return inner_part, inner, of_weight, of_bias, None, None
+
+
+def _addresses(given: tuple[Any, ...]) -> list[Any]:
+    """Where tensors begin, 0 for none; anything else as it is."""
+    return [0 if x is None else x.data_ptr() if isinstance(x, torch.Tensor) else x for x in given]

@@ -1,0 +1,467 @@
+/* Attention within short rows, and what lies between an encoder layer's products, on a CPU.
+
+Built where there is a compiler and never needed: `compiled.py` says when it serves, and the same
+is written with torch's operations in `layers.py`. All arithmetic is float32; what is read and
+written is float32 or bfloat16. Numbers go in vectors of sixteen, which a compiler lays out for
+the processor at hand. Addresses and sizes are checked by the caller. */
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <math.h>
+#include <omp.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#pragma GCC diagnostic ignored "-Wpsabi" /* vectors pass between inlined functions only */
+#if defined(__x86_64__)
+#define FOR_EACH_PROCESSOR \
+    __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define FOR_EACH_PROCESSOR
+#endif
+#define INLINE static inline __attribute__((always_inline))
+#define WIDE 16
+
+typedef float floats __attribute__((vector_size(64), aligned(4), may_alias));
+typedef int32_t ints __attribute__((vector_size(64), aligned(4), may_alias));
+typedef uint32_t words __attribute__((vector_size(64), aligned(4), may_alias));
+typedef uint16_t halves __attribute__((vector_size(32), aligned(2), may_alias));
+
+/* ---- Reading and writing ---- */
+
+INLINE floats load(const char *from, int64_t at, int low) {
+    if (low) {
+        words bits = __builtin_convertvector(*(const halves *)(from + 2 * at), words) << 16;
+        return (floats)bits;
+    }
+    return *(const floats *)(from + 4 * at);
+}
+
+INLINE void store(char *to, int64_t at, floats x, int low) {
+    if (!low) {
+        *(floats *)(to + 4 * at) = x;
+        return;
+    }
+    words bits = (words)x, rounded = bits + 0x7fff + ((bits >> 16) & 1); /* to nearest, even */
+    words nan = (words)(x != x);
+    rounded = (rounded & ~nan) | ((bits | 0x400000) & nan);
+    *(halves *)(to + 2 * at) = __builtin_convertvector(rounded >> 16, halves);
+}
+
+INLINE floats where(ints is, floats x) { return (floats)((ints)x & is); }
+
+INLINE floats chosen(ints is, floats x, floats y) {
+    return (floats)(((ints)x & is) | ((ints)y & ~is));
+}
+
+#define SWAP(step, at) ((at) & step ? 16 + (at)-step : (at))
+#define BACK(step, at) ((at) & step ? 16 + (at) : (at) + step)
+#define ALL(pick, s)                                                                       \
+    pick(s, 0), pick(s, 1), pick(s, 2), pick(s, 3), pick(s, 4), pick(s, 5), pick(s, 6),    \
+        pick(s, 7), pick(s, 8), pick(s, 9), pick(s, 10), pick(s, 11), pick(s, 12),         \
+        pick(s, 13), pick(s, 14), pick(s, 15)
+#define BACK_OF(x, step) __builtin_shufflevector(x, x, ALL(BACK, step))
+#define EXCHANGE(step)                                                                     \
+    for (int i = 0; i < WIDE; i++)                                                         \
+        if (!(i & step)) {                                                                 \
+            floats first = x[i], second = x[i + step];                                     \
+            x[i] = __builtin_shufflevector(first, second, ALL(SWAP, step));                \
+            x[i + step] = __builtin_shufflevector(first, second, ALL(BACK, step));         \
+        }
+
+INLINE float sum(floats x) {
+    x += BACK_OF(x, 8);
+    x += BACK_OF(x, 4);
+    x += BACK_OF(x, 2);
+    return x[0] + x[1];
+}
+
+INLINE float largest(floats x) {
+    floats y = BACK_OF(x, 8);
+    x = chosen(y > x, y, x);
+    y = BACK_OF(x, 4);
+    x = chosen(y > x, y, x);
+    y = BACK_OF(x, 2);
+    x = chosen(y > x, y, x);
+    return x[0] > x[1] ? x[0] : x[1];
+}
+
+INLINE void transpose(floats x[WIDE]) { /* blocks of 8, then of 4, 2 and 1 change places */
+    EXCHANGE(8)
+    EXCHANGE(4)
+    EXCHANGE(2)
+    EXCHANGE(1)
+}
+
+INLINE floats places(int from) {
+    floats steps = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    return steps + (float)from;
+}
+
+/* ---- Dropout: which numbers are kept follows from a seed and their place ---- */
+
+INLINE uint32_t mixed(uint32_t x) { /* the last steps of MurmurHash3 */
+    x = (x ^ (x >> 16)) * 0x85ebca6bu;
+    x = (x ^ (x >> 13)) * 0xc2b2ae35u;
+    return x ^ (x >> 16);
+}
+
+INLINE floats kept(uint32_t key, int from, float rate) {
+    words x = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    x = (x + (uint32_t)from) * 0x9e3779b9u + key;
+    x = (x ^ (x >> 16)) * 0x85ebca6bu;
+    x = (x ^ (x >> 13)) * 0xc2b2ae35u;
+    x ^= x >> 16;
+    floats share = __builtin_convertvector((ints)(x >> 8), floats) * 0x1p-24f; /* [0, 1) */
+    floats all = (floats){0} + 1 / (1 - rate);
+    return where(share >= rate, all);
+}
+
+INLINE uint32_t key_of(uint64_t seed, uint64_t row) {
+    return mixed((uint32_t)seed + mixed((uint32_t)(seed >> 32) + mixed((uint32_t)row)));
+}
+
+/* ---- Arithmetic ---- */
+
+INLINE floats exponential(floats x) { /* of numbers up to 0: a power of 2 times a polynomial */
+    x = chosen(x < -87.0f, (floats){0} - 87.0f, x);
+    floats n = (x * 1.44269504f + 12582912.0f) - 12582912.0f; /* rounded */
+    floats r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+    floats y = 1.9875691500e-4f * r + 1.3981999507e-3f;
+    y = y * r + 8.3334519073e-3f;
+    y = y * r + 4.1665795894e-2f;
+    y = y * r + 1.6666665459e-1f;
+    y = y * r + 5.0000001201e-1f;
+    y = y * r * r + r + 1.0f;
+    ints power = (__builtin_convertvector(n, ints) + 127) << 23;
+    return y * (floats)power;
+}
+
+/* c (m, n) = a (m, k) b (k, n); m is a multiple of 4 and n of 16; a has any strides. */
+INLINE void block(int columns, int k, const float *a, int by_row, int by_column, const float *b,
+                  int n, float *c) {
+    floats total[4][4] = {0};
+    for (int i = 0; i < k; i++, a += by_column, b += n)
+        for (int row = 0; row < 4; row++)
+            for (int j = 0; j < columns; j++)
+                total[row][j] += a[row * by_row] * *(const floats *)(b + WIDE * j);
+    for (int row = 0; row < 4; row++)
+        for (int j = 0; j < columns; j++) *(floats *)(c + row * n + WIDE * j) = total[row][j];
+}
+
+INLINE void multiply(int m, int n, int k, const float *a, int by_row, int by_column,
+                     const float *b, float *c) {
+    for (int j = 0; j < n;) {
+        int columns = n - j >= 4 * WIDE ? 4 : n - j >= 2 * WIDE ? 2 : 1;
+        for (int i = 0; i < m; i += 4) {
+            const float *from = a + (int64_t)i * by_row;
+            float *to = c + (int64_t)i * n + j;
+            if (columns == 4) block(4, k, from, by_row, by_column, b + j, n, to);
+            else if (columns == 2) block(2, k, from, by_row, by_column, b + j, n, to);
+            else block(1, k, from, by_row, by_column, b + j, n, to);
+        }
+        j += columns * WIDE;
+    }
+}
+
+/* ---- Attention ---- */
+
+typedef struct {
+    const char *joined; /* (n_tokens, 3, n_heads, size): query, key and value side by side */
+    char *found;        /* (n_tokens, n_heads, size), or its gradient on the way back */
+    char *inner;        /* gradient of joined */
+    float *sums;        /* (n_tokens, n_heads): logarithm of the sum of exponentials, or NULL */
+    const int32_t *bounds;
+    int n_rows, n_heads, size, causal, low;
+    float scaling, rate;
+    uint64_t seed;
+} Attention;
+
+INLINE int up(int n, int step) { return (n + step - 1) / step * step; }
+
+/* Numbers that the memory of one row and head takes. */
+static int64_t needed(int longest, int size) {
+    int64_t n = up(longest, WIDE);
+    return 2 * n * n + 6 * n * size;
+}
+
+/* One of the three parts of a row and head, (n, size) with zeros below, and on its side. */
+INLINE void fetch(const Attention *a, const char *from, int64_t stride, int64_t at, int length,
+                  int n, float times, float *to, float *aside) {
+    for (int i = 0; i < n; i += WIDE)
+        for (int j = 0; j < a->size; j += WIDE) {
+            floats x[WIDE] = {0};
+            for (int row = 0; row < WIDE && i + row < length; row++)
+                x[row] = times * load(from, at + (i + row) * stride + j, a->low);
+            for (int row = 0; to && row < WIDE; row++)
+                *(floats *)(to + (i + row) * a->size + j) = x[row];
+            if (!aside) continue;
+            transpose(x);
+            for (int row = 0; row < WIDE; row++) *(floats *)(aside + (j + row) * n + i) = x[row];
+        }
+}
+
+INLINE void put(const Attention *a, char *to, int64_t stride, int64_t at, int length, float times,
+                const float *from) {
+    for (int i = 0; i < length; i++)
+        for (int j = 0; j < a->size; j += WIDE)
+            store(to, at + i * stride + j, times * *(const floats *)(from + i * a->size + j),
+                  a->low);
+}
+
+/* What a token sees of places `from` and on. */
+INLINE ints seen(const Attention *a, int token, int length, int from) {
+    return places(from) < (float)(a->causal ? token + 1 : length);
+}
+
+FOR_EACH_PROCESSOR
+static void attend(const Attention *a, int unit, float *memory) {
+    int row = unit / a->n_heads, head = unit % a->n_heads, size = a->size;
+    int begin = a->bounds[row], length = a->bounds[row + 1] - begin;
+    int n = up(length, WIDE), m = up(length, 4);
+    int64_t width = (int64_t)a->n_heads * size, at = begin * 3 * width + head * size;
+    float *q = memory, *k = q + n * size, *v = k + n * size, *s = v + n * size, *o = s + n * n;
+    fetch(a, a->joined, 3 * width, at, length, n, a->scaling, q, NULL);
+    fetch(a, a->joined, 3 * width, at + width, length, n, 1, NULL, k);
+    fetch(a, a->joined, 3 * width, at + 2 * width, length, n, 1, v, NULL);
+    multiply(m, n, size, q, size, 1, k, s);
+    for (int i = 0; i < m; i++) {
+        float *line = s + i * n;
+        floats top = (floats){0} - INFINITY, total = {0};
+        for (int j = 0; j < n; j += WIDE) {
+            floats x = *(floats *)(line + j);
+            x = chosen(seen(a, i, length, j), x, (floats){0} - INFINITY);
+            top = chosen(x > top, x, top);
+        }
+        float most = largest(top);
+        uint32_t key = key_of(a->seed, (uint64_t)(begin + i) * a->n_heads + head);
+        for (int j = 0; j < n; j += WIDE) {
+            floats x = where(seen(a, i, length, j), exponential(*(floats *)(line + j) - most));
+            total += x;
+            if (a->rate > 0) x *= kept(key, j, a->rate);
+            *(floats *)(line + j) = x;
+        }
+        float all = sum(total);
+        for (int j = 0; j < n; j += WIDE) *(floats *)(line + j) *= 1 / all;
+        if (a->sums && i < length)
+            a->sums[(int64_t)(begin + i) * a->n_heads + head] = most + logf(all);
+    }
+    multiply(m, size, length, s, n, 1, v, o);
+    put(a, a->found, width, begin * width + head * size, length, 1, o);
+}
+
+FOR_EACH_PROCESSOR
+static void attend_back(const Attention *a, int unit, float *memory) {
+    int row = unit / a->n_heads, head = unit % a->n_heads, size = a->size;
+    int begin = a->bounds[row], length = a->bounds[row + 1] - begin;
+    int n = up(length, WIDE), m = up(length, 4);
+    int64_t width = (int64_t)a->n_heads * size, at = begin * 3 * width + head * size;
+    float *q = memory, *k = q + n * size, *side = k + n * size, *v = side + n * size;
+    float *outer = v + n * size, *s = outer + n * size, *by = s + n * n, *o = by + n * n;
+    fetch(a, a->joined, 3 * width, at, length, n, a->scaling, q, NULL);
+    fetch(a, a->joined, 3 * width, at + width, length, n, 1, k, side);
+    fetch(a, a->joined, 3 * width, at + 2 * width, length, n, 1, NULL, v);
+    fetch(a, a->found, width, begin * width + head * size, length, n, 1, outer, NULL);
+    multiply(m, n, size, q, size, 1, side, s);
+    multiply(m, n, size, outer, size, 1, v, by);
+    for (int i = 0; i < m; i++) {
+        float *line = s + i * n, *back = by + i * n;
+        int64_t place = (int64_t)(begin + i) * a->n_heads + head;
+        float log_sum = i < length ? a->sums[place] : 0;
+        uint32_t key = key_of(a->seed, place);
+        floats total = {0};
+        for (int j = 0; j < n; j += WIDE) {
+            ints is = i < length ? seen(a, i, length, j) : (ints){0};
+            floats p = where(is, exponential(*(floats *)(line + j) - log_sum));
+            floats g = where(is, *(floats *)(back + j));
+            if (a->rate > 0) g *= kept(key, j, a->rate);
+            total += p * g;
+            *(floats *)(line + j) = p;
+            *(floats *)(back + j) = g;
+        }
+        float mean = sum(total);
+        for (int j = 0; j < n; j += WIDE) {
+            floats p = *(floats *)(line + j);
+            if (a->rate > 0) *(floats *)(line + j) = p * kept(key, j, a->rate);
+            *(floats *)(back + j) = p * (*(floats *)(back + j) - mean);
+        }
+    }
+    multiply(m, size, length, s, 1, n, outer, o);
+    put(a, a->inner, 3 * width, at + 2 * width, length, 1, o);
+    multiply(m, size, length, by, n, 1, k, o);
+    put(a, a->inner, 3 * width, at, length, a->scaling, o);
+    multiply(m, size, length, by, 1, n, q, o);
+    put(a, a->inner, 3 * width, at + width, length, 1, o);
+}
+
+/* ---- Layer normalisation of a sum, one of its parts with dropout ---- */
+
+typedef struct {
+    const char *part, *states; /* (n_tokens, width): of the product, and around it in float32 */
+    const float *weight, *bias;
+    float *total, *normed, *scales; /* the sum; mean and 1 / deviation of each token */
+    char *low_normed;
+    const float *outer;      /* gradient of normed, or NULL */
+    const char *low_outer;   /* and of low_normed, or NULL */
+    float *inner, *learned;  /* gradient of states; of weight and bias, a pair for each thread */
+    char *inner_part;
+    int64_t n_tokens, width;
+    float epsilon, rate;
+    uint64_t seed;
+    int low;
+} Norm;
+
+FOR_EACH_PROCESSOR
+static void normalise(const Norm *a, int64_t token) {
+    int64_t at = token * a->width;
+    uint32_t key = key_of(a->seed, token);
+    floats all = {0}, squares = {0};
+    float *total = a->total + at;
+    for (int64_t j = 0; j < a->width; j += WIDE) {
+        floats x = load(a->part, at + j, a->low);
+        if (a->rate > 0) x *= kept(key, (int)j, a->rate);
+        x += load(a->states, at + j, 0);
+        *(floats *)(total + j) = x;
+        all += x;
+    }
+    float mean = sum(all) / a->width;
+    for (int64_t j = 0; j < a->width; j += WIDE) {
+        floats x = *(floats *)(total + j) - mean;
+        squares += x * x;
+    }
+    float scale = 1 / sqrtf(sum(squares) / a->width + a->epsilon);
+    a->scales[2 * token] = mean;
+    a->scales[2 * token + 1] = scale;
+    for (int64_t j = 0; j < a->width; j += WIDE) {
+        floats x = (*(floats *)(total + j) - mean) * scale;
+        x = x * *(const floats *)(a->weight + j) + *(const floats *)(a->bias + j);
+        *(floats *)(a->normed + at + j) = x;
+        if (a->low) store(a->low_normed, at + j, x, 1);
+    }
+}
+
+INLINE floats outer_of(const Norm *a, int64_t at) {
+    floats x = {0};
+    if (a->outer) x += load((const char *)a->outer, at, 0);
+    if (a->low_outer) x += load(a->low_outer, at, a->low);
+    return x;
+}
+
+FOR_EACH_PROCESSOR
+static void normalise_back(const Norm *a, int64_t token, float *of_weight, float *of_bias) {
+    int64_t at = token * a->width;
+    uint32_t key = key_of(a->seed, token);
+    float mean = a->scales[2 * token], scale = a->scales[2 * token + 1];
+    floats all = {0}, along = {0};
+    for (int64_t j = 0; j < a->width; j += WIDE) {
+        floats g = outer_of(a, at + j), x = (*(floats *)(a->total + at + j) - mean) * scale;
+        *(floats *)(of_weight + j) += g * x;
+        *(floats *)(of_bias + j) += g;
+        g *= *(const floats *)(a->weight + j);
+        all += g;
+        along += g * x;
+    }
+    float level = sum(all) / a->width, slope = sum(along) / a->width;
+    for (int64_t j = 0; j < a->width; j += WIDE) {
+        floats g = outer_of(a, at + j) * *(const floats *)(a->weight + j);
+        floats x = (*(floats *)(a->total + at + j) - mean) * scale;
+        x = scale * (g - level - x * slope);
+        *(floats *)(a->inner + at + j) = x;
+        if (a->rate > 0) x *= kept(key, (int)j, a->rate);
+        store(a->inner_part, at + j, x, a->low);
+    }
+}
+
+/* ---- What Python calls ---- */
+
+#define ADDRESS(i) ((void *)PyLong_AsVoidPtr(arguments[i]))
+#define WHOLE(i) PyLong_AsLongLong(arguments[i])
+#define REAL(i) ((float)PyFloat_AsDouble(arguments[i]))
+
+static int has(Py_ssize_t given, Py_ssize_t n) {
+    if (given == n) return 1;
+    PyErr_Format(PyExc_TypeError, "%zd arguments instead of %zd", given, n);
+    return 0;
+}
+
+/* Threads for work of so many numbers: waking another one takes longer than a little work. */
+static int shared(int64_t numbers, int n_threads) { return numbers < 1 << 15 ? 1 : n_threads; }
+
+/* (joined, found, inner or 0, sums or 0, bounds, n_rows, n_heads, size, longest, causal, low,
+   scaling, rate, seed, n_threads) */
+static PyObject *attention(PyObject *self, PyObject *const *arguments, Py_ssize_t given) {
+    if (!has(given, 15)) return NULL;
+    Attention a = {.joined = ADDRESS(0), .found = ADDRESS(1), .inner = ADDRESS(2),
+                   .sums = ADDRESS(3), .bounds = ADDRESS(4), .n_rows = (int)WHOLE(5),
+                   .n_heads = (int)WHOLE(6), .size = (int)WHOLE(7), .causal = (int)WHOLE(9),
+                   .low = (int)WHOLE(10), .scaling = REAL(11), .rate = REAL(12),
+                   .seed = (uint64_t)WHOLE(13)};
+    int longest = (int)WHOLE(8), units = a.n_rows * a.n_heads;
+    int n_threads = shared((int64_t)units * longest * (longest + WIDE), (int)WHOLE(14));
+    int64_t each = needed(longest, a.size);
+    if (PyErr_Occurred()) return NULL;
+    float *memory = malloc(n_threads * each * sizeof(float));
+    if (!memory) return PyErr_NoMemory();
+    Py_BEGIN_ALLOW_THREADS
+#pragma omp parallel for schedule(dynamic, 8) num_threads(n_threads)
+    for (int unit = 0; unit < units; unit++) {
+        float *own = memory + omp_get_thread_num() * each;
+        if (a.inner) attend_back(&a, unit, own);
+        else attend(&a, unit, own);
+    }
+    Py_END_ALLOW_THREADS
+    free(memory);
+    Py_RETURN_NONE;
+}
+
+/* (part, states, weight, bias, total, normed, scales, low_normed, n_tokens, width, low, epsilon,
+   rate, seed, n_threads) */
+static PyObject *norm(PyObject *self, PyObject *const *arguments, Py_ssize_t given) {
+    if (!has(given, 15)) return NULL;
+    Norm a = {.part = ADDRESS(0), .states = ADDRESS(1), .weight = ADDRESS(2), .bias = ADDRESS(3),
+              .total = ADDRESS(4), .normed = ADDRESS(5), .scales = ADDRESS(6),
+              .low_normed = ADDRESS(7), .n_tokens = WHOLE(8), .width = WHOLE(9),
+              .low = (int)WHOLE(10), .epsilon = REAL(11), .rate = REAL(12),
+              .seed = (uint64_t)WHOLE(13)};
+    int n_threads = shared(a.n_tokens * a.width, (int)WHOLE(14));
+    if (PyErr_Occurred()) return NULL;
+    Py_BEGIN_ALLOW_THREADS
+#pragma omp parallel for num_threads(n_threads)
+    for (int64_t token = 0; token < a.n_tokens; token++) normalise(&a, token);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
+/* (total, scales, weight, outer or 0, low_outer or 0, inner, inner_part, learned, n_tokens,
+   width, low, rate, seed, n_threads); learned is (n_threads, 2, width), zeros */
+static PyObject *norm_back(PyObject *self, PyObject *const *arguments, Py_ssize_t given) {
+    if (!has(given, 14)) return NULL;
+    Norm a = {.total = ADDRESS(0), .scales = ADDRESS(1), .weight = ADDRESS(2),
+              .outer = ADDRESS(3), .low_outer = ADDRESS(4), .inner = ADDRESS(5),
+              .inner_part = ADDRESS(6), .learned = ADDRESS(7), .n_tokens = WHOLE(8),
+              .width = WHOLE(9), .low = (int)WHOLE(10), .rate = REAL(11),
+              .seed = (uint64_t)WHOLE(12)};
+    int n_threads = shared(a.n_tokens * a.width, (int)WHOLE(13));
+    if (PyErr_Occurred()) return NULL;
+    Py_BEGIN_ALLOW_THREADS
+#pragma omp parallel for num_threads(n_threads) schedule(static)
+    for (int64_t token = 0; token < a.n_tokens; token++) {
+        float *own = a.learned + omp_get_thread_num() * 2 * a.width;
+        normalise_back(&a, token, own, own + a.width);
+    }
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef functions[] = {
+    {"attention", (PyCFunction)(void (*)(void))attention, METH_FASTCALL, NULL},
+    {"norm", (PyCFunction)(void (*)(void))norm, METH_FASTCALL, NULL},
+    {"norm_back", (PyCFunction)(void (*)(void))norm_back, METH_FASTCALL, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "kernels", NULL, 0, functions};
+
+PyMODINIT_FUNC PyInit_kernels(void) { return PyModule_Create(&module); }

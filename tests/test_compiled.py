@@ -1,0 +1,260 @@
+"""The compiled kernels against the same arithmetic in torch's operations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from skbert._core import compiled
+from skbert._core.compiled import Normed, Within, attends, normalises
+from skbert._core.task import Layout
+
+pytestmark = pytest.mark.skipif(compiled.kernels is None, reason="built without a compiler")
+
+LENGTHS = {
+    "one": [1],
+    "short": [1, 2, 3, 3, 5, 11, 16],
+    "at the edges of vectors": [15, 16, 17, 31, 32, 33],
+    "long": [64, 100, 129, 250],
+}
+WITHIN = {torch.float32: 1e-5, torch.bfloat16: 3e-2}
+BEHIND = 5  # tokens that belong to no row
+
+
+def layout_of(lengths: list[int]) -> Layout:
+    bounds = np.cumsum([0, *lengths])
+    return Layout(np.array(lengths), (), torch.from_numpy(bounds.astype(np.int32)), torch.empty(0))
+
+
+def joined_states(lengths: list[int], width: int, dtype: torch.dtype) -> torch.Tensor:
+    return torch.randn(sum(lengths) + BEHIND, width).to(dtype).requires_grad_()
+
+
+def by_torch(
+    joined: torch.Tensor,
+    lengths: list[int],
+    size: int,
+    causal: bool,
+    keeps: list[torch.Tensor] | None = None,
+) -> torch.Tensor:
+    """Attention in float64, row by row; ``keeps`` are factors of dropout of each row."""
+    found = []
+    for number, states in enumerate(joined[: sum(lengths)].double().split(lengths)):
+        q, k, v = states.view(len(states), 3, -1, size).permute(1, 2, 0, 3)
+        scores = q @ k.transpose(1, 2) * 0.3
+        if causal:
+            scores = scores.masked_fill(torch.ones_like(scores).triu(1).bool(), -torch.inf)
+        weights = scores.softmax(-1)
+        if keeps is not None:
+            weights = weights * keeps[number]
+        found.append((weights @ v).transpose(0, 1).flatten(1))
+    return F.pad(torch.cat(found), (0, 0, 0, BEHIND))
+
+
+@pytest.mark.parametrize("dtype", WITHIN)
+@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
+@pytest.mark.parametrize(("n_heads", "size"), [(1, 16), (2, 32), (3, 64), (1, 48)])
+@pytest.mark.parametrize("causal", [False, True], ids=["whole", "causal"])
+def test_attention_and_its_gradient(
+    dtype: torch.dtype, lengths: list[int], n_heads: int, size: int, causal: bool
+) -> None:
+    torch.manual_seed(0)
+    joined = joined_states(lengths, 3 * n_heads * size, dtype)
+    outer = torch.randn(len(joined), n_heads * size).to(dtype)
+    found: Any = Within.apply(joined, layout_of(lengths), size, 0.3, causal, 0.0)
+    found.backward(outer)
+    exact = joined.detach().double().requires_grad_()
+    expected = by_torch(exact, lengths, size, causal)
+    expected.backward(outer.double())
+    assert found.dtype == dtype
+    torch.testing.assert_close(found.double(), expected, atol=WITHIN[dtype], rtol=WITHIN[dtype])
+    assert joined.grad is not None
+    assert exact.grad is not None
+    torch.testing.assert_close(
+        joined.grad.double(), exact.grad, atol=4 * WITHIN[dtype], rtol=4 * WITHIN[dtype]
+    )
+
+
+def keeps_of(lengths: list[int], n_heads: int, size: int, rate: float) -> list[torch.Tensor]:
+    """Factors of dropout: where scores are zero and values the unit matrix, they are seen."""
+    joined = torch.zeros(sum(lengths) + BEHIND, 3, n_heads, size)
+    for begin, length in zip(np.cumsum([0, *lengths]), lengths, strict=False):
+        joined[begin : begin + length, 2] = torch.eye(length, size)[:, None]
+    seen: Any = Within.apply(joined.flatten(1), layout_of(lengths), size, 0.3, False, rate)
+    rows = seen[: sum(lengths)].view(-1, n_heads, size).split(lengths)
+    return [row.transpose(0, 1)[..., : len(row)] * len(row) for row in rows]
+
+
+def test_attention_drops_the_same_weights_on_the_way_back() -> None:
+    lengths, n_heads, size = [3, 17, 30], 2, 32
+    torch.manual_seed(3)
+    joined = joined_states(lengths, 3 * n_heads * size, torch.float32)
+    outer = torch.randn(len(joined), n_heads * size)
+    torch.manual_seed(4)
+    keeps = keeps_of(lengths, n_heads, size, 0.3)
+    torch.manual_seed(4)
+    found: Any = Within.apply(joined, layout_of(lengths), size, 0.3, False, 0.3)
+    found.backward(outer)
+    exact = joined.detach().double().requires_grad_()
+    expected = by_torch(exact, lengths, size, False, keeps)
+    expected.backward(outer.double())
+    torch.testing.assert_close(found.double(), expected, atol=1e-5, rtol=1e-5)
+    assert joined.grad is not None
+    torch.testing.assert_close(joined.grad.double(), exact.grad, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5])
+def test_a_share_of_weights_is_dropped_independently(rate: float) -> None:
+    torch.manual_seed(0)
+    kept = torch.stack(keeps_of([64] * 60, 4, 64, rate))
+    values = torch.unique(kept.round(decimals=4))
+    assert values.tolist() == pytest.approx([0.0, 1 / (1 - rate)], abs=1e-3)
+    dropped = (kept == 0).double()
+    spread = np.sqrt(rate * (1 - rate) / dropped.numel())
+    assert abs(dropped.mean() - rate) < 5 * spread
+    centred = dropped - dropped.mean()
+    for axis in range(4):  # neighbours among rows, heads, tokens and places
+        n = dropped.shape[axis] - 1
+        both = (centred.narrow(axis, 0, n) * centred.narrow(axis, 1, n)).mean()
+        assert abs(both) < 5 * rate * (1 - rate) / np.sqrt(dropped.numel() * n / (n + 1))
+
+
+def test_torch_s_seed_says_what_is_dropped() -> None:
+    def drawn() -> torch.Tensor:
+        return torch.stack(keeps_of([20, 20], 2, 32, 0.5))
+
+    torch.manual_seed(7)
+    first, second = drawn(), drawn()
+    torch.manual_seed(7)
+    assert torch.equal(drawn(), first)
+    assert not torch.equal(second, first)
+    torch.manual_seed(7)
+    keeps_of([20], 2, 32, 0.0)  # draws nothing
+    assert torch.equal(drawn(), first)
+
+
+def given_to_norm(dtype: torch.dtype, width: int = 48) -> list[torch.Tensor]:
+    torch.manual_seed(1)
+    found = torch.randn(37, width).to(dtype)
+    states, weight, bias = torch.randn(37, width), torch.randn(width), torch.randn(width)
+    return [x.requires_grad_() for x in (found, states, weight, bias)]
+
+
+# Which of the two results are used, the whole one and the rounded: float32 is not rounded.
+USED = [
+    (torch.float32, (True, False)),
+    (torch.bfloat16, (True, True)),
+    (torch.bfloat16, (True, False)),
+    (torch.bfloat16, (False, True)),
+]
+
+
+@pytest.mark.parametrize(("dtype", "used"), USED)
+@pytest.mark.parametrize("rate", [0.0, 0.4])
+def test_normed_and_its_gradients(
+    dtype: torch.dtype, rate: float, used: tuple[bool, bool]
+) -> None:
+    given = given_to_norm(dtype)
+    torch.manual_seed(5)
+    results = Normed.apply(*given, 1e-6, rate)  # type: ignore[no-untyped-call]
+    outers = [torch.randn(37, 48), torch.randn(37, 48).to(dtype)]
+    taken = [(results[i], outers[i]) for i in range(2) if used[i]]
+    torch.autograd.backward(*zip(*taken, strict=True))
+    found, states = given[0].grad, given[1].grad
+    assert found is not None
+    assert states is not None
+    # The gradient of what is dropped tells the factors.
+    keep = (found.double() / states.double()).detach()
+    keep = torch.where(keep > 0.5 / (1 - rate), 1 / (1 - rate), 0.0) if rate else keep.fill_(1)
+    exact = [x.detach().double().requires_grad_() for x in given]
+    total = exact[0] * keep + exact[1]
+    normed = F.layer_norm(total, (48,), exact[2], exact[3], 1e-6)
+    torch.testing.assert_close(results[0].double(), normed, atol=1e-5, rtol=1e-5)
+    if results[1] is not None:
+        assert torch.equal(results[1], results[0].to(dtype))
+    normed.backward(sum(g.double() for _, g in taken))
+    for own, expected in zip(given, exact, strict=True):
+        assert own.grad is not None
+        tolerance = 2e-2 if own.dtype == torch.bfloat16 else 2e-5
+        torch.testing.assert_close(
+            own.grad.double(), expected.grad, atol=tolerance, rtol=tolerance
+        )
+    if rate:
+        assert abs((keep == 0).double().mean() - rate) < 0.06
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])
+def test_any_number_of_threads(n_threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths = [40] * 30
+    torch.manual_seed(0)
+    joined = joined_states(lengths, 3 * 64, torch.float32)
+
+    def both() -> list[torch.Tensor]:
+        joined.grad = None
+        torch.manual_seed(2)
+        out: Any = Within.apply(joined, layout_of(lengths), 32, 0.3, False, 0.1)
+        given = (
+            out.repeat(1, 4),
+            torch.ones_like(out).repeat(1, 4),
+            torch.ones(256),
+            torch.ones(256),
+        )
+        normed = Normed.apply(*given, 1e-6, 0.1)[0]  # type: ignore[no-untyped-call]
+        normed.square().sum().backward()
+        assert joined.grad is not None
+        return [normed.detach(), joined.grad]
+
+    expected = both()
+    monkeypatch.setattr(torch, "get_num_threads", lambda: n_threads)
+    for own, one in zip(both(), expected, strict=True):
+        torch.testing.assert_close(own, one)
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_what_is_not_finite_is_handed_on(value: float) -> None:
+    joined = torch.zeros(8 + BEHIND, 96)
+    joined[2, 3] = value  # part of a query
+    joined[:, 35] = 1.0
+    found: Any = Within.apply(joined, layout_of([8]), 32, 0.3, False, 0.0)
+    assert found[2].isnan().all()
+    assert found[3].isfinite().all()
+    states = torch.zeros(3, 16)
+    states[1, 5] = value
+    normed = Normed.apply(torch.zeros(3, 16), states, torch.ones(16), torch.ones(16), 1e-6, 0.0)  # type: ignore[no-untyped-call]
+    assert normed[0][1].isnan().all()
+    assert normed[0][2].isfinite().all()
+
+
+def test_bfloat16_is_rounded_as_torch_does() -> None:
+    numbers = torch.randn(100, 16) * 10.0 ** torch.randint(-30, 30, (100, 16))
+    numbers[0, :3] = torch.tensor([1.00390625, 1.01171875, 3.4e38])  # halfway, halfway, overflow
+    low = torch.zeros(100, 16, dtype=torch.bfloat16)
+    normed, rounded = Normed.apply(low, numbers, torch.ones(16), torch.zeros(16), 1e-6, 0.0)  # type: ignore[no-untyped-call]
+    assert torch.equal(rounded.view(torch.int16), normed.bfloat16().view(torch.int16))
+
+
+def test_where_they_serve(monkeypatch: pytest.MonkeyPatch) -> None:
+    short, long = layout_of([5, 7]), layout_of([5, 257])
+    joined, norm = torch.zeros(12, 96), torch.nn.LayerNorm(32)
+    states = torch.zeros(12, 32)
+    assert attends(joined, short, 32)
+    assert not attends(joined, long, 32)
+    assert not attends(joined, short, 8)
+    assert not attends(joined.double(), short, 32)
+    assert not attends(joined.half(), short, 32)
+    assert normalises(states.bfloat16(), states, norm)
+    assert not normalises(states.double(), states.double(), norm.double())
+    assert not normalises(states[:, :24], states[:, :24], torch.nn.LayerNorm(24))
+    monkeypatch.setattr(compiled, "kernels", None)
+    assert not attends(joined, short, 32)
+    assert not normalises(states, states, torch.nn.LayerNorm(32))
+
+
+def test_arguments_are_counted() -> None:
+    for name in ("attention", "norm", "norm_back"):
+        with pytest.raises(TypeError, match=r"1 arguments instead of 1[45]"):
+            getattr(compiled.kernels, name)(0)
