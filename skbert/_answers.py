@@ -102,8 +102,9 @@ class Answers:
     def loss(self, logits: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """Cross-entropy over the tokens of a window, averaged over start and end."""
         assert batch.targets is not None
-        chances = log_softmax_within(logits, batch.tokens_per_item)
-        weights = torch.repeat_interleave(batch.weights, batch.tokens_per_item)
+        counts = batch.tokens_per_item
+        chances = log_softmax_within(logits, counts, batch.layout.longest)
+        weights = torch.repeat_interleave(batch.weights, counts, output_size=len(logits))
         losses = -(chances * batch.targets).mean(dim=1)
         return (losses * weights).sum(), batch.weights.sum()
 

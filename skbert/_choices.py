@@ -57,7 +57,8 @@ class Choice:
         """Cross-entropy over the options of each question."""
         assert batch.targets is not None
         counts = batch.rows_per_item
-        scores = log_softmax_within(logits, counts)[:, 0]
+        most = len(logits) - len(counts) + 1  # rows of a question, if the others have one each
+        scores = log_softmax_within(logits, counts, most)[:, 0]
         losses = -scores[torch.cumsum(counts, 0) - counts + batch.targets]
         return (losses * batch.weights).sum(), batch.weights.sum()
 

@@ -137,9 +137,9 @@ class WordsAndSentences(NextSentence):
         words, pairs = logits
         counts = batch.chosen_per_item + 1
         first = torch.cumsum(counts, 0) - counts
-        is_word = torch.ones_like(batch.targets, dtype=torch.bool)
-        is_word[first] = False
-        loss, weight = _of_words(words, batch.targets[is_word])
+        place = torch.arange(len(words), device=words.device)
+        item = torch.searchsorted(torch.cumsum(batch.chosen_per_item, 0), place, right=True)
+        loss, weight = _of_words(words, batch.targets[place + item + 1])
         losses = F.cross_entropy(pairs, batch.targets[first], reduction="none")
         return loss + (losses * batch.weights).sum(), weight
 

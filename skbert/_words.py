@@ -89,8 +89,9 @@ class WordTags:
         """Cross-entropy; each labelled token weighs what its row weighs."""
         assert batch.targets is not None
         losses = F.cross_entropy(logits, batch.targets, reduction="none", ignore_index=_NO_LABEL)
-        weights = batch.weights.repeat_interleave(batch.tokens_per_item)
-        return (losses * weights).sum(), weights[batch.targets != _NO_LABEL].sum()
+        counts = batch.tokens_per_item
+        weights = torch.repeat_interleave(batch.weights, counts, output_size=len(logits))
+        return (losses * weights).sum(), (weights * (batch.targets != _NO_LABEL)).sum()
 
     def decode(self, outputs: Ragged, items: Items) -> np.ndarray[Any, Any]:
         """`ScoredWords` for every sample; several pieces of a word are averaged."""

@@ -555,7 +555,7 @@ def test_a_turn_draws_the_same_dropout_on_the_way_back(tiny_model: Path) -> None
 
     def loss() -> float:
         with seeded(3, CPU):
-            return stepper._backward(np.array([1]))[0]
+            return float(stepper._backward(np.array([1]))[0])
 
     first = loss()
     gradient = weight.grad.clone()

@@ -10,13 +10,14 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
 import torch
 
 from skbert._core.world import local_rank
 from skbert.exceptions import InputError
 
-__all__ = ["Budget", "Precision", "is_out_of_memory", "pick_device", "seeded"]
+__all__ = ["Budget", "OnTheWay", "Precision", "is_out_of_memory", "pick_device", "seeded"]
 
 _SEEDING = threading.RLock()
 _NO_MEMORY = ("can't allocate memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
@@ -105,6 +106,30 @@ def is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     return isinstance(error, RuntimeError) and any(sign in str(error) for sign in _NO_MEMORY)
+
+
+class OnTheWay:
+    """Numbers that a device has yet to compute; nobody waits for them until they are read."""
+
+    def __init__(self, numbers: torch.Tensor) -> None:
+        self.event: Any = None
+        self.numbers = numbers.detach()
+        if numbers.is_cuda:
+            here = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)
+            self.numbers = here.copy_(self.numbers, non_blocking=True)
+            self.event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self.event.record(torch.cuda.current_stream(numbers.device))
+
+    def ready(self) -> bool:
+        """Whether they are there."""
+        return self.event is None or bool(self.event.query())
+
+    def read(self) -> list[float]:
+        """The numbers, as soon as they are there."""
+        if self.event is not None:
+            self.event.synchronize()
+        found: list[float] = self.numbers.tolist()
+        return found
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
@@ -19,13 +20,14 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from skbert._core.batches import by_budget, collate, steps_of_a_pass
-from skbert._core.device import Budget, Precision, is_out_of_memory, seeded
+from skbert._core.device import Budget, OnTheWay, Precision, is_out_of_memory, seeded
 from skbert._core.encoder import Network
 from skbert._core.optim import (
     freeze,
     gradient_norm,
     multiplier,
     parameter_groups,
+    take_step,
     warmup_steps,
 )
 from skbert._core.rows import RowGradients
@@ -103,8 +105,9 @@ def train(
             rng = np.random.default_rng([seed, number])
             network.model.train()
             stepper.turn_to(fresh(items, rng))
-            for chosen in steps_of_a_pass(stepper.items, per_step, rng):
-                step_loss, step_weight = stepper.step(chosen)
+            for step_loss, step_weight in stepper.learn(
+                steps_of_a_pass(stepper.items, per_step, rng)
+            ):
                 total, weight = total + step_loss, weight + step_weight
                 tick(step_loss / step_weight)
             stepper.put_together()
@@ -112,8 +115,20 @@ def train(
             yield Epoch(number, total / weight, stepper.rate, n_steps, n_tokens, seconds)
 
 
+class _Told(NamedTuple):
+    """What a step has to tell."""
+
+    numbers: OnTheWay  # loss, weight, norm of the gradient
+    chosen: IntArray
+    number: int  # of the step, counted from 1
+    rate: float
+
+
 class _Stepper:
-    """One optimizer step after another."""
+    """One optimizer step after another, without waiting for the device to have computed it.
+
+    A step that is not finite changes nothing, and neither does any step after it.
+    """
 
     def __init__(
         self,
@@ -129,6 +144,9 @@ class _Stepper:
         self.scale = _FIRST_LOSS_SCALE if precision.needs_loss_scale else 1.0
         self.n_steps, self.done, self.calm = n_steps, 0, 0
         self.rate = recipe.learning_rate
+        self._divisor: float | torch.Tensor = 1.0  # of the gradients of a step
+        self.waiting: deque[_Told] = deque()
+        self.failed = torch.zeros((), device=network.device)  # 1 from a step that is not finite
         freeze(network.model, network.head.layer, recipe.freeze)
         groups = parameter_groups(
             network.model,
@@ -164,29 +182,42 @@ class _Stepper:
         for group in self.optimizer.param_groups:
             group["params"] = [new if p is old else p for p in group["params"]]
 
-    def step(self, chosen: IntArray) -> tuple[float, float]:
-        """Learn from the chosen items; returns the sum of their losses and their weight."""
+    def learn(self, steps: list[IntArray]) -> Iterator[tuple[float, float]]:
+        """Take these steps; the sum of the losses and the weight of each, once they are known."""
+        for chosen in steps:
+            self.step(chosen)
+            while self.waiting and self.waiting[0].numbers.ready():
+                yield self._listen()
+        while self.waiting:
+            yield self._listen()
+
+    def step(self, chosen: IntArray) -> None:
+        """Learn from the chosen items."""
         self._follow_schedule()
-        loss, weight, gradients, norm = self._gradients(chosen)
+        numbers, gradients = self._gradients(chosen)
+        self.done += 1
+        self.waiting.append(_Told(OnTheWay(numbers), chosen, self.done, self.rate))
+        if self.waiting[-1].numbers.ready():
+            self._stop_if_failed(self.waiting[-1])
+        self.failed = torch.maximum(self.failed, (~numbers.isfinite().all()).to(self.failed))
         limit = self.recipe.max_grad_norm or math.inf
-        factor = min(1.0, limit / (norm + 1e-6)) / self._divisor
-        if factor != 1.0:
-            torch._foreach_mul_(gradients, factor)
-        self.optimizer.step()
+        over = torch.clamp((numbers[2] + 1e-6) / limit, min=1.0)
+        take_step(self.optimizer, gradients, over * self._divisor, self.failed)
         if self.network.words is not None:
             self.network.words.decay(self.optimizer.param_groups)
-        self.done += 1
         self.calm += 1
         if self.precision.needs_loss_scale and self.calm % _STEPS_TO_GROW == 0:
             self.scale *= 2.0
-        return loss, weight
 
-    def _gradients(self, chosen: IntArray) -> tuple[float, float, list[torch.Tensor], float]:
-        """Gradients of one step, computed again where memory or the range of float16 failed."""
+    def _gradients(self, chosen: IntArray) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        """Loss, weight and norm of a step, and its gradients, to be divided by ``_divisor``.
+
+        They are computed again where memory or the range of float16 failed.
+        """
         while True:
             self._clear_gradients()
             try:
-                loss, weight = self._backward(chosen)
+                sums = self._backward(chosen)
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):
                     raise
@@ -194,11 +225,12 @@ class _Stepper:
                 continue
             groups = self.optimizer.param_groups
             gradients = [p.grad for g in groups for p in g["params"] if p.grad is not None]
-            loss, weight = self._add_up(gradients, loss, weight)
-            norm = float(gradient_norm(gradients)) / self._divisor  # waits for the device here
-            if math.isfinite(norm) and math.isfinite(loss):
-                return loss, weight, gradients, norm
-            self._lower_scale_or_stop(chosen, loss, norm)
+            sums = self._add_up(gradients, sums)
+            norm = gradient_norm(gradients) / self._divisor
+            numbers = torch.cat([sums, norm[None].to(sums)])
+            if self.scale == 1.0 or not _overflows(numbers):
+                return numbers, gradients
+            self.scale, self.calm = self.scale / 2.0, 0
 
     def put_together(self) -> None:
         """Have the network whole, and in eval mode."""
@@ -222,39 +254,38 @@ class _Stepper:
             self.network.words.clear()
         self.optimizer.zero_grad()
 
-    def _add_up(
-        self, gradients: list[torch.Tensor], loss: float, weight: float
-    ) -> tuple[float, float]:
+    def _add_up(self, gradients: list[torch.Tensor], sums: torch.Tensor) -> torch.Tensor:
         """Have the gradients, loss and weight of the step from all processes."""
         if self.world.size > 1:
-            sums = torch.tensor([loss, weight], device=self.network.device, dtype=torch.float64)
             self.world.add_up([sums])
             self.world.add_up(gradients)
-            loss, weight = sums.tolist()
-            self._divisor = self.scale * weight
-        return loss, weight
+            self._divisor = self.scale * sums[1]
+        return sums
 
-    def _backward(self, chosen: IntArray) -> tuple[float, float]:
-        """Accumulate gradients over the micro-batches of this process's share of a step."""
+    def _backward(self, chosen: IntArray) -> torch.Tensor:
+        """Accumulate gradients over the micro-batches of this process's share of a step.
+
+        Returns the sum of the losses and of their weights.
+        """
         chosen, factor = self.world.share(chosen)
         n_parts = self.recipe.accumulate
         parts = [p for p in np.array_split(chosen, n_parts) if len(p)]
         micro = [part[cut] for part in parts
                  for cut in by_budget(self.sizes[part], self.budget.tokens)]  # fmt: skip
-        total, weights, alone = 0.0, 0.0, len(micro) == self.world.size == 1
+        sums, alone = (
+            torch.zeros(2, device=self.network.device),
+            len(micro) == self.world.size == 1,
+        )
         for part in micro:
             batch = collate(self.items, part, self.network.device, self.precision.weights)
             with self.precision.context():
                 logits = self._logits(part, batch)
             loss, weight = self.task.loss(logits, batch)
-            divisor = float(weight) if alone else 1.0
-            (loss * (factor * self.scale / divisor)).backward()  # type: ignore[no-untyped-call]
-            total, weights = (
-                total + factor * float(loss.detach()),
-                weights + factor * float(weight),
-            )
-        self._divisor = self.scale if alone else self.scale * weights
-        return total, weights
+            divided = loss / weight if alone else loss
+            (divided * (factor * self.scale)).backward()  # type: ignore[no-untyped-call]
+            sums = sums + factor * torch.stack([loss.detach(), weight.to(loss)])
+        self._divisor = self.scale if alone else self.scale * sums[1]
+        return sums
 
     def _logits(self, part: IntArray, batch: Batch) -> Any:
         """Logits of a micro-batch; an item beyond the budget has its rows computed in turns.
@@ -282,18 +313,31 @@ class _Stepper:
             self.recipe.schedule, self.done, self.n_steps, n_warmup, self.recipe.learning_rate
         )
 
-    def _lower_scale_or_stop(self, chosen: IntArray, loss: float, norm: float) -> None:
-        if self.scale > 1.0 and math.isfinite(loss):
-            self.scale, self.calm = self.scale / 2.0, 0
+    def _listen(self) -> tuple[float, float]:
+        """Loss and weight of the first step that has not told them yet."""
+        told = self.waiting.popleft()
+        self._stop_if_failed(told)
+        loss, weight, _ = told.numbers.read()
+        return loss, weight
+
+    def _stop_if_failed(self, told: _Told) -> None:
+        loss, _, norm = told.numbers.read()
+        if math.isfinite(norm) and math.isfinite(loss):
             return
-        samples = np.unique(self.items.samples[chosen])
+        samples = np.unique(self.items.samples[told.chosen])
         raise NonFiniteError(
-            f"At step {self.done + 1} of {self.n_steps} the loss is {loss:g} and the norm of "
+            f"At step {told.number} of {self.n_steps} the loss is {loss:g} and the norm of "
             f"the gradient {norm:g}, on rows {samples[:8].tolist()} of the training data "
-            f"({len(samples)} rows in the step), learning rate {self.rate:g}. No weight was "
+            f"({len(samples)} rows in the step), learning rate {told.rate:g}. No weight was "
             "changed by this step. Use a lower learning_rate, more warmup, or "
             "precision='float32'."
         )
+
+
+def _overflows(numbers: torch.Tensor) -> bool:
+    """Whether gradients left the range of float16 where the loss did not."""
+    loss, _, norm = numbers.tolist()  # waits for the device
+    return math.isfinite(loss) and not math.isfinite(norm)
 
 
 def _trains_words_by_row(network: Network) -> bool:

@@ -126,3 +126,22 @@ def multiplier(schedule: str, step: int, n_steps: int, n_warmup: int, rate: floa
 def gradient_norm(gradients: Iterable[torch.Tensor]) -> torch.Tensor:
     """Euclidean norm of all gradients together, a tensor on their device."""
     return torch.nn.utils.get_total_norm(list(gradients))
+
+
+def take_step(
+    optimizer: torch.optim.Optimizer,
+    gradients: list[torch.Tensor],
+    divisor: torch.Tensor,
+    failed: torch.Tensor,
+) -> None:
+    """Take a step with the gradients divided by ``divisor``, or none where ``failed`` is 1.
+
+    Both are tensors of one number on the device of the weights. A GPU is not waited for.
+    """
+    if divisor.is_cuda:
+        optimizer.grad_scale, optimizer.found_inf = divisor.float(), failed  # type: ignore[attr-defined]
+    elif failed:
+        return
+    elif divisor != 1:
+        torch._foreach_mul_(gradients, 1.0 / float(divisor))
+    optimizer.step()

@@ -10,16 +10,18 @@ import torch
 __all__ = ["log_softmax_within"]
 
 
-def log_softmax_within(logits: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+def log_softmax_within(logits: torch.Tensor, counts: torch.Tensor, longest: int) -> torch.Tensor:
     """Log of the softmax of each column within each stretch.
 
     ``logits`` is ``(n, k)``, ``counts`` is ``(n_stretches,)``, none of them 0, and their sum is
-    ``n``; the result has the shape of ``logits``.
+    ``n``; no stretch is longer than ``longest``. The result has the shape of ``logits``.
     """
-    owner = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts)
+    owner = torch.repeat_interleave(
+        torch.arange(len(counts), device=counts.device), counts, output_size=len(logits)
+    )
     starts = torch.cumsum(counts, 0) - counts
     place = torch.arange(len(owner), device=owner.device) - starts[owner]
-    shape = (len(counts), int(counts.max()), logits.shape[1])
+    shape = (len(counts), longest, logits.shape[1])
     table = logits.new_full(shape, -torch.inf)
     table = table.index_put((owner, place), logits)
     return table.log_softmax(dim=1)[owner, place]
