@@ -179,7 +179,7 @@ def test_normed_and_its_gradients(
     normed.backward(sum(g.double() for _, g in taken))
     for own, expected in zip(given, exact, strict=True):
         assert own.grad is not None
-        tolerance = 2e-2 if own.dtype == torch.bfloat16 else 2e-5
+        tolerance = 4e-2 if dtype == torch.bfloat16 else 2e-5  # where what is kept is rounded
         torch.testing.assert_close(
             own.grad.double(), expected.grad, atol=tolerance, rtol=tolerance
         )

@@ -148,20 +148,22 @@ def test_feed_forward_layers_may_be_computed_in_chunks(
     make_tiny_model: Callable[..., Path],
 ) -> None:
     sizes: list[int] = []
-    found = []
+    found, on_the_way = [], []
     for chunk_size in (0, 30, 1):
         network = open_model(make_tiny_model(chunk_size_feed_forward=chunk_size))
         wide = network.model.bert.encoder.layer[0].intermediate.intermediate_act_fn
         wide.register_forward_hook(lambda module, args, out: sizes.append(len(out)))
+        sizes.clear()
         hidden = network.hidden(batch_for(network))
+        on_the_way.append([*sizes])
         hidden.square().sum().backward()
         found.append((hidden.detach(), gradients(network.model)))
         network.through.own = False  # whose chunks would all have to be full
         torch.testing.assert_close(network.hidden(batch_for(network)), hidden)
     n_tokens = len(found[0][0])
-    whole = [len(part) for part in torch.zeros(sizes[0]).split(30)]
-    assert sizes[0] == n_tokens + -n_tokens % 16
-    assert sizes[2 : 2 + len(whole)] == whole
+    n_computed = n_tokens + -n_tokens % 16
+    whole = [len(part) for part in torch.zeros(n_computed).split(30)]
+    assert on_the_way == [[n_computed], whole, [1] * n_computed]
     for hidden, own_gradients in found[1:]:
         torch.testing.assert_close(hidden, found[0][0], rtol=1e-5, atol=1e-5)
         assert_all_close(own_gradients, found[0][1], 1e-4)

@@ -91,7 +91,7 @@ class Normed(torch.autograd.Function):
     """Layer normalisation of ``states`` plus ``found`` after dropout: in float32, and rounded.
 
     Both are ``(n_tokens, size)``, ``states`` in float32; rounded is of the type of ``found``, None
-    where that is float32.
+    where that is float32. What is kept for the way back is rounded, too.
     """
 
     @staticmethod
@@ -104,31 +104,29 @@ class Normed(torch.autograd.Function):
         epsilon: float,
         rate: float,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        normed, scales = torch.empty_like(states), states.new_empty(len(states), 2)
+        normed, scales = torch.empty_like(states), states.new_empty(len(states))
         rounded = None if found.dtype == torch.float32 else torch.empty_like(found)
-        learning = any(ctx.needs_input_grad)
-        total = torch.empty_like(states) if learning else normed
+        kept = torch.empty_like(found) if any(ctx.needs_input_grad) else None
         ctx.given = *states.shape, rounded is not None
         ctx.drawn = rate, _seed(rate)
         kernels.norm(
-            *_addresses((found, states, weight, bias, total, normed, scales, rounded)),
+            *_addresses((found, states, weight, bias, normed, scales, rounded, kept)),
             *ctx.given, epsilon, *ctx.drawn, torch.get_num_threads(),
         )  # fmt: skip
-        if learning:
-            ctx.save_for_backward(total, scales, weight)
+        if kept is not None:
+            ctx.save_for_backward(kept, scales, weight)
             ctx.set_materialize_grads(False)
         return normed, rounded
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-        total, scales, weight = ctx.saved_tensors
-        n_threads, low = torch.get_num_threads(), ctx.given[-1]
-        inner = torch.empty_like(total)
-        inner_part = torch.empty_like(total, dtype=torch.bfloat16 if low else torch.float32)
-        learned = torch.zeros(n_threads, 2, total.shape[1])
+        kept, scales, weight = ctx.saved_tensors
+        n_threads = torch.get_num_threads()
+        inner, inner_part = torch.empty_like(kept, dtype=torch.float32), torch.empty_like(kept)
+        learned = torch.zeros(n_threads, 2, kept.shape[1])
         outer, of_rounded = (None if g is None else g.contiguous() for g in gradients)
         kernels.norm_back(
-            *_addresses((total, scales, weight, outer, of_rounded, inner, inner_part, learned)),
+            *_addresses((kept, scales, weight, outer, of_rounded, inner, inner_part, learned)),
             *ctx.given, *ctx.drawn, n_threads,
         )  # fmt: skip
         of_weight, of_bias = learned.sum(0)

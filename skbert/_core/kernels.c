@@ -301,8 +301,8 @@ static void attend_back(const Attention *a, int unit, float *memory) {
 typedef struct {
     const char *part, *states; /* (n_tokens, width): of the product, and around it in float32 */
     const float *weight, *bias;
-    float *total, *normed, *scales; /* the sum; mean and 1 / deviation of each token */
-    char *low_normed;
+    float *normed, *scales; /* scales: 1 / deviation of each token */
+    char *low_normed, *kept_normed; /* before weight and bias; NULL where nothing learns */
     const float *outer;      /* gradient of normed, or NULL */
     const char *low_outer;   /* and of low_normed, or NULL */
     float *inner, *learned;  /* gradient of states; of weight and bias, a pair for each thread */
@@ -318,26 +318,26 @@ static void normalise(const Norm *a, int64_t token) {
     int64_t at = token * a->width;
     uint32_t key = key_of(a->seed, token);
     floats all = {0}, squares = {0};
-    float *total = a->total + at;
+    float *normed = a->normed + at;
     for (int64_t j = 0; j < a->width; j += WIDE) {
         floats x = load(a->part, at + j, a->low);
         if (a->rate > 0) x *= kept(key, (int)j, a->rate);
         x += load(a->states, at + j, 0);
-        *(floats *)(total + j) = x;
+        *(floats *)(normed + j) = x;
         all += x;
     }
     float mean = sum(all) / a->width;
     for (int64_t j = 0; j < a->width; j += WIDE) {
-        floats x = *(floats *)(total + j) - mean;
+        floats x = *(floats *)(normed + j) - mean;
         squares += x * x;
     }
     float scale = 1 / sqrtf(sum(squares) / a->width + a->epsilon);
-    a->scales[2 * token] = mean;
-    a->scales[2 * token + 1] = scale;
+    a->scales[token] = scale;
     for (int64_t j = 0; j < a->width; j += WIDE) {
-        floats x = (*(floats *)(total + j) - mean) * scale;
+        floats x = (*(floats *)(normed + j) - mean) * scale;
+        if (a->kept_normed) store(a->kept_normed, at + j, x, a->low);
         x = x * *(const floats *)(a->weight + j) + *(const floats *)(a->bias + j);
-        *(floats *)(a->normed + at + j) = x;
+        *(floats *)(normed + j) = x;
         if (a->low) store(a->low_normed, at + j, x, 1);
     }
 }
@@ -353,10 +353,9 @@ FOR_EACH_PROCESSOR
 static void normalise_back(const Norm *a, int64_t token, float *of_weight, float *of_bias) {
     int64_t at = token * a->width;
     uint32_t key = key_of(a->seed, token);
-    float mean = a->scales[2 * token], scale = a->scales[2 * token + 1];
     floats all = {0}, along = {0};
     for (int64_t j = 0; j < a->width; j += WIDE) {
-        floats g = outer_of(a, at + j), x = (*(floats *)(a->total + at + j) - mean) * scale;
+        floats g = outer_of(a, at + j), x = load(a->kept_normed, at + j, a->low);
         *(floats *)(of_weight + j) += g * x;
         *(floats *)(of_bias + j) += g;
         g *= *(const floats *)(a->weight + j);
@@ -366,8 +365,8 @@ static void normalise_back(const Norm *a, int64_t token, float *of_weight, float
     float level = sum(all) / a->width, slope = sum(along) / a->width;
     for (int64_t j = 0; j < a->width; j += WIDE) {
         floats g = outer_of(a, at + j) * *(const floats *)(a->weight + j);
-        floats x = (*(floats *)(a->total + at + j) - mean) * scale;
-        x = scale * (g - level - x * slope);
+        floats x = load(a->kept_normed, at + j, a->low);
+        x = a->scales[token] * (g - level - x * slope);
         *(floats *)(a->inner + at + j) = x;
         if (a->rate > 0) x *= kept(key, (int)j, a->rate);
         store(a->inner_part, at + j, x, a->low);
@@ -416,13 +415,13 @@ static PyObject *attention(PyObject *self, PyObject *const *arguments, Py_ssize_
     Py_RETURN_NONE;
 }
 
-/* (part, states, weight, bias, total, normed, scales, low_normed, n_tokens, width, low, epsilon,
-   rate, seed, n_threads) */
+/* (part, states, weight, bias, normed, scales, low_normed or 0, kept_normed or 0, n_tokens, width,
+   low, epsilon, rate, seed, n_threads) */
 static PyObject *norm(PyObject *self, PyObject *const *arguments, Py_ssize_t given) {
     if (!has(given, 15)) return NULL;
     Norm a = {.part = ADDRESS(0), .states = ADDRESS(1), .weight = ADDRESS(2), .bias = ADDRESS(3),
-              .total = ADDRESS(4), .normed = ADDRESS(5), .scales = ADDRESS(6),
-              .low_normed = ADDRESS(7), .n_tokens = WHOLE(8), .width = WHOLE(9),
+              .normed = ADDRESS(4), .scales = ADDRESS(5), .low_normed = ADDRESS(6),
+              .kept_normed = ADDRESS(7), .n_tokens = WHOLE(8), .width = WHOLE(9),
               .low = (int)WHOLE(10), .epsilon = REAL(11), .rate = REAL(12),
               .seed = (uint64_t)WHOLE(13)};
     int n_threads = shared(a.n_tokens * a.width, (int)WHOLE(14));
@@ -434,11 +433,11 @@ static PyObject *norm(PyObject *self, PyObject *const *arguments, Py_ssize_t giv
     Py_RETURN_NONE;
 }
 
-/* (total, scales, weight, outer or 0, low_outer or 0, inner, inner_part, learned, n_tokens,
+/* (kept_normed, scales, weight, outer or 0, low_outer or 0, inner, inner_part, learned, n_tokens,
    width, low, rate, seed, n_threads); learned is (n_threads, 2, width), zeros */
 static PyObject *norm_back(PyObject *self, PyObject *const *arguments, Py_ssize_t given) {
     if (!has(given, 14)) return NULL;
-    Norm a = {.total = ADDRESS(0), .scales = ADDRESS(1), .weight = ADDRESS(2),
+    Norm a = {.kept_normed = ADDRESS(0), .scales = ADDRESS(1), .weight = ADDRESS(2),
               .outer = ADDRESS(3), .low_outer = ADDRESS(4), .inner = ADDRESS(5),
               .inner_part = ADDRESS(6), .learned = ADDRESS(7), .n_tokens = WHOLE(8),
               .width = WHOLE(9), .low = (int)WHOLE(10), .rate = REAL(11),

@@ -9,7 +9,6 @@ fresh memory costs more than the numbers that are written to it. Depends on torc
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import accumulate
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -48,35 +47,34 @@ class ProductsOf:
 
     def __init__(self, module: Any) -> None:
         own, wide = module.attention.self, module.intermediate
-        self.parts: list[tuple[list[torch.nn.Linear], Map | None]] = [
-            ([own.query, own.key, own.value], None),
-            ([module.attention.output.dense], None),
-            ([wide.dense], wide.intermediate_act_fn),
-            ([module.output.dense], None),
+        activation = wide.intermediate_act_fn
+        # What is multiplied side by side, and the activations before and behind it.
+        self.parts: list[tuple[list[torch.nn.Linear], Map | None, Map | None]] = [
+            ([own.query, own.key, own.value], None, None),
+            ([module.attention.output.dense], None, None),
+            ([wide.dense], None, activation),
+            ([module.output.dense], activation, None),
         ]
         self.to_learn: tuple[object, Products | None] = (None, None)
         self.to_infer: tuple[object, Products | None] = (None, None)
 
     def __call__(self, dtype: torch.dtype, *, learning: bool) -> Products:
         """The products in ``dtype``, to learn with or for inference."""
-        linears = [linear for part, _ in self.parts for linear in part]
+        linears = [linear for part, _, _ in self.parts for linear in part]
         weights = [weight for linear in linears for weight in (linear.weight, linear.bias)]
-        home = (dtype, [weight.data_ptr() for weight in weights])
+        home = (dtype, [(id(weight), weight.data_ptr()) for weight in weights])
         if not learning:
             state = (home, [_signs_of_change(weight) for weight in weights])
             known, made = self.to_infer
             if made is None or known != state:
-                made = self._make(_Blocked, dtype)
+                made = Products(*(_Blocked(own, then, dtype) for own, _, then in self.parts))
                 self.to_infer = state, _read(made)
             return made
         known, made = self.to_learn
         if made is None or known != home:
-            made = self._make(_Learning, dtype)
+            made = Products(*(_Learning(own, before, dtype) for own, before, _ in self.parts))
             self.to_learn, self.to_infer = (home, made), (None, None)
         return _read(made)
-
-    def _make(self, kind: type[_Learning | _Blocked], dtype: torch.dtype) -> Products:
-        return Products(*(kind(*part, dtype) for part in self.parts))
 
 
 def _read(products: Products) -> Products:
@@ -128,44 +126,44 @@ def _onednn_computes(dtype: torch.dtype) -> bool:
 
 
 class _Learning:
-    """To learn with."""
+    """To learn with.
+
+    An activation is that of the product before: what this one reads is computed again on the
+    way back, which takes less than to keep it.
+    """
 
     def __init__(
         self, parts: list[torch.nn.Linear], activation: Map | None, dtype: torch.dtype
     ) -> None:
         self.activation = activation
-        ends = [*accumulate(part.out_features for part in parts)]
-        begins = [0, *ends[:-1]]
-        self.rows = [*zip(parts, map(slice, begins, ends), strict=True)]
-        shape, kept = (ends[-1], parts[0].in_features), parts[0].weight.dtype
-        self.weight, self.bias = (
-            torch.empty(shape, dtype=dtype),
-            torch.empty(ends[-1], dtype=dtype),
-        )
-        self.gradients = torch.empty(shape, dtype=kept), torch.empty(ends[-1], dtype=kept)
+        self.sizes = [part.out_features for part in parts]
+        self.weight = torch.empty(sum(self.sizes), parts[0].in_features, dtype=dtype)
+        self.bias = torch.empty(sum(self.sizes), dtype=dtype)
+        self.learned = [part.weight for part in parts] + [part.bias for part in parts]
+        self.converted = self._apart(self.weight, self.bias)
+        self.gradients = [torch.empty_like(weight) for weight in self.learned]
+
+    def _apart(self, of_weight: torch.Tensor, of_bias: torch.Tensor) -> list[torch.Tensor]:
+        return [*torch.split(of_weight, self.sizes), *torch.split(of_bias, self.sizes)]
 
     def read(self) -> None:
         """Have the weights as they are now."""
-        for part, rows in self.rows:
-            self.weight[rows].copy_(part.weight.detach())
-            self.bias[rows].copy_(part.bias.detach())
+        with torch.no_grad():
+            torch._foreach_copy_(self.converted, self.learned)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         x = x.to(self.bias.dtype)
-        learned = [weight for part, _ in self.rows for weight in (part.weight, part.bias)]
-        found: torch.Tensor = _Linear.apply(x, self, *learned)  # type: ignore[no-untyped-call]
-        return found if self.activation is None else self.activation(found)
+        found: torch.Tensor = _Linear.apply(x, self, *self.learned)  # type: ignore[no-untyped-call]
+        return found
 
     def add(self, of_weight: torch.Tensor, of_bias: torch.Tensor) -> None:
         """Add to the gradients of the weights and of the biases."""
-        for part, rows in self.rows:
-            for own, kept, new in zip(
-                (part.weight, part.bias), self.gradients, (of_weight, of_bias), strict=True
-            ):
-                if own.grad is not None:
-                    own.grad.add_(new[rows])
-                elif own.requires_grad:
-                    own.grad = kept[rows].copy_(new[rows])
+        found = self._apart(of_weight, of_bias)
+        for own, kept, new in zip(self.learned, self.gradients, found, strict=True):
+            if own.grad is not None:
+                own.grad.add_(new)
+            elif own.requires_grad:
+                own.grad = kept.copy_(new)
 
 
 class _Linear(torch.autograd.Function):
@@ -177,12 +175,18 @@ class _Linear(torch.autograd.Function):
     ) -> torch.Tensor:
         ctx.keeper, ctx.n_learned = keeper, len(learned)
         ctx.save_for_backward(x)
-        return F.linear(x, keeper.weight, keeper.bias)
+        read = x if keeper.activation is None else keeper.activation(x)
+        return F.linear(read, keeper.weight, keeper.bias)
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        (outer,), (x,) = gradients, ctx.saved_tensors
+        (outer,), (x,), activation = gradients, ctx.saved_tensors, ctx.keeper.activation
+        with torch.enable_grad():
+            x = x.detach().requires_grad_(activation is not None)
+            read = x if activation is None else activation(x)
         if any(ctx.needs_input_grad[2:]):
-            ctx.keeper.add(outer.t() @ x, outer.sum(0))
+            ctx.keeper.add(outer.t() @ read.detach(), outer.sum(0))
         inner = outer @ ctx.keeper.weight if ctx.needs_input_grad[0] else None
+        if activation is not None and inner is not None:
+            (inner,) = torch.autograd.grad(read, x, inner)
         return inner, None, *[None] * ctx.n_learned
