@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
 
 from skbert._core import compiled
-from skbert._core.compiled import Normed, Within, attends, normalises
+from skbert._core.compiled import attend, attends, normalise, normalises
 from skbert._core.task import Layout
 
 pytestmark = pytest.mark.skipif(compiled.kernels is None, reason="built without a compiler")
@@ -65,7 +63,7 @@ def test_attention_and_its_gradient(
     torch.manual_seed(0)
     joined = joined_states(lengths, 3 * n_heads * size, dtype)
     outer = torch.randn(len(joined), n_heads * size).to(dtype)
-    found: Any = Within.apply(joined, layout_of(lengths), size, 0.3, causal, 0.0)
+    found = attend(joined, layout_of(lengths), size, 0.3, causal, 0.0)
     found.backward(outer)
     exact = joined.detach().double().requires_grad_()
     expected = by_torch(exact, lengths, size, causal)
@@ -84,7 +82,7 @@ def keeps_of(lengths: list[int], n_heads: int, size: int, rate: float) -> list[t
     joined = torch.zeros(sum(lengths) + BEHIND, 3, n_heads, size)
     for begin, length in zip(np.cumsum([0, *lengths]), lengths, strict=False):
         joined[begin : begin + length, 2] = torch.eye(length, size)[:, None]
-    seen: Any = Within.apply(joined.flatten(1), layout_of(lengths), size, 0.3, False, rate)
+    seen = attend(joined.flatten(1), layout_of(lengths), size, 0.3, False, rate)
     rows = seen[: sum(lengths)].view(-1, n_heads, size).split(lengths)
     return [row.transpose(0, 1)[..., : len(row)] * len(row) for row in rows]
 
@@ -97,7 +95,7 @@ def test_attention_drops_the_same_weights_on_the_way_back() -> None:
     torch.manual_seed(4)
     keeps = keeps_of(lengths, n_heads, size, 0.3)
     torch.manual_seed(4)
-    found: Any = Within.apply(joined, layout_of(lengths), size, 0.3, False, 0.3)
+    found = attend(joined, layout_of(lengths), size, 0.3, False, 0.3)
     found.backward(outer)
     exact = joined.detach().double().requires_grad_()
     expected = by_torch(exact, lengths, size, False, keeps)
@@ -160,7 +158,7 @@ def test_normed_and_its_gradients(
 ) -> None:
     given = given_to_norm(dtype)
     torch.manual_seed(5)
-    results = Normed.apply(*given, 1e-6, rate)  # type: ignore[no-untyped-call]
+    results = normalise(*given, 1e-6, rate)
     outers = [torch.randn(37, 48), torch.randn(37, 48).to(dtype)]
     taken = [(results[i], outers[i]) for i in range(2) if used[i]]
     torch.autograd.backward(*zip(*taken, strict=True))
@@ -196,14 +194,14 @@ def test_any_number_of_threads(n_threads: int, monkeypatch: pytest.MonkeyPatch) 
     def both() -> list[torch.Tensor]:
         joined.grad = None
         torch.manual_seed(2)
-        out: Any = Within.apply(joined, layout_of(lengths), 32, 0.3, False, 0.1)
+        out = attend(joined, layout_of(lengths), 32, 0.3, False, 0.1)
         given = (
             out.repeat(1, 4),
             torch.ones_like(out).repeat(1, 4),
             torch.ones(256),
             torch.ones(256),
         )
-        normed = Normed.apply(*given, 1e-6, 0.1)[0]  # type: ignore[no-untyped-call]
+        normed = normalise(*given, 1e-6, 0.1)[0]
         normed.square().sum().backward()
         assert joined.grad is not None
         return [normed.detach(), joined.grad]
@@ -219,12 +217,12 @@ def test_what_is_not_finite_is_handed_on(value: float) -> None:
     joined = torch.zeros(8 + BEHIND, 96)
     joined[2, 3] = value  # part of a query
     joined[:, 35] = 1.0
-    found: Any = Within.apply(joined, layout_of([8]), 32, 0.3, False, 0.0)
+    found = attend(joined, layout_of([8]), 32, 0.3, False, 0.0)
     assert found[2].isnan().all()
     assert found[3].isfinite().all()
     states = torch.zeros(3, 16)
     states[1, 5] = value
-    normed = Normed.apply(torch.zeros(3, 16), states, torch.ones(16), torch.ones(16), 1e-6, 0.0)  # type: ignore[no-untyped-call]
+    normed = normalise(torch.zeros(3, 16), states, torch.ones(16), torch.ones(16), 1e-6, 0.0)
     assert normed[0][1].isnan().all()
     assert normed[0][2].isfinite().all()
 
@@ -233,7 +231,7 @@ def test_bfloat16_is_rounded_as_torch_does() -> None:
     numbers = torch.randn(100, 16) * 10.0 ** torch.randint(-30, 30, (100, 16))
     numbers[0, :3] = torch.tensor([1.00390625, 1.01171875, 3.4e38])  # halfway, halfway, overflow
     low = torch.zeros(100, 16, dtype=torch.bfloat16)
-    normed, rounded = Normed.apply(low, numbers, torch.ones(16), torch.zeros(16), 1e-6, 0.0)  # type: ignore[no-untyped-call]
+    normed, rounded = normalise(low, numbers, torch.ones(16), torch.zeros(16), 1e-6, 0.0)
     assert torch.equal(rounded.view(torch.int16), normed.bfloat16().view(torch.int16))
 
 

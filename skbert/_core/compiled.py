@@ -20,7 +20,7 @@ try:
 except ImportError:  # no compiler where this was installed
     kernels = None
 
-__all__ = ["Normed", "Within", "attends", "normalises"]
+__all__ = ["attend", "attends", "normalise", "normalises"]
 
 _LONGEST = 256  # tokens of a row up to which torch's products are no faster
 _LANES = 16  # numbers in a vector, of which sizes are multiples
@@ -28,7 +28,7 @@ _DTYPES = (torch.float32, torch.bfloat16)
 
 
 def attends(joined: torch.Tensor, layout: Layout, head_size: int) -> bool:
-    """Whether `Within` serves."""
+    """Whether `attend` serves."""
     return (
         kernels is not None
         and joined.dtype in _DTYPES
@@ -38,10 +38,42 @@ def attends(joined: torch.Tensor, layout: Layout, head_size: int) -> bool:
 
 
 def normalises(found: torch.Tensor, states: torch.Tensor, norm: torch.nn.LayerNorm) -> bool:
-    """Whether `Normed` serves."""
+    """Whether `normalise` serves."""
     whole = states.dtype == norm.weight.dtype == torch.float32
     fits = states.shape[1] % _LANES == 0 and len(states) > 0
     return kernels is not None and whole and found.dtype in _DTYPES and fits
+
+
+def attend(*given: Any) -> torch.Tensor:
+    """Attention within rows from ``(n_tokens, 3 * n_heads * head_size)``, a third of it back.
+
+    What else is given: the layout, the size of a head, the factor of scores, whether tokens see
+    only what is before them, the rate of dropout.
+    """
+    found: torch.Tensor = _apply(_Within, given)
+    return found
+
+
+def normalise(*given: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Layer normalisation of a product's result after dropout plus the states around it.
+
+    Both are ``(n_tokens, size)``, the states in float32; weight, bias, epsilon and the rate of
+    dropout follow. Returned in float32, and rounded to the type of the product. What is kept for
+    the way back is rounded, too.
+    """
+    whole, rounded = _apply(_Normed, given)
+    return whole, whole if rounded is None else rounded
+
+
+class _Unwatched:
+    """What a function of autograd notes, where nothing needs a gradient."""
+
+    needs_input_grad = ()
+
+
+def _apply(function: Any, given: tuple[Any, ...]) -> Any:
+    watched = torch.is_grad_enabled()
+    return function.apply(*given) if watched else function.forward(_Unwatched(), *given)
 
 
 def _seed(rate: float) -> int:
@@ -49,8 +81,8 @@ def _seed(rate: float) -> int:
     return int(torch.empty((), dtype=torch.int64).random_()) if rate else 0
 
 
-class Within(torch.autograd.Function):
-    """Attention within rows from ``(n_tokens, 3 * n_heads * head_size)``, a third of it back."""
+class _Within(torch.autograd.Function):
+    """As `attend`."""
 
     @staticmethod
     def forward(
@@ -63,8 +95,10 @@ class Within(torch.autograd.Function):
         rate: float,
     ) -> torch.Tensor:
         n_heads, bounds = joined.shape[1] // (3 * head_size), layout.bounds
+        n_tokens = int(layout.lengths.sum())
         found = joined.new_empty(len(joined), n_heads * head_size)
-        found[int(layout.lengths.sum()) :] = 0  # behind the rows
+        if n_tokens < len(joined):
+            found[n_tokens:] = 0
         shape = len(layout.lengths), n_heads, head_size, layout.longest
         how = causal, joined.dtype == torch.bfloat16, scaling, rate, _seed(rate)
         sums = None
@@ -87,12 +121,8 @@ def _attention(*given: Any) -> None:
     kernels.attention(*_addresses(given), torch.get_num_threads())
 
 
-class Normed(torch.autograd.Function):
-    """Layer normalisation of ``states`` plus ``found`` after dropout: in float32, and rounded.
-
-    Both are ``(n_tokens, size)``, ``states`` in float32; rounded is of the type of ``found``, None
-    where that is float32. What is kept for the way back is rounded, too.
-    """
+class _Normed(torch.autograd.Function):
+    """As `normalise`, but what is rounded is None where nothing is."""
 
     @staticmethod
     def forward(

@@ -15,7 +15,7 @@ import torch
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from skbert._core.compiled import Normed, Within, attends, normalises
+from skbert._core.compiled import attend, attends, normalise, normalises
 from skbert._core.packed import later, within_rows
 from skbert._core.products import Products, ProductsOf
 from skbert._core.relative import reads_distances
@@ -114,9 +114,7 @@ def _normed(
     norm, dropout = output.LayerNorm, output.dropout
     rate = dropout.p if dropout.training else 0.0
     if normalises(found, states, norm):
-        given = found, states, norm.weight, norm.bias, norm.eps, rate
-        whole, rounded = Normed.apply(*given)  # type: ignore[no-untyped-call]
-        return whole, whole if rounded is None else rounded
+        return normalise(found, states, norm.weight, norm.bias, norm.eps, rate)
     whole = norm(states + (found * _kept(found, rate) if rate else found))
     return whole, whole.to(found.dtype)
 
@@ -125,18 +123,15 @@ def _attention(
     own: Any, joined: torch.Tensor, layout: Layout, groups: list[_Group] | None
 ) -> torch.Tensor:
     """From query, key and value side by side; in groups, or exactly as the rows come."""
-    found: torch.Tensor
     size, rate = own.attention_head_size, own.dropout.p if own.training else 0.0
     if attends(joined, layout, size) and not reads_distances(own):
-        given = layout, size, own.scaling, own.is_causal, rate
-        found = Within.apply(joined, *given)  # type: ignore[no-untyped-call]
-        return found
+        return attend(joined, layout, size, own.scaling, own.is_causal, rate)
     if groups is None or reads_distances(own):
         q, k, v = joined.view(len(joined), 3, -1, size).unbind(1)
         rows = within_rows(own, q, k, v, layout.runs, rate, own.scaling).flatten(1)
         missing = len(joined) - len(rows)
         return F.pad(rows, (0, 0, 0, missing)) if missing else rows
-    found = _Attention.apply(  # type: ignore[no-untyped-call]
+    found: torch.Tensor = _Attention.apply(  # type: ignore[no-untyped-call]
         joined, groups, size, own.scaling, own.is_causal, rate
     )
     return found

@@ -55,6 +55,8 @@ class ProductsOf:
             ([wide.dense], None, activation),
             ([module.output.dense], activation, None),
         ]
+        self.home: object = None
+        self.some: list[torch.Tensor] = []
         self.to_learn: tuple[object, Products | None] = (None, None)
         self.to_infer: tuple[object, Products | None] = (None, None)
 
@@ -64,7 +66,10 @@ class ProductsOf:
         weights = [weight for linear in linears for weight in (linear.weight, linear.bias)]
         home = (dtype, [(id(weight), weight.data_ptr()) for weight in weights])
         if not learning:
-            state = (home, [_signs_of_change(weight) for weight in weights])
+            if self.home != home:
+                self.home, self.some = home, [_some_of(weight) for weight in weights]
+            # Fused optimizers count no version up: some numbers tell.
+            state = home, [weight._version for weight in weights], torch.cat(self.some).tolist()
             known, made = self.to_infer
             if made is None or known != state:
                 made = Products(*(_Blocked(own, then, dtype) for own, _, then in self.parts))
@@ -83,10 +88,9 @@ def _read(products: Products) -> Products:
     return products
 
 
-def _signs_of_change(weight: torch.Tensor) -> tuple[int, list[float]]:
-    """The version, and some numbers: fused optimizers count no version up."""
-    some: list[float] = weight.detach().flatten()[:: weight.numel() // 8 + 1].tolist()
-    return weight._version, some
+def _some_of(weight: torch.Tensor) -> torch.Tensor:
+    """A few numbers of it, in the same memory."""
+    return weight.detach().flatten()[:: weight.numel() // 8 + 1]
 
 
 class _Blocked:
