@@ -18,6 +18,7 @@ LENGTHS = {
     "short": [1, 2, 3, 3, 5, 11, 16],
     "at the edges of vectors": [15, 16, 17, 31, 32, 33],
     "long": [64, 100, 129, 250],
+    "longest": [512],
 }
 WITHIN = {torch.float32: 1e-5, torch.bfloat16: 3e-2}
 BEHIND = 5  # tokens that belong to no row
@@ -236,7 +237,7 @@ def test_bfloat16_is_rounded_as_torch_does() -> None:
 
 
 def test_where_they_serve(monkeypatch: pytest.MonkeyPatch) -> None:
-    short, long = layout_of([5, 7]), layout_of([5, 257])
+    short, long = layout_of([5, 7]), layout_of([5, 513])
     joined, norm = torch.zeros(12, 96), torch.nn.LayerNorm(32)
     states = torch.zeros(12, 32)
     assert attends(joined, short, 32)
@@ -247,6 +248,11 @@ def test_where_they_serve(monkeypatch: pytest.MonkeyPatch) -> None:
     assert normalises(states.bfloat16(), states, norm)
     assert not normalises(states.double(), states.double(), norm.double())
     assert not normalises(states[:, :24], states[:, :24], torch.nn.LayerNorm(24))
+    for amx in (False, True):
+        monkeypatch.setattr(compiled, "has_instructions", lambda name, amx=amx: amx)
+        assert attends(joined.bfloat16(), layout_of([5, 512]), 32) is not amx
+        assert attends(joined.bfloat16(), layout_of([128]), 32)
+        assert attends(joined, layout_of([512]), 32)
     monkeypatch.setattr(compiled, "kernels", None)
     assert not attends(joined, short, 32)
     assert not normalises(states, states, torch.nn.LayerNorm(32))

@@ -32,6 +32,7 @@ from skbert._core.optim import (
     gradient_norm,
     multiplier,
     parameter_groups,
+    take_step,
     warmup_steps,
 )
 from skbert.exceptions import InputError
@@ -265,3 +266,26 @@ def test_five_steps_equal_a_plain_loop(
     assert min(moved) > 0
     assert np.median(moved) > 5 * tolerance
     assert not gradients(network.model)  # none left over
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("divisor", [1.0, 4.0])
+def test_a_step_divides_gradients(dtype: torch.dtype, fused: bool, divisor: float) -> None:
+    weights = [torch.ones(3, 4, dtype=dtype), torch.ones(7, dtype=dtype)]
+    gradients = [torch.randn_like(weight) for weight in weights]
+    results = []
+    for parts in (divisor, 1.0):
+        own = [torch.nn.Parameter(weight.clone()) for weight in weights]
+        for weight, gradient in zip(own, gradients, strict=True):
+            weight.grad = gradient * parts
+        optimizer = torch.optim.AdamW(own, eps=1.0, fused=fused)  # else it sees signs only
+        given = [p.grad for p in own if p.grad is not None]
+        take_step(optimizer, given, torch.tensor(parts, dtype=dtype), torch.tensor(0.0))
+        results.append([p.detach().clone() for p in own])
+        take_step(optimizer, given, torch.tensor(parts, dtype=dtype), torch.tensor(1.0))
+        for weight, result in zip(own, results[-1], strict=True):
+            assert torch.equal(weight, result)  # it failed
+            assert not torch.equal(weight, torch.ones_like(weight))
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other)

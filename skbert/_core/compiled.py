@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from skbert._core.device import has_instructions
 from skbert._core.task import Layout
 
 try:
@@ -22,7 +23,8 @@ except ImportError:  # no compiler where this was installed
 
 __all__ = ["attend", "attends", "normalise", "normalises"]
 
-_LONGEST = 256  # tokens of a row up to which torch's products are no faster
+_LONGEST = 512  # tokens of a row up to which torch's products are no faster
+_LONGEST_BESIDE_AMX = 128  # whose products of bfloat16 are many times as fast as float32's
 _LANES = 16  # numbers in a vector, of which sizes are multiples
 _DTYPES = (torch.float32, torch.bfloat16)
 
@@ -32,9 +34,16 @@ def attends(joined: torch.Tensor, layout: Layout, head_size: int) -> bool:
     return (
         kernels is not None
         and joined.dtype in _DTYPES
-        and layout.longest <= _LONGEST
+        and _is_short(layout.longest, joined.dtype)
         and head_size % _LANES == 0
     )
+
+
+def _is_short(longest: int, dtype: torch.dtype) -> bool:
+    if longest <= _LONGEST_BESIDE_AMX:
+        return True
+    amx = dtype == torch.bfloat16 and has_instructions("amx_bf16")
+    return longest <= _LONGEST and not amx
 
 
 def normalises(found: torch.Tensor, states: torch.Tensor, norm: torch.nn.LayerNorm) -> bool:

@@ -17,7 +17,15 @@ import torch
 from skbert._core.world import local_rank
 from skbert.exceptions import InputError
 
-__all__ = ["Budget", "OnTheWay", "Precision", "is_out_of_memory", "pick_device", "seeded"]
+__all__ = [
+    "Budget",
+    "OnTheWay",
+    "Precision",
+    "has_instructions",
+    "is_out_of_memory",
+    "pick_device",
+    "seeded",
+]
 
 _SEEDING = threading.RLock()
 _NO_MEMORY = ("can't allocate memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
@@ -78,8 +86,13 @@ def _has_fast_bfloat16(device: torch.device) -> bool:
     bound = os.environ.get("ONEDNN_MAX_CPU_ISA", "ALL").upper()
     if device.type != "cpu" or _WITHOUT_BFLOAT16.fullmatch(bound):
         return False
+    return has_instructions("avx512_bf16") or has_instructions("amx_bf16")
+
+
+def has_instructions(name: str) -> bool:
+    """Whether the processor has these, in torch's words; it never does where torch cannot tell."""
     capabilities: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()
-    return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
+    return bool(capabilities.get(name))
 
 
 class Budget:

@@ -136,12 +136,15 @@ def take_step(
 ) -> None:
     """Take a step with the gradients divided by ``divisor``, or none where ``failed`` is 1.
 
-    Both are tensors of one number on the device of the weights. A GPU is not waited for.
+    Both are tensors of one number on the device of the weights. A GPU is not waited for, and
+    torch's fused optimizers divide in the pass that they make anyway.
     """
-    if divisor.is_cuda:
-        optimizer.grad_scale, optimizer.found_inf = divisor.float(), failed  # type: ignore[attr-defined]
-    elif failed:
+    fused = optimizer.defaults["fused"] and divisor.dtype == torch.float32
+    if not divisor.is_cuda and failed:
         return
-    elif divisor != 1:
+    scales = fused and (divisor.is_cuda or bool(divisor != 1))
+    told: Any = optimizer
+    told.grad_scale, told.found_inf = (divisor, failed) if scales else (None, None)
+    if not fused and divisor != 1:
         torch._foreach_mul_(gradients, 1.0 / float(divisor))
     optimizer.step()
