@@ -23,6 +23,7 @@ the processor at hand. Addresses and sizes are checked by the caller. */
 #endif
 #define INLINE static inline __attribute__((always_inline))
 #define WIDE 16
+#define AT_ONCE 64 /* tokens whose scores are computed together */
 
 typedef float floats __attribute__((vector_size(64), aligned(4), may_alias));
 typedef int32_t ints __attribute__((vector_size(64), aligned(4), may_alias));
@@ -213,7 +214,9 @@ INLINE void put(const Attention *a, char *to, int64_t stride, int64_t at, int le
 
 /* What a token sees of places `from` and on. */
 INLINE ints seen(const Attention *a, int token, int length, int from) {
-    return places(from) < (float)(a->causal ? token + 1 : length);
+    int end = a->causal ? token + 1 : length;
+    if (from + WIDE <= end) return (ints){0} - 1;
+    return places(from) < (float)end;
 }
 
 FOR_EACH_PROCESSOR
@@ -226,29 +229,32 @@ static void attend(const Attention *a, int unit, float *memory) {
     fetch(a, a->joined, 3 * width, at, length, n, a->scaling, q, NULL);
     fetch(a, a->joined, 3 * width, at + width, length, n, 1, NULL, k);
     fetch(a, a->joined, 3 * width, at + 2 * width, length, n, 1, v, NULL);
-    multiply(m, n, size, q, size, 1, k, s);
-    for (int i = 0; i < m; i++) {
-        float *line = s + i * n;
-        floats top = (floats){0} - INFINITY, total = {0};
-        for (int j = 0; j < n; j += WIDE) {
-            floats x = *(floats *)(line + j);
-            x = chosen(seen(a, i, length, j), x, (floats){0} - INFINITY);
-            top = chosen(x > top, x, top);
+    for (int first = 0; first < m; first += AT_ONCE) { /* as many scores as a cache holds */
+        int end = first + AT_ONCE < m ? first + AT_ONCE : m;
+        multiply(end - first, n, size, q + first * size, size, 1, k, s);
+        for (int i = first; i < end; i++) {
+            float *line = s + (i - first) * n;
+            floats top = (floats){0} - INFINITY, total = {0};
+            for (int j = 0; j < n; j += WIDE) {
+                floats x = *(floats *)(line + j);
+                x = chosen(seen(a, i, length, j), x, (floats){0} - INFINITY);
+                top = chosen(x > top, x, top);
+            }
+            float most = largest(top);
+            uint32_t key = key_of(a->seed, (uint64_t)(begin + i) * a->n_heads + head);
+            for (int j = 0; j < n; j += WIDE) {
+                floats x = where(seen(a, i, length, j), exponential(*(floats *)(line + j) - most));
+                total += x;
+                if (a->rate > 0) x *= kept(key, j, a->rate);
+                *(floats *)(line + j) = x;
+            }
+            float all = sum(total);
+            for (int j = 0; j < n; j += WIDE) *(floats *)(line + j) *= 1 / all;
+            if (a->sums && i < length)
+                a->sums[(int64_t)(begin + i) * a->n_heads + head] = most + logf(all);
         }
-        float most = largest(top);
-        uint32_t key = key_of(a->seed, (uint64_t)(begin + i) * a->n_heads + head);
-        for (int j = 0; j < n; j += WIDE) {
-            floats x = where(seen(a, i, length, j), exponential(*(floats *)(line + j) - most));
-            total += x;
-            if (a->rate > 0) x *= kept(key, j, a->rate);
-            *(floats *)(line + j) = x;
-        }
-        float all = sum(total);
-        for (int j = 0; j < n; j += WIDE) *(floats *)(line + j) *= 1 / all;
-        if (a->sums && i < length)
-            a->sums[(int64_t)(begin + i) * a->n_heads + head] = most + logf(all);
+        multiply(end - first, size, length, s, n, 1, v, o + first * size);
     }
-    multiply(m, size, length, s, n, 1, v, o);
     put(a, a->found, width, begin * width + head * size, length, 1, o);
 }
 

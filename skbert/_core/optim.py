@@ -134,17 +134,15 @@ def take_step(
     divisor: torch.Tensor,
     failed: torch.Tensor,
 ) -> None:
-    """Take a step with the gradients divided by ``divisor``, or none where ``failed`` is 1.
+    """Take a step with the gradients divided by ``divisor``; on a GPU none if ``failed`` is 1.
 
     Both are tensors of one number on the device of the weights. A GPU is not waited for, and
     torch's fused optimizers divide in the pass that they make anyway.
     """
     fused = optimizer.defaults["fused"] and divisor.dtype == torch.float32
-    if not divisor.is_cuda and failed:
-        return
-    scales = fused and (divisor.is_cuda or bool(divisor != 1))
     told: Any = optimizer
-    told.grad_scale, told.found_inf = (divisor, failed) if scales else (None, None)
+    told.grad_scale = divisor if fused and (divisor.is_cuda or divisor != 1) else None
+    told.found_inf = failed if divisor.is_cuda else None
     if not fused and divisor != 1:
         torch._foreach_mul_(gradients, 1.0 / float(divisor))
     optimizer.step()
