@@ -10,7 +10,7 @@ import difflib
 import reprlib
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any
 
@@ -56,6 +56,17 @@ class Choices:
 
     def __len__(self) -> int:
         return len(self.first)
+
+    def take(self, rows: np.ndarray) -> Choices:
+        """Return the questions at the given positions."""
+        second = None if self.second is None else [self.second[row] for row in rows]
+        return replace(
+            self,
+            first=[self.first[row] for row in rows],
+            second=second,
+            options=[self.options[row] for row in rows],
+            places=[self.places[row] for row in rows],
+        )
 
 
 def check_choices(

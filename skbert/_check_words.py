@@ -9,7 +9,7 @@ from __future__ import annotations
 import reprlib
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from numbers import Integral
 from typing import Any
@@ -59,6 +59,10 @@ class WordRows:
 
     def __len__(self) -> int:
         return len(self.words)
+
+    def take(self, rows: np.ndarray) -> WordRows:
+        """Return the rows at the given positions."""
+        return replace(self, words=[self.words[row] for row in rows])
 
 
 def check_words(

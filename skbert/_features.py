@@ -20,12 +20,11 @@ from sklearn.frozen import FrozenEstimator
 from skbert._check import Texts
 from skbert._core.device import Precision, pick_device, seeded
 from skbert._core.encoder import Network, open_network
-from skbert._core.infer import infer
 from skbert._core.source import find, vet
 from skbert._core.task import Batch, Head, Items, mean_by_sample
 from skbert._core.tokens import IntArray, LongText, Ragged, TextTokenizer, encode_texts
 from skbert._embedding_cache import EmbeddingCache, cache_folder, fingerprint
-from skbert._pretrained import TextEstimator, encode, longest_row
+from skbert._pretrained import TextEstimator, longest_row, results
 from skbert.exceptions import InputError, ModelError
 
 __all__ = [
@@ -316,8 +315,7 @@ def vectors_of(estimator: Any, network: Network, task: Features, rows: Texts) ->
 def compute(estimator: Any, network: Network, task: Features, rows: Texts) -> Array:
     """What the task makes of the encoder's outputs."""
     precision = _placed(estimator, network)
-    items = encode(task, rows, None, network)
-    return task.decode(infer(network, items, precision), items)
+    return results(task, rows, network, precision)
 
 
 def _placed(estimator: Any, network: Network) -> Precision:

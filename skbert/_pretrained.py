@@ -8,7 +8,9 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import chain
 from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -27,9 +29,10 @@ from skbert._core.source import find, vet
 from skbert._core.task import Head, Items, Task
 from skbert.exceptions import InputError, ModelError, TruncationWarning
 
-__all__ = ["COUNT", "READS_ROWS", "TextEstimator", "encode", "longest_row"]
+__all__ = ["COUNT", "READS_ROWS", "TextEstimator", "encode", "longest_row", "results"]
 
 _SHORTEST = 4  # tokens: the special tokens of a pair and one piece
+_AT_ONCE = 8192  # rows that are tokenised together
 COUNT = Interval(Integral, 1, None, closed="left")
 # Constraints on the parameters of estimators whose head reads one vector a row.
 READS_ROWS: dict[str, list[Any]] = {
@@ -207,10 +210,7 @@ class TextEstimator(BaseEstimator):
         device = pick_device(self.device)
         precision = Precision(self.precision, device)
         self._network.to(device, precision.weights)
-        items = encode(self._task, texts, None, self._network)
-        outputs = infer(self._network, items, precision)
-        decoded: np.ndarray[Any, Any] = self._task.decode(outputs, items)
-        return decoded
+        return results(self._task, texts, self._network, precision)
 
     def __sklearn_is_fitted__(self) -> bool:
         """Fitted once a fit went through to its end."""
@@ -242,17 +242,43 @@ class TextEstimator(BaseEstimator):
 def encode(task: Task, texts: Texts, targets: Any, network: Network) -> Items:
     """Tokenise once, and say once if texts were cut."""
     items = task.encode(texts, targets, network.text)
-    if items.n_truncated:
+    _say_if_cut(task, items.n_truncated, len(texts))
+    return items
+
+
+def results(task: Task, rows: Any, network: Network, precision: Precision) -> np.ndarray[Any, Any]:
+    """What the task makes of the model's outputs, one entry per row.
+
+    Many rows go in turns: while some are computed, the next are tokenised.
+    """
+    begins = range(0, len(rows), _AT_ONCE)
+    if len(begins) == 1:
+        items = encode(task, rows, None, network)
+        return task.decode(infer(network, items, precision), items)
+    turns = (rows.take(np.arange(at, min(at + _AT_ONCE, len(rows)))) for at in begins)
+    found, n_cut = [], 0
+    with ThreadPoolExecutor(1) as ahead:
+        waiting = ahead.submit(task.encode, next(turns), None, network.text)
+        for turn in chain(turns, [None]):
+            items = waiting.result()
+            if turn is not None:
+                waiting = ahead.submit(task.encode, turn, None, network.text)
+            found.append(task.decode(infer(network, items, precision), items))
+            n_cut += items.n_truncated
+    _say_if_cut(task, n_cut, len(rows))
+    return np.concatenate(found)
+
+
+def _say_if_cut(task: Task, n_cut: int, n_rows: int) -> None:
+    if n_cut:
         windows = "long_text='windows' reads all of a long text; " * hasattr(task, "long_text")
         what = getattr(task, "truncated", "rows")
         warnings.warn(
-            f"{items.n_truncated} of {len(texts)} {what} were longer than max_length has room for "
-            "and were cut: "
+            f"{n_cut} of {n_rows} {what} were longer than max_length has room for and were cut: "
             f"{windows}a larger max_length cuts less, where the model allows it.",
             TruncationWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
-    return items
 
 
 def longest_row(limit: int, wanted: int | None) -> int:
