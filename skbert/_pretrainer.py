@@ -19,11 +19,10 @@ from skbert._check_documents import check_documents, check_sentences
 from skbert._completion import continued, filled
 from skbert._core.blank import Blank
 from skbert._core.encoder import Network
-from skbert._core.infer import infer
 from skbert._core.source import POSITIONS, Checkpoint
 from skbert._core.task import Head
 from skbert._objectives import SIZES, TASKS, blank_for, draw_of, loss_of, reader, require
-from skbert._pretrained import COUNT, encode
+from skbert._pretrained import COUNT, encode, results
 from skbert._pretraining import MaskedWords, NextSentence
 from skbert.exceptions import InputError
 
@@ -330,8 +329,7 @@ class BertPretrainer(TrainedEstimator):
             )
         task = NextSentence(self._task.max_length)
         network, precision = reader(self, task)
-        items = encode(task, texts, None, network)
-        return task.decode(infer(network, items, precision), items)
+        return results(task, texts, network, precision)
 
     def generate(
         self, X: Any, max_new_tokens: int = 20, temperature: float = 0.0

@@ -25,8 +25,9 @@ BEHIND = 5  # tokens that belong to no row
 
 
 def layout_of(lengths: list[int]) -> Layout:
-    bounds = np.cumsum([0, *lengths])
-    return Layout(np.array(lengths), (), torch.from_numpy(bounds.astype(np.int32)), torch.empty(0))
+    bounds = torch.tensor(np.cumsum([0, *lengths]), dtype=torch.int32)
+    rows = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths))
+    return Layout(np.array(lengths), (), bounds, rows)
 
 
 def joined_states(lengths: list[int], width: int, dtype: torch.dtype) -> torch.Tensor:

@@ -3,7 +3,8 @@
 Attention within short rows keeps no weights and no masks of dropout for the way back, but
 computes them again from a seed; and one pass does what lies between two products: dropout, the
 sum with what went around the product, layer normalisation and rounding. Without the kernels
-``layers`` does the same with torch's operations. Depends on torch only.
+``layers`` does the same with torch's operations. Depends on torch, a batch's layout
+and ``device``.
 """
 
 from __future__ import annotations
@@ -104,25 +105,25 @@ class _Within(torch.autograd.Function):
         rate: float,
     ) -> torch.Tensor:
         n_heads, bounds = joined.shape[1] // (3 * head_size), layout.bounds
-        n_tokens = int(layout.lengths.sum())
         found = joined.new_empty(len(joined), n_heads * head_size)
-        if n_tokens < len(joined):
-            found[n_tokens:] = 0
         shape = len(layout.lengths), n_heads, head_size, layout.longest
         how = causal, joined.dtype == torch.bfloat16, scaling, rate, _seed(rate)
         sums = None
         if any(ctx.needs_input_grad):
             sums = torch.empty(len(joined), n_heads)
             ctx.save_for_backward(joined, bounds, sums)
-            ctx.given = *shape, *how
+            ctx.n_tokens, ctx.given = len(layout.row_of_token), (*shape, *how)
         _attention(joined, found, None, sums, bounds, *shape, *how)
+        if len(layout.row_of_token) < len(joined):
+            found[len(layout.row_of_token) :] = 0
         return found
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         joined, bounds, sums = ctx.saved_tensors
-        inner = torch.zeros_like(joined)
+        inner = torch.empty_like(joined)
         _attention(joined, gradients[0].contiguous(), inner, sums, bounds, *ctx.given)
+        inner[ctx.n_tokens :] = 0
         return inner, None, None, None, None, None
 
 

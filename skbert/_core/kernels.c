@@ -219,16 +219,33 @@ INLINE ints seen(const Attention *a, int token, int length, int from) {
     return places(from) < (float)end;
 }
 
+/* One row and head, and where it lies. */
+typedef struct {
+    int length;
+    int64_t first;     /* its first token and head, among (n_tokens, n_heads) */
+    int64_t width;     /* of a token: all heads */
+    int64_t in_joined; /* where its query begins; key and value are a width further each */
+    int64_t in_found;
+} Unit;
+
+INLINE Unit unit_of(const Attention *a, int unit) {
+    int row = unit / a->n_heads, head = unit % a->n_heads, begin = a->bounds[row];
+    int64_t width = (int64_t)a->n_heads * a->size;
+    return (Unit){.length = a->bounds[row + 1] - begin,
+                  .first = (int64_t)begin * a->n_heads + head,
+                  .width = width,
+                  .in_joined = 3 * begin * width + head * a->size,
+                  .in_found = begin * width + head * a->size};
+}
+
 FOR_EACH_PROCESSOR
 static void attend(const Attention *a, int unit, float *memory) {
-    int row = unit / a->n_heads, head = unit % a->n_heads, size = a->size;
-    int begin = a->bounds[row], length = a->bounds[row + 1] - begin;
-    int n = up(length, WIDE), m = up(length, 4);
-    int64_t width = (int64_t)a->n_heads * size, at = begin * 3 * width + head * size;
+    Unit u = unit_of(a, unit);
+    int size = a->size, length = u.length, n = up(length, WIDE), m = up(length, 4);
     float *q = memory, *k = q + n * size, *v = k + n * size, *s = v + n * size, *o = s + n * n;
-    fetch(a, a->joined, 3 * width, at, length, n, a->scaling, q, NULL);
-    fetch(a, a->joined, 3 * width, at + width, length, n, 1, NULL, k);
-    fetch(a, a->joined, 3 * width, at + 2 * width, length, n, 1, v, NULL);
+    fetch(a, a->joined, 3 * u.width, u.in_joined, length, n, a->scaling, q, NULL);
+    fetch(a, a->joined, 3 * u.width, u.in_joined + u.width, length, n, 1, NULL, k);
+    fetch(a, a->joined, 3 * u.width, u.in_joined + 2 * u.width, length, n, 1, v, NULL);
     for (int first = 0; first < m; first += AT_ONCE) { /* as many scores as a cache holds */
         int end = first + AT_ONCE < m ? first + AT_ONCE : m;
         multiply(end - first, n, size, q + first * size, size, 1, k, s);
@@ -241,7 +258,7 @@ static void attend(const Attention *a, int unit, float *memory) {
                 top = chosen(x > top, x, top);
             }
             float most = largest(top);
-            uint32_t key = key_of(a->seed, (uint64_t)(begin + i) * a->n_heads + head);
+            uint32_t key = key_of(a->seed, u.first + (int64_t)i * a->n_heads);
             for (int j = 0; j < n; j += WIDE) {
                 floats x = where(seen(a, i, length, j), exponential(*(floats *)(line + j) - most));
                 total += x;
@@ -251,30 +268,28 @@ static void attend(const Attention *a, int unit, float *memory) {
             float all = sum(total);
             for (int j = 0; j < n; j += WIDE) *(floats *)(line + j) *= 1 / all;
             if (a->sums && i < length)
-                a->sums[(int64_t)(begin + i) * a->n_heads + head] = most + logf(all);
+                a->sums[u.first + (int64_t)i * a->n_heads] = most + logf(all);
         }
         multiply(end - first, size, length, s, n, 1, v, o + first * size);
     }
-    put(a, a->found, width, begin * width + head * size, length, 1, o);
+    put(a, a->found, u.width, u.in_found, length, 1, o);
 }
 
 FOR_EACH_PROCESSOR
 static void attend_back(const Attention *a, int unit, float *memory) {
-    int row = unit / a->n_heads, head = unit % a->n_heads, size = a->size;
-    int begin = a->bounds[row], length = a->bounds[row + 1] - begin;
-    int n = up(length, WIDE), m = up(length, 4);
-    int64_t width = (int64_t)a->n_heads * size, at = begin * 3 * width + head * size;
+    Unit u = unit_of(a, unit);
+    int size = a->size, length = u.length, n = up(length, WIDE), m = up(length, 4);
     float *q = memory, *k = q + n * size, *side = k + n * size, *v = side + n * size;
     float *outer = v + n * size, *s = outer + n * size, *by = s + n * n, *o = by + n * n;
-    fetch(a, a->joined, 3 * width, at, length, n, a->scaling, q, NULL);
-    fetch(a, a->joined, 3 * width, at + width, length, n, 1, k, side);
-    fetch(a, a->joined, 3 * width, at + 2 * width, length, n, 1, NULL, v);
-    fetch(a, a->found, width, begin * width + head * size, length, n, 1, outer, NULL);
+    fetch(a, a->joined, 3 * u.width, u.in_joined, length, n, a->scaling, q, NULL);
+    fetch(a, a->joined, 3 * u.width, u.in_joined + u.width, length, n, 1, k, side);
+    fetch(a, a->joined, 3 * u.width, u.in_joined + 2 * u.width, length, n, 1, NULL, v);
+    fetch(a, a->found, u.width, u.in_found, length, n, 1, outer, NULL);
     multiply(m, n, size, q, size, 1, side, s);
     multiply(m, n, size, outer, size, 1, v, by);
     for (int i = 0; i < m; i++) {
         float *line = s + i * n, *back = by + i * n;
-        int64_t place = (int64_t)(begin + i) * a->n_heads + head;
+        int64_t place = u.first + (int64_t)i * a->n_heads;
         float log_sum = i < length ? a->sums[place] : 0;
         uint32_t key = key_of(a->seed, place);
         floats total = {0};
@@ -295,11 +310,11 @@ static void attend_back(const Attention *a, int unit, float *memory) {
         }
     }
     multiply(m, size, length, s, 1, n, outer, o);
-    put(a, a->inner, 3 * width, at + 2 * width, length, 1, o);
+    put(a, a->inner, 3 * u.width, u.in_joined + 2 * u.width, length, 1, o);
     multiply(m, size, length, by, n, 1, k, o);
-    put(a, a->inner, 3 * width, at, length, a->scaling, o);
+    put(a, a->inner, 3 * u.width, u.in_joined, length, a->scaling, o);
     multiply(m, size, length, by, 1, n, q, o);
-    put(a, a->inner, 3 * width, at + width, length, 1, o);
+    put(a, a->inner, 3 * u.width, u.in_joined + u.width, length, 1, o);
 }
 
 /* ---- Layer normalisation of a sum, one of its parts with dropout ---- */

@@ -2,12 +2,14 @@
 
 The arithmetic is that of transformers' modules, whose parameters are read where they are. While
 learning, rows of about one length share their attention, whose backward pass is written out, and
-dropout draws fewer random numbers. Depends on torch, ``packed`` and ``products``; knows no task.
+dropout draws fewer random numbers. Depends on torch, ``packed``, ``compiled`` and
+``products``; knows no task.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -73,7 +75,7 @@ class Layers:
         learning = torch.is_grad_enabled() or any(module.training for module in modules[:1])
         groups, n_tokens = None, len(states)
         if learning:
-            groups = _groups(layout.lengths)
+            groups = cache(partial(_groups, layout.lengths))
             states = F.pad(states, (0, 0, 0, -n_tokens % _TOKENS_STEP))
         rounded = states.to(low)
         for module in modules:
@@ -95,7 +97,7 @@ def _layer(
     states: torch.Tensor,
     rounded: torch.Tensor,
     layout: Layout,
-    groups: list[_Group] | None,
+    groups: Callable[[], list[_Group]] | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Hidden states after a layer, and the same rounded for the products of the next."""
     joined = products.join(rounded)
@@ -120,7 +122,10 @@ def _normed(
 
 
 def _attention(
-    own: Any, joined: torch.Tensor, layout: Layout, groups: list[_Group] | None
+    own: Any,
+    joined: torch.Tensor,
+    layout: Layout,
+    groups: Callable[[], list[_Group]] | None,
 ) -> torch.Tensor:
     """From query, key and value side by side; in groups, or exactly as the rows come."""
     size, rate = own.attention_head_size, own.dropout.p if own.training else 0.0
@@ -132,7 +137,7 @@ def _attention(
         missing = len(joined) - len(rows)
         return F.pad(rows, (0, 0, 0, missing)) if missing else rows
     found: torch.Tensor = _Attention.apply(  # type: ignore[no-untyped-call]
-        joined, groups, size, own.scaling, own.is_causal, rate
+        joined, groups(), size, own.scaling, own.is_causal, rate
     )
     return found
 

@@ -272,10 +272,8 @@ class _Stepper:
         parts = [p for p in np.array_split(chosen, n_parts) if len(p)]
         micro = [part[cut] for part in parts
                  for cut in by_budget(self.sizes[part], self.budget.tokens)]  # fmt: skip
-        sums, alone = (
-            torch.zeros(2, device=self.network.device),
-            len(micro) == self.world.size == 1,
-        )
+        alone = len(micro) == self.world.size == 1
+        sums = torch.zeros(2, device=self.network.device)
         for part in micro:
             batch = collate(self.items, part, self.network.device, self.precision.weights)
             with self.precision.context():

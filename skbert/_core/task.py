@@ -7,6 +7,7 @@ and the token table; knows no model and no estimator.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -134,7 +135,7 @@ class Layout:
     bounds: torch.Tensor  # (n_rows + 1,) int32, cumulative lengths
     row_of_token: torch.Tensor  # (n_tokens,) int64
 
-    @property
+    @cached_property
     def longest(self) -> int:
         """Tokens in the longest row."""
         return int(self.lengths.max())
