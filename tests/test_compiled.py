@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
 
 from skbert._core import compiled
-from skbert._core.compiled import attend, attends, normalise, normalises
+from skbert._core.compiled import (
+    attend,
+    attends,
+    learns,
+    measures,
+    norm_of,
+    normalise,
+    normalises,
+)
+from skbert._core.optim import adamw
 from skbert._core.task import Layout
 
 pytestmark = pytest.mark.skipif(compiled.kernels is None, reason="built without a compiler")
@@ -187,6 +198,52 @@ def test_normed_and_its_gradients(
         assert abs((keep == 0).double().mean() - rate) < 0.06
 
 
+# --- steps of the optimizer ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("low", [False, True], ids=["float32", "bfloat16"])
+def test_a_step_is_that_of_torch(low: bool) -> None:
+    torch.manual_seed(0)
+    starts = [torch.randn(shape) for shape in [(), (1,), (15,), (7, 5), (130, 129), (300, 64)]]
+    results = []
+    for make in (adamw, lambda groups, _: torch.optim.AdamW(groups, fused=True)):
+        weights = [torch.nn.Parameter(start.clone()) for start in starts]
+        groups = [
+            {"params": weights[::2], "lr": 1e-2, "weight_decay": 0.1},
+            {"params": weights[1::2], "lr": 1e-3, "weight_decay": 0.0},
+        ]
+        optimizer: Any = make(groups, torch.device("cpu"))
+        is_compiled = type(optimizer) is not torch.optim.AdamW
+        torch.manual_seed(1)
+        for step in range(4):
+            groups[0]["lr"] = 1e-2 / (1 + step)
+            for number, weight in enumerate(weights):
+                gradient = torch.randn(weight.shape) * 10.0 ** (number - 3)
+                gradient = gradient.bfloat16() if low else gradient
+                weight.grad = gradient if is_compiled else gradient.float()
+            if step == 0:
+                weights[3].grad = None  # it begins later
+            optimizer.grad_scale = torch.tensor(2.0) if step % 2 else None
+            optimizer.step()
+        assert is_compiled is (not results)
+        results.append([*weights, *(optimizer.state[w]["exp_avg_sq"] for w in weights)])
+    for own, expected in zip(*results, strict=True):
+        torch.testing.assert_close(own, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_the_norm_of_gradients() -> None:
+    torch.manual_seed(0)
+    gradients = [torch.randn(17), torch.randn(200, 300).bfloat16(), torch.randn(())]
+    assert measures(gradients)
+    exact = torch.cat([gradient.flatten().double() for gradient in gradients]).norm()
+    norm = norm_of(gradients)
+    assert (norm.dtype, norm.shape) == (torch.float32, ())
+    torch.testing.assert_close(norm.double(), exact, rtol=1e-6, atol=0)
+    for value in (torch.inf, torch.nan):
+        gradients[0][16] = value
+        assert not norm_of(gradients).isfinite()
+
+
 @pytest.mark.parametrize("n_threads", [1, 2])
 def test_any_number_of_threads(n_threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     lengths = [40] * 30
@@ -254,7 +311,13 @@ def test_where_they_serve(monkeypatch: pytest.MonkeyPatch) -> None:
         assert attends(joined.bfloat16(), layout_of([5, 512]), 32) is not amx
         assert attends(joined.bfloat16(), layout_of([128]), 32)
         assert attends(joined, layout_of([512]), 32)
+    assert learns([states])
+    assert not learns([states, joined.double()])
+    assert not learns([states.t()])
+    assert not measures([states, joined.half()])
     monkeypatch.setattr(compiled, "kernels", None)
+    assert not learns([states])
+    assert not measures([states])
     assert not attends(joined, short, 32)
     assert not normalises(states, states, torch.nn.LayerNorm(32))
 

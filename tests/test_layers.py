@@ -183,8 +183,32 @@ def test_gradients_add_up_in_memory_that_is_used_again(tiny_model: Path) -> None
     once = gradient(1)
     address, value = once.data_ptr(), once.clone()
     twice = gradient(2)
-    assert twice.data_ptr() == address
+    other = twice.data_ptr()
     torch.testing.assert_close(twice, 2 * value)
+    assert [gradient(times).data_ptr() for times in (1, 2, 3)] == [address, other, other]
+    torch.testing.assert_close(gradient(3), 3 * value)
+
+
+def test_gradients_may_stay_in_the_precision_of_products(tiny_model: Path) -> None:
+    network = open_model(tiny_model)
+    weight = network.model.get_parameter(WEIGHT)
+
+    def gradient(times: int) -> torch.Tensor:
+        weight.grad = None
+        for _ in range(times):
+            with torch.autocast("cpu", torch.bfloat16):
+                loss = network.logits(batch_for(network)).square().sum()
+            loss.backward()
+        assert weight.grad is not None
+        return weight.grad
+
+    whole = gradient(1).clone()
+    assert whole.dtype == torch.float32
+    weight.grad = weight.grad_dtype = None
+    assert gradient(1).dtype == torch.bfloat16
+    assert torch.equal(gradient(1).float(), whole)
+    assert gradient(3).dtype == torch.float32  # sums are not rounded again
+    assert torch.equal(gradient(3), 3 * whole)
 
 
 # --- what is kept of the weights -----------------------------------------------------------------

@@ -70,6 +70,7 @@ def as_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(loop, "OnTheWay", NotYet)
     monkeypatch.setattr(loop, "take_step", step)
+    monkeypatch.setattr(loop, "adamw", lambda groups, _: torch.optim.AdamW(groups, fused=True))
     monkeypatch.setattr(loop, "_trains_words_by_row", lambda network: False)
 
 

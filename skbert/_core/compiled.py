@@ -2,15 +2,16 @@
 
 Attention within short rows keeps no weights and no masks of dropout for the way back, but
 computes them again from a seed; and one pass does what lies between two products: dropout, the
-sum with what went around the product, layer normalisation and rounding. Without the kernels
-``layers`` does the same with torch's operations. Depends on torch, a batch's layout
-and ``device``.
+sum with what went around the product, layer normalisation and rounding. Steps of AdamW read
+gradients in bfloat16 as they are. Without the kernels ``layers`` and ``optim`` do the same with
+torch's operations. Depends on torch, a batch's layout and ``device``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -22,7 +23,17 @@ try:
 except ImportError:  # no compiler where this was installed
     kernels = None
 
-__all__ = ["attend", "attends", "normalise", "normalises"]
+__all__ = [
+    "Learned",
+    "attend",
+    "attends",
+    "learn",
+    "learns",
+    "measures",
+    "norm_of",
+    "normalise",
+    "normalises",
+]
 
 _LONGEST = 512  # tokens of a row up to which torch's products are no faster
 _LONGEST_BESIDE_AMX = 128  # whose products of bfloat16 are many times as fast as float32's
@@ -171,6 +182,60 @@ class _Normed(torch.autograd.Function):
         )  # fmt: skip
         of_weight, of_bias = learned.sum(0)
         return inner_part, inner, of_weight, of_bias, None, None
+
+
+def learns(weights: Iterable[torch.Tensor]) -> bool:
+    """Whether `learn` serves."""
+    return _are_here(weights, [torch.float32])
+
+
+def measures(gradients: Iterable[torch.Tensor]) -> bool:
+    """Whether `norm_of` serves."""
+    return _are_here(gradients, _DTYPES)
+
+
+def _are_here(tensors: Iterable[torch.Tensor], dtypes: Sequence[torch.dtype]) -> bool:
+    return kernels is not None and all(
+        t.dtype in dtypes and t.device.type == "cpu" and t.is_contiguous() for t in tensors
+    )
+
+
+class Learned(NamedTuple):
+    """A tensor that learns, contiguous as are its gradient and moments, and its pace.
+
+    ``kept`` is the share of the weight that decay leaves, ``step`` the learning rate by the first
+    moment's correction, ``root`` the square root of the second's.
+    """
+
+    weight: torch.Tensor
+    gradient: torch.Tensor
+    moments: tuple[torch.Tensor, torch.Tensor]
+    pace: tuple[float, float, float]
+
+
+def learn(
+    tensors: Sequence[Learned], divisor: float, epsilon: float, betas: tuple[float, float]
+) -> None:
+    """Take a step of AdamW with the gradients divided by ``divisor``."""
+    table = _table([(t.gradient, t.weight, *t.moments) for t in tensors])
+    paces = torch.tensor([t.pace for t in tensors])
+    given = table, paces, len(tensors), divisor, epsilon, *betas
+    kernels.adamw(*_addresses(given), torch.get_num_threads())
+
+
+def norm_of(gradients: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Euclidean norm of contiguous tensors together."""
+    n_threads = torch.get_num_threads()
+    squares = torch.zeros(n_threads, dtype=torch.float64)
+    table = _table([(gradient, None, None, None) for gradient in gradients])
+    kernels.square(*_addresses((table, len(gradients), squares)), n_threads)
+    return squares.sum().sqrt().float()
+
+
+def _table(rows: Sequence[tuple[Any, ...]]) -> torch.Tensor:
+    """The table of the kernels that go over many tensors, the first of which are gradients."""
+    low = torch.bfloat16
+    return torch.tensor([(r[0].numel(), r[0].dtype == low, *_addresses(r)) for r in rows])
 
 
 def _addresses(given: tuple[Any, ...]) -> list[Any]:

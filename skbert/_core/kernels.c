@@ -1,4 +1,4 @@
-/* Attention within short rows, and what lies between an encoder layer's products, on a CPU.
+/* Attention within short rows, what lies between an encoder layer's products, and steps of AdamW.
 
 Built where there is a compiler and never needed: `compiled.py` says when it serves, and the same
 is written with torch's operations in `layers.py`. All arithmetic is float32; what is read and
@@ -23,6 +23,7 @@ the processor at hand. Addresses and sizes are checked by the caller. */
 #endif
 #define INLINE static inline __attribute__((always_inline))
 #define WIDE 16
+#define PART (1 << 14) /* numbers of a tensor that a thread takes at once */
 #define AT_ONCE 64 /* tokens whose scores are computed together */
 
 typedef float floats __attribute__((vector_size(64), aligned(4), may_alias));
@@ -248,6 +249,7 @@ static void attend(const Attention *a, int unit, float *memory) {
     fetch(a, a->joined, 3 * u.width, u.in_joined + 2 * u.width, length, n, 1, v, NULL);
     for (int first = 0; first < m; first += AT_ONCE) { /* as many scores as a cache holds */
         int end = first + AT_ONCE < m ? first + AT_ONCE : m;
+        float all[AT_ONCE]; /* sums of the exponentials */
         multiply(end - first, n, size, q + first * size, size, 1, k, s);
         for (int i = first; i < end; i++) {
             float *line = s + (i - first) * n;
@@ -265,12 +267,14 @@ static void attend(const Attention *a, int unit, float *memory) {
                 if (a->rate > 0) x *= kept(key, j, a->rate);
                 *(floats *)(line + j) = x;
             }
-            float all = sum(total);
-            for (int j = 0; j < n; j += WIDE) *(floats *)(line + j) *= 1 / all;
+            all[i - first] = sum(total);
             if (a->sums && i < length)
-                a->sums[u.first + (int64_t)i * a->n_heads] = most + logf(all);
+                a->sums[u.first + (int64_t)i * a->n_heads] = most + logf(all[i - first]);
         }
         multiply(end - first, size, length, s, n, 1, v, o + first * size);
+        for (int i = first; i < end; i++)
+            for (int j = 0; j < size; j += WIDE)
+                *(floats *)(o + i * size + j) *= 1 / all[i - first];
     }
     put(a, a->found, u.width, u.in_found, length, 1, o);
 }
@@ -394,6 +398,67 @@ static void normalise_back(const Norm *a, int64_t token, float *of_weight, float
     }
 }
 
+/* ---- AdamW (Loshchilov and Hutter 2019), and the norm of its gradients ---- */
+
+typedef struct { /* a tensor that learns: a row of a table of whole numbers */
+    int64_t n, low; /* low: the gradient's precision */
+    const char *gradient;
+    float *weight, *first, *second; /* the moments */
+} Learned;
+
+typedef struct { /* and of a table of floats */
+    float kept, step, root; /* share of the weight, rate of learning, root of the second moment's */
+} Pace;
+
+typedef struct {
+    float divisor, epsilon, first, second, old_second; /* shares of what is new, and of old */
+} Adam;
+
+INLINE floats some(const char *from, int64_t at, int64_t n, int low) {
+    char few[4 * WIDE] = {0};
+    if (n >= WIDE) return load(from, at, low);
+    memcpy(few, from + (low ? 2 : 4) * at, (low ? 2 : 4) * n);
+    return load(few, 0, low);
+}
+
+INLINE void put_some(float *to, int64_t at, int64_t n, floats x) {
+    if (n >= WIDE) *(floats *)(to + at) = x;
+    else memcpy(to + at, &x, sizeof(float) * n);
+}
+
+INLINE floats root_of(floats x) {
+    for (int i = 0; i < WIDE; i++) x[i] = sqrtf(x[i]);
+    return x;
+}
+
+FOR_EACH_PROCESSOR
+static void learn(const Learned *a, const Pace *pace, const Adam *how, int64_t from) {
+    int64_t end = from + PART < a->n ? from + PART : a->n;
+    for (int64_t i = from; i < end; i += WIDE) {
+        int64_t n = end - i;
+        floats g = some(a->gradient, i, n, (int)a->low) / how->divisor;
+        floats w = some((char *)a->weight, i, n, 0) * pace->kept;
+        floats m = some((char *)a->first, i, n, 0), v = some((char *)a->second, i, n, 0);
+        m += (g - m) * how->first;
+        v = v * how->old_second + g * g * how->second;
+        w -= pace->step * m / (root_of(v) / pace->root + how->epsilon);
+        put_some(a->first, i, n, m);
+        put_some(a->second, i, n, v);
+        put_some(a->weight, i, n, w);
+    }
+}
+
+FOR_EACH_PROCESSOR
+static double squares_of(const Learned *a, int64_t from) {
+    int64_t end = from + PART < a->n ? from + PART : a->n;
+    floats all = {0};
+    for (int64_t i = from; i < end; i += WIDE) {
+        floats g = some(a->gradient, i, end - i, (int)a->low);
+        all += g * g;
+    }
+    return sum(all);
+}
+
 /* ---- What Python calls ---- */
 
 #define ADDRESS(i) ((void *)PyLong_AsVoidPtr(arguments[i]))
@@ -475,10 +540,50 @@ static PyObject *norm_back(PyObject *self, PyObject *const *arguments, Py_ssize_
     Py_RETURN_NONE;
 }
 
+/* (table of Learned, table of Pace, n_tensors, divisor, epsilon, beta_first, beta_second,
+   n_threads) */
+static PyObject *adamw(PyObject *self, PyObject *const *arguments, Py_ssize_t given) {
+    if (!has(given, 8)) return NULL;
+    const Learned *table = ADDRESS(0);
+    const Pace *paces = ADDRESS(1);
+    double beta_first = PyFloat_AsDouble(arguments[5]), beta_second = PyFloat_AsDouble(arguments[6]);
+    Adam how = {.divisor = REAL(3), .epsilon = REAL(4), .first = 1 - beta_first,
+                .second = 1 - beta_second, .old_second = beta_second};
+    int n_tensors = (int)WHOLE(2), n_threads = (int)WHOLE(7);
+    if (PyErr_Occurred()) return NULL;
+    Py_BEGIN_ALLOW_THREADS
+#pragma omp parallel num_threads(n_threads)
+    for (int i = 0; i < n_tensors; i++)
+#pragma omp for schedule(static) nowait
+        for (int64_t from = 0; from < table[i].n; from += PART)
+            learn(table + i, paces + i, &how, from);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
+/* (table of Learned, n_tensors, squares, n_threads); squares is (n_threads,) in double, zeros */
+static PyObject *square(PyObject *self, PyObject *const *arguments, Py_ssize_t given) {
+    if (!has(given, 4)) return NULL;
+    const Learned *table = ADDRESS(0);
+    double *squares = ADDRESS(2);
+    int n_tensors = (int)WHOLE(1), n_threads = (int)WHOLE(3);
+    if (PyErr_Occurred()) return NULL;
+    Py_BEGIN_ALLOW_THREADS
+#pragma omp parallel num_threads(n_threads)
+    for (int i = 0; i < n_tensors; i++)
+#pragma omp for schedule(static) nowait
+        for (int64_t from = 0; from < table[i].n; from += PART)
+            squares[omp_get_thread_num()] += squares_of(table + i, from);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef functions[] = {
+    {"adamw", (PyCFunction)(void (*)(void))adamw, METH_FASTCALL, NULL},
     {"attention", (PyCFunction)(void (*)(void))attention, METH_FASTCALL, NULL},
     {"norm", (PyCFunction)(void (*)(void))norm, METH_FASTCALL, NULL},
     {"norm_back", (PyCFunction)(void (*)(void))norm_back, METH_FASTCALL, NULL},
+    {"square", (PyCFunction)(void (*)(void))square, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };
 

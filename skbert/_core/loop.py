@@ -23,6 +23,7 @@ from skbert._core.batches import by_budget, collate, steps_of_a_pass
 from skbert._core.device import Budget, OnTheWay, Precision, is_out_of_memory, seeded
 from skbert._core.encoder import Network
 from skbert._core.optim import (
+    adamw,
     freeze,
     gradient_norm,
     multiplier,
@@ -156,7 +157,7 @@ class _Stepper:
             weight_decay=recipe.weight_decay,
             layer_decay=recipe.layer_decay,
         )
-        self.optimizer = torch.optim.AdamW(groups, fused=network.device.type != "mps")
+        self.optimizer = adamw(groups, network.device)
         if recipe.gradient_checkpointing:
             _checkpointing("enable", network.model)({"use_reentrant": False})
         self.world.agree([tensor.detach() for tensor in network.model.parameters()])
@@ -246,6 +247,8 @@ class _Stepper:
         self.network.words = None
         self.network.through.forget()
         model.eval().requires_grad_(True)
+        for parameter in model.parameters():
+            parameter.grad_dtype = parameter.dtype
         if self.recipe.gradient_checkpointing:
             _checkpointing("disable", model)()
 

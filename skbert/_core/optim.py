@@ -1,6 +1,6 @@
-"""Parameter groups, schedules and the norm of the gradient.
+"""Parameter groups, schedules, the optimizer and the norm of the gradient.
 
-Depends on torch only; knows a model by its parameter names and nothing else.
+Depends on torch and ``compiled``; knows a model by its parameter names and nothing else.
 """
 
 from __future__ import annotations
@@ -11,10 +11,21 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
+from torch.nn.utils import get_total_norm
 
+from skbert._core.compiled import Learned, learn, learns, measures, norm_of
 from skbert.exceptions import InputError
 
-__all__ = ["SCHEDULES", "freeze", "multiplier", "parameter_groups", "warmup_steps"]
+__all__ = [
+    "SCHEDULES",
+    "adamw",
+    "freeze",
+    "gradient_norm",
+    "multiplier",
+    "parameter_groups",
+    "take_step",
+    "warmup_steps",
+]
 
 _LAYER = re.compile(r"\.encoder\.layer\.(\d+)\.")
 _NO_DECAY = re.compile(r"(^|\.)(bias|LayerNorm\.weight)$")
@@ -123,9 +134,53 @@ def multiplier(schedule: str, step: int, n_steps: int, n_warmup: int, rate: floa
     return left
 
 
+def adamw(groups: list[dict[str, Any]], device: torch.device) -> torch.optim.AdamW:
+    """AdamW (Loshchilov and Hutter 2019) in one pass over memory, where there is one."""
+    if learns(p for group in groups for p in group["params"]):
+        return _CompiledAdamW(groups)
+    return torch.optim.AdamW(groups, fused=device.type != "mps")
+
+
+class _CompiledAdamW(torch.optim.AdamW):
+    """The same, where gradients may be bfloat16 while weights and moments are float32."""
+
+    grad_scale: torch.Tensor | None = None
+
+    def __init__(self, groups: list[dict[str, Any]]) -> None:
+        super().__init__(groups, fused=True)
+        for group in self.param_groups:
+            for weight in group["params"]:
+                weight.grad_dtype = None  # any
+
+    def step(self, closure: Any = None) -> Any:  # noqa: ARG002 - as in torch
+        """Take a step."""
+        divisor = 1.0 if self.grad_scale is None else float(self.grad_scale)
+        tensors = [
+            self._learned(group, weight, weight.grad)
+            for group in self.param_groups
+            for weight in group["params"]
+            if weight.grad is not None
+        ]
+        learn(tensors, divisor, self.defaults["eps"], self.defaults["betas"])
+
+    def _learned(
+        self, group: dict[str, Any], weight: torch.Tensor, gradient: torch.Tensor
+    ) -> Learned:
+        state = self.state[weight]
+        if not state:
+            state["step"] = 0
+            state["exp_avg"], state["exp_avg_sq"] = torch.zeros(2, *weight.shape)
+        state["step"] += 1
+        first, second = (1.0 - beta ** state["step"] for beta in self.defaults["betas"])
+        pace = 1.0 - group["lr"] * group["weight_decay"], group["lr"] / first, math.sqrt(second)
+        moments = state["exp_avg"], state["exp_avg_sq"]
+        return Learned(weight, gradient.contiguous(), moments, pace)
+
+
 def gradient_norm(gradients: Iterable[torch.Tensor]) -> torch.Tensor:
     """Euclidean norm of all gradients together, a tensor on their device."""
-    return torch.nn.utils.get_total_norm(list(gradients))
+    gradients = list(gradients)
+    return norm_of(gradients) if measures(gradients) else get_total_norm(gradients)
 
 
 def take_step(

@@ -145,7 +145,9 @@ class _Learning:
         self.bias = torch.empty(sum(self.sizes), dtype=dtype)
         self.learned = [part.weight for part in parts] + [part.bias for part in parts]
         self.converted = self._apart(self.weight, self.bias)
-        self.gradients = [torch.empty_like(weight) for weight in self.learned]
+        self.found = torch.empty_like(self.weight), torch.empty_like(self.bias)
+        self.gradients = self._apart(*self.found)
+        self.totals: list[torch.Tensor | None] = [None] * len(self.learned)
 
     def _apart(self, of_weight: torch.Tensor, of_bias: torch.Tensor) -> list[torch.Tensor]:
         return [*torch.split(of_weight, self.sizes), *torch.split(of_bias, self.sizes)]
@@ -160,14 +162,31 @@ class _Learning:
         found: torch.Tensor = _Linear.apply(x, self, *self.learned)  # type: ignore[no-untyped-call]
         return found
 
-    def add(self, of_weight: torch.Tensor, of_bias: torch.Tensor) -> None:
+    def add(self, outer: torch.Tensor, read: torch.Tensor) -> None:
         """Add to the gradients of the weights and of the biases."""
-        found = self._apart(of_weight, of_bias)
-        for own, kept, new in zip(self.learned, self.gradients, found, strict=True):
+        for number, own in enumerate(self.learned):
+            if own.grad is not None and own.grad.data_ptr() == self.gradients[number].data_ptr():
+                own.grad = self._total(number)  # its memory is wanted
+        torch.mm(outer.t(), read, out=self.found[0])
+        torch.sum(outer, 0, out=self.found[1])
+        for number, own in enumerate(self.learned):
             if own.grad is not None:
-                own.grad.add_(new)
+                own.grad.add_(self.gradients[number])
             elif own.requires_grad:
-                own.grad = kept.copy_(new)
+                own.grad = self._first(number)
+
+    def _first(self, number: int) -> torch.Tensor:
+        """A gradient as it was found, or in the precision of its weight if it must be."""
+        own, found = self.learned[number], self.gradients[number]
+        low = found.dtype == torch.bfloat16 and own.grad_dtype is None
+        return found if low or found.dtype == own.dtype else self._total(number)
+
+    def _total(self, number: int) -> torch.Tensor:
+        """A gradient in the precision of its weight, to which others may be added."""
+        own, total = self.learned[number], self.totals[number]
+        if total is None:
+            total = self.totals[number] = torch.empty_like(own)
+        return total.copy_(self.gradients[number])
 
 
 class _Linear(torch.autograd.Function):
@@ -189,7 +208,7 @@ class _Linear(torch.autograd.Function):
             x = x.detach().requires_grad_(activation is not None)
             read = x if activation is None else activation(x)
         if any(ctx.needs_input_grad[2:]):
-            ctx.keeper.add(outer.t() @ read.detach(), outer.sum(0))
+            ctx.keeper.add(outer, read.detach())
         inner = outer @ ctx.keeper.weight if ctx.needs_input_grad[0] else None
         if activation is not None and inner is not None:
             (inner,) = torch.autograd.grad(read, x, inner)
