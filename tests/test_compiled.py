@@ -11,10 +11,13 @@ from torch.nn import functional as F
 
 from skbert._core import compiled
 from skbert._core.compiled import (
+    across,
     attend,
     attends,
     learns,
     measures,
+    multiplies,
+    multiply,
     norm_of,
     normalise,
     normalises,
@@ -198,6 +201,42 @@ def test_normed_and_its_gradients(
         assert abs((keep == 0).double().mean() - rate) < 0.06
 
 
+# --- products of few tokens ----------------------------------------------------------------------
+
+needs_dots = pytest.mark.skipif(
+    not multiplies(torch.zeros(32, 2, dtype=torch.bfloat16)),
+    reason="this processor, or the compiler, has no products of bfloat16",
+)
+
+
+@needs_dots
+@pytest.mark.parametrize("n_tokens", [*range(1, 14), 25, 36, 48])
+@pytest.mark.parametrize(("n_in", "n_out"), [(2, 32), (34, 96), (384, 64)])
+@pytest.mark.parametrize("gelu", [False, True], ids=["alone", "gelu"])
+def test_products_of_few_tokens(n_tokens: int, n_in: int, n_out: int, gelu: bool) -> None:
+    torch.manual_seed(0)
+    weight = (torch.randn(n_out, n_in) / n_in**0.5).bfloat16()
+    bias, x = torch.randn(n_out).bfloat16(), 3.0 * torch.randn(n_tokens, n_in).bfloat16()
+    exact = F.linear(x.double(), weight.double(), bias.double())
+    found = multiply(x, across(weight), bias, gelu=gelu)
+    assert found.dtype == torch.bfloat16
+    expected = F.gelu(exact) if gelu else exact
+    torch.testing.assert_close(found.double(), expected, rtol=2**-8, atol=2e-5)
+    x[n_tokens // 2, 1] = torch.nan
+    touched = multiply(x, across(weight), bias, gelu=gelu).isnan().all(1)
+    assert touched.nonzero().flatten().tolist() == [n_tokens // 2]
+
+
+@needs_dots
+@pytest.mark.parametrize("value", [0.0, 1e-30, -3.0, -9.0, -50.0, 9.0, 3e38, torch.inf])
+def test_gelu_everywhere(value: float) -> None:
+    x = torch.tensor([[value, 0.0]], dtype=torch.bfloat16)
+    one = torch.ones(32, 2, dtype=torch.bfloat16)
+    found = multiply(x, across(one), torch.zeros(32, dtype=torch.bfloat16), gelu=True)
+    expected = F.gelu(x[:, :1].double()).expand(1, 32)
+    torch.testing.assert_close(found.double(), expected, rtol=2**-8, atol=1e-6)
+
+
 # --- steps of the optimizer ----------------------------------------------------------------------
 
 
@@ -311,6 +350,9 @@ def test_where_they_serve(monkeypatch: pytest.MonkeyPatch) -> None:
         assert attends(joined.bfloat16(), layout_of([5, 512]), 32) is not amx
         assert attends(joined.bfloat16(), layout_of([128]), 32)
         assert attends(joined, layout_of([512]), 32)
+    assert not multiplies(torch.zeros(32, 2))
+    assert not multiplies(torch.zeros(31, 2, dtype=torch.bfloat16))
+    assert not multiplies(torch.zeros(32, 3, dtype=torch.bfloat16))
     assert learns([states])
     assert not learns([states, joined.double()])
     assert not learns([states.t()])
@@ -318,6 +360,7 @@ def test_where_they_serve(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "kernels", None)
     assert not learns([states])
     assert not measures([states])
+    assert not multiplies(torch.zeros(32, 2, dtype=torch.bfloat16))
     assert not attends(joined, short, 32)
     assert not normalises(states, states, torch.nn.LayerNorm(32))
 

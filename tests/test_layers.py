@@ -25,6 +25,7 @@ from test_packed import (
     open_model,
     sentences,
 )
+from torch.nn import functional as F
 
 from skbert._core.batches import collate
 from skbert._core.device import Precision, seeded
@@ -252,6 +253,22 @@ def test_weights_are_laid_out_once(tiny_model: Path) -> None:
     kept = first.widen.weight
     assert products(torch.float32, learning=False).widen.weight is kept
     assert products(torch.bfloat16, learning=False).widen.weight is not kept
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_few_tokens_see_a_changed_weight(
+    tiny_model: Path, change: Callable[[torch.nn.Parameter], None]
+) -> None:
+    network = open_model(tiny_model)
+    products = ProductsOf(network.model.bert.encoder.layer[0])
+    layer = network.model.bert.encoder.layer[0].output.dense
+    torch.manual_seed(0)
+    x = torch.randn(3, 64).bfloat16()
+    for _ in range(2):
+        found = products(torch.bfloat16, learning=False).narrow(x)
+        expected = F.linear(x, layer.weight.bfloat16(), layer.bias.bfloat16())
+        torch.testing.assert_close(found, expected)
+        change(layer.weight)
 
 
 def test_nothing_is_kept_after_training_and_in_a_copy(tiny_model: Path) -> None:

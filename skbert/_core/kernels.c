@@ -1,4 +1,5 @@
-/* Attention within short rows, what lies between an encoder layer's products, and steps of AdamW.
+/* Attention within short rows, what lies between an encoder layer's products, products of few
+tokens, and steps of AdamW, on a CPU.
 
 Built where there is a compiler and never needed: `compiled.py` says when it serves, and the same
 is written with torch's operations in `layers.py`. All arithmetic is float32; what is read and
@@ -398,6 +399,78 @@ static void normalise_back(const Norm *a, int64_t token, float *of_weight, float
     }
 }
 
+/* ---- The product of few tokens, which takes as long as its weights take to be read ---- */
+
+#if defined(__x86_64__) && __has_include(<avx512bf16intrin.h>)
+#include <immintrin.h>
+#define HAS_DOTS 1
+#define DOTS __attribute__((target("arch=x86-64-v4,avx512bf16")))
+#define TOKENS 12 /* whose sums fit in the registers */
+#define ACROSS 32 /* numbers of a result computed at once */
+
+typedef struct {
+    const uint16_t *x;      /* (n_tokens, n_in) */
+    const uint16_t *weight; /* (n_out / ACROSS, n_in / 2, ACROSS, 2) */
+    const char *bias;       /* (n_out,) */
+    char *found;            /* (n_tokens, n_out) */
+    int64_t n_tokens, n_in, n_out;
+    int gelu;
+} Product;
+
+/* x by the share of a normal distribution below it (Abramowitz and Stegun 1964, 7.1.26). */
+INLINE floats gelu_of(floats x) {
+    floats t = 1 / (1 + chosen(x < 0, -x, x) * (0.3275911f * 0.70710678f));
+    floats tail = t * 1.061405429f - 1.453152027f;
+    tail = tail * t + 1.421413741f;
+    tail = tail * t - 0.284496736f;
+    tail = (tail * t + 0.254829592f) * t * 0.5f * exponential(x * x * -0.5f);
+    return x * chosen(x < 0, tail, 1 - tail);
+}
+
+/* Numbers `across` and on of so many tokens. */
+DOTS INLINE void dots(const Product *a, int64_t across, int64_t first, int n_tokens) {
+    const uint16_t *weight = a->weight + across * a->n_in;
+    floats total[TOKENS][2] = {0};
+    for (int64_t i = 0; i < a->n_in; i += 2, weight += 2 * ACROSS) {
+        __m512i left = _mm512_loadu_si512(weight), right = _mm512_loadu_si512(weight + ACROSS);
+        for (int token = 0; token < n_tokens; token++) {
+            int32_t two;
+            memcpy(&two, a->x + (first + token) * a->n_in + i, sizeof two);
+            __m512bh both = (__m512bh)_mm512_set1_epi32(two);
+            total[token][0] = (floats)_mm512_dpbf16_ps((__m512)total[token][0], both, (__m512bh)left);
+            total[token][1] = (floats)_mm512_dpbf16_ps((__m512)total[token][1], both, (__m512bh)right);
+        }
+    }
+    for (int token = 0; token < n_tokens; token++)
+        for (int half = 0; half < 2; half++) {
+            int64_t at = across + half * WIDE;
+            floats x = total[token][half] + load(a->bias, at, 1);
+            store(a->found, (first + token) * a->n_out + at, a->gelu ? gelu_of(x) : x, 1);
+        }
+}
+
+DOTS static void multiply_few(const Product *a, int64_t across) {
+    int64_t n_turns = (a->n_tokens + TOKENS - 1) / TOKENS;
+    for (int64_t turn = 0; turn < n_turns; turn++) {
+        int64_t first = turn * a->n_tokens / n_turns, end = (turn + 1) * a->n_tokens / n_turns;
+        switch (end - first) { /* each with its own registers */
+            case 1: dots(a, across, first, 1); break;
+            case 2: dots(a, across, first, 2); break;
+            case 3: dots(a, across, first, 3); break;
+            case 4: dots(a, across, first, 4); break;
+            case 5: dots(a, across, first, 5); break;
+            case 6: dots(a, across, first, 6); break;
+            case 7: dots(a, across, first, 7); break;
+            case 8: dots(a, across, first, 8); break;
+            case 9: dots(a, across, first, 9); break;
+            case 10: dots(a, across, first, 10); break;
+            case 11: dots(a, across, first, 11); break;
+            default: dots(a, across, first, TOKENS);
+        }
+    }
+}
+#endif
+
 /* ---- AdamW (Loshchilov and Hutter 2019), and the norm of its gradients ---- */
 
 typedef struct { /* a tensor that learns: a row of a table of whole numbers */
@@ -540,6 +613,23 @@ static PyObject *norm_back(PyObject *self, PyObject *const *arguments, Py_ssize_
     Py_RETURN_NONE;
 }
 
+#ifdef HAS_DOTS
+/* (x, weight, bias, found, n_tokens, n_in, n_out, gelu, n_threads); all in bfloat16 */
+static PyObject *product(PyObject *self, PyObject *const *arguments, Py_ssize_t given) {
+    if (!has(given, 9)) return NULL;
+    Product a = {.x = ADDRESS(0), .weight = ADDRESS(1), .bias = ADDRESS(2), .found = ADDRESS(3),
+                 .n_tokens = WHOLE(4), .n_in = WHOLE(5), .n_out = WHOLE(6),
+                 .gelu = (int)WHOLE(7)};
+    int n_threads = (int)WHOLE(8);
+    if (PyErr_Occurred()) return NULL;
+    Py_BEGIN_ALLOW_THREADS
+#pragma omp parallel for num_threads(n_threads) schedule(static)
+    for (int64_t across = 0; across < a.n_out; across += ACROSS) multiply_few(&a, across);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+#endif
+
 /* (table of Learned, table of Pace, n_tensors, divisor, epsilon, beta_first, beta_second,
    n_threads) */
 static PyObject *adamw(PyObject *self, PyObject *const *arguments, Py_ssize_t given) {
@@ -583,6 +673,9 @@ static PyMethodDef functions[] = {
     {"attention", (PyCFunction)(void (*)(void))attention, METH_FASTCALL, NULL},
     {"norm", (PyCFunction)(void (*)(void))norm, METH_FASTCALL, NULL},
     {"norm_back", (PyCFunction)(void (*)(void))norm_back, METH_FASTCALL, NULL},
+#ifdef HAS_DOTS
+    {"product", (PyCFunction)(void (*)(void))product, METH_FASTCALL, NULL},
+#endif
     {"square", (PyCFunction)(void (*)(void))square, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -3,7 +3,7 @@
 Query, key and value are one product, and a weight is converted to the lower precision once for
 as long as it stays the same. For inference weights are laid out in blocks as oneDNN reads them;
 while learning, memory for converted weights and for gradients is used again at each step, since
-fresh memory costs more than the numbers that are written to it. Depends on torch only.
+fresh memory costs more than the numbers that are written to it. Depends on torch and ``compiled``.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch.nn import functional as F
+
+from skbert._core.compiled import FEW, across, multiplies, multiply
 
 __all__ = ["Products", "ProductsOf"]
 
@@ -94,7 +96,9 @@ def _some_of(weight: torch.Tensor) -> torch.Tensor:
 
 
 class _Blocked:
-    """For inference; GELU in the same pass as the product."""
+    """For inference; GELU in the same pass as the product, and few tokens in a kernel."""
+
+    few: torch.Tensor | None  # the weights as that reads them, from the first time on
 
     def __init__(
         self, parts: list[torch.nn.Linear], activation: Map | None, dtype: torch.dtype
@@ -105,14 +109,22 @@ class _Blocked:
 
     def read(self) -> None:
         """Have the weights as they are now."""
-        weight = torch.cat([part.weight.detach().to(self.dtype) for part in self.parts])
+        weight, self.few = self._weight(), None
         self.bias = torch.cat([part.bias.detach().to(self.dtype) for part in self.parts])
+        self.for_few = (self.fused or self.activation is None) and multiplies(weight)
         if self.blocks:
             weight = torch.ops.mkldnn._reorder_linear_weight(weight, None)
         self.weight = weight
 
+    def _weight(self) -> torch.Tensor:
+        return torch.cat([part.weight.detach().to(self.dtype) for part in self.parts])
+
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         x = x.to(self.dtype)
+        if self.for_few and len(x) <= FEW:
+            if self.few is None:
+                self.few = across(self._weight())
+            return multiply(x, self.few, self.bias, gelu=self.fused)
         if not self.blocks:
             found = F.linear(x, self.weight, self.bias)
         else:
