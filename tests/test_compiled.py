@@ -103,11 +103,12 @@ def keeps_of(lengths: list[int], n_heads: int, size: int, rate: float) -> list[t
     return [row.transpose(0, 1)[..., : len(row)] * len(row) for row in rows]
 
 
-def test_attention_drops_the_same_weights_on_the_way_back() -> None:
+@pytest.mark.parametrize("dtype", WITHIN)
+def test_attention_drops_the_same_weights_on_the_way_back(dtype: torch.dtype) -> None:
     lengths, n_heads, size = [3, 17, 30], 2, 32
     torch.manual_seed(3)
-    joined = joined_states(lengths, 3 * n_heads * size, torch.float32)
-    outer = torch.randn(len(joined), n_heads * size)
+    joined = joined_states(lengths, 3 * n_heads * size, dtype)
+    outer = torch.randn(len(joined), n_heads * size).to(dtype)
     torch.manual_seed(4)
     keeps = keeps_of(lengths, n_heads, size, 0.3)
     torch.manual_seed(4)
@@ -116,9 +117,10 @@ def test_attention_drops_the_same_weights_on_the_way_back() -> None:
     exact = joined.detach().double().requires_grad_()
     expected = by_torch(exact, lengths, size, False, keeps)
     expected.backward(outer.double())
-    torch.testing.assert_close(found.double(), expected, atol=1e-5, rtol=1e-5)
+    near = {"atol": WITHIN[dtype], "rtol": WITHIN[dtype]}
+    torch.testing.assert_close(found.double(), expected, **near)
     assert joined.grad is not None
-    torch.testing.assert_close(joined.grad.double(), exact.grad, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(joined.grad.double(), exact.grad, **near)
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5])

@@ -193,9 +193,8 @@ class _Normed(torch.autograd.Function):
 
 def multiplies(weight: torch.Tensor) -> bool:
     """Whether `multiply` serves for a weight ``(n_out, n_in)``, laid out by `across`."""
-    low = weight.dtype == torch.bfloat16 and has_instructions("avx512_bf16")
     fits = weight.shape[0] % _ACROSS == 0 and weight.shape[1] % 2 == 0
-    return hasattr(kernels, "product") and low and fits
+    return fits and weight.dtype == torch.bfloat16 and bool(getattr(kernels, "dots", False))
 
 
 def across(weight: torch.Tensor) -> torch.Tensor:

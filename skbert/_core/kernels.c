@@ -2,9 +2,10 @@
 tokens, and steps of AdamW, on a CPU.
 
 Built where there is a compiler and never needed: `compiled.py` says when it serves, and the same
-is written with torch's operations in `layers.py`. All arithmetic is float32; what is read and
-written is float32 or bfloat16. Numbers go in vectors of sixteen, which a compiler lays out for
-the processor at hand. Addresses and sizes are checked by the caller. */
+is written with torch's operations in the modules that call it. Arithmetic is float32, and products
+of bfloat16 where a processor has them; what is read and written is float32 or bfloat16. Numbers go
+in vectors of sixteen, which a compiler lays out for the processor at hand. Addresses and sizes are
+checked by the caller. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -21,6 +22,10 @@ the processor at hand. Addresses and sizes are checked by the caller. */
     __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define FOR_EACH_PROCESSOR
+#endif
+#if defined(__x86_64__) && __has_include(<avx512bf16intrin.h>)
+#include <immintrin.h>
+#define DOTS __attribute__((target("arch=x86-64-v4,avx512bf16"))) /* products of bfloat16 */
 #endif
 #define INLINE static inline __attribute__((always_inline))
 #define WIDE 16
@@ -169,6 +174,43 @@ INLINE void multiply(int m, int n, int k, const float *a, int by_row, int by_col
     }
 }
 
+#ifdef DOTS
+/* The sum, and two numbers times a pair of numbers for each of its own. */
+DOTS INLINE floats dot(floats sum, const uint16_t *two, const uint16_t *pairs) {
+    int32_t both;
+    memcpy(&both, two, sizeof both);
+    return (floats)_mm512_dpbf16_ps((__m512)sum, (__m512bh)_mm512_set1_epi32(both),
+                                    (__m512bh)_mm512_loadu_si512(pairs));
+}
+
+/* As multiply, of bfloat16: a is (m, k), b (k / 2, n, 2). */
+DOTS INLINE void block_low(int columns, int k, const uint16_t *a, const uint16_t *b, int n,
+                           float *c) {
+    floats total[4][4] = {0};
+    for (int i = 0; i < k; i += 2, b += 2 * n)
+        for (int row = 0; row < 4; row++)
+            for (int j = 0; j < columns; j++)
+                total[row][j] = dot(total[row][j], a + row * k + i, b + 2 * WIDE * j);
+    for (int row = 0; row < 4; row++)
+        for (int j = 0; j < columns; j++) *(floats *)(c + row * n + WIDE * j) = total[row][j];
+}
+
+DOTS INLINE void multiply_low(int m, int n, int k, const uint16_t *a, const uint16_t *b,
+                              float *c) {
+    for (int j = 0; j < n;) {
+        int columns = n - j >= 4 * WIDE ? 4 : n - j >= 2 * WIDE ? 2 : 1;
+        for (int i = 0; i < m; i += 4) {
+            const uint16_t *from = a + (int64_t)i * k;
+            float *to = c + (int64_t)i * n + j;
+            if (columns == 4) block_low(4, k, from, b + 2 * j, n, to);
+            else if (columns == 2) block_low(2, k, from, b + 2 * j, n, to);
+            else block_low(1, k, from, b + 2 * j, n, to);
+        }
+        j += columns * WIDE;
+    }
+}
+#endif
+
 /* ---- Attention ---- */
 
 typedef struct {
@@ -186,8 +228,8 @@ INLINE int up(int n, int step) { return (n + step - 1) / step * step; }
 
 /* Numbers that the memory of one row and head takes. */
 static int64_t needed(int longest, int size) {
-    int64_t n = up(longest, WIDE);
-    return 2 * n * n + 6 * n * size;
+    int64_t n = up(longest, WIDE), rows = n > AT_ONCE ? n : AT_ONCE;
+    return 2 * rows * n + 6 * n * size;
 }
 
 /* One of the three parts of a row and head, (n, size) with zeros below, and on its side. */
@@ -240,45 +282,110 @@ INLINE Unit unit_of(const Attention *a, int unit) {
                   .in_found = begin * width + head * a->size};
 }
 
+/* Exponentials in place of a token's n scores, some of them dropped; their sum before that. */
+INLINE float weigh(const Attention *a, const Unit *u, int token, int n, float times, float *line) {
+    floats top = (floats){0} - INFINITY, total = {0};
+    for (int j = 0; j < n; j += WIDE) {
+        floats x = *(floats *)(line + j);
+        x = chosen(seen(a, token, u->length, j), x, (floats){0} - INFINITY);
+        top = chosen(x > top, x, top);
+    }
+    float most = largest(top);
+    uint32_t key = key_of(a->seed, u->first + (int64_t)token * a->n_heads);
+    for (int j = 0; j < n; j += WIDE) {
+        floats x = (*(floats *)(line + j) - most) * times;
+        x = where(seen(a, token, u->length, j), exponential(x));
+        total += x;
+        if (a->rate > 0) x *= kept(key, j, a->rate);
+        *(floats *)(line + j) = x;
+    }
+    float all = sum(total);
+    if (a->sums && token < u->length)
+        a->sums[u->first + (int64_t)token * a->n_heads] = most * times + logf(all);
+    return all;
+}
+
+/* Divides what tokens found by the sums of their weights. */
+INLINE void divide(int n_tokens, int size, const float *all, float *found) {
+    for (int i = 0; i < n_tokens; i++)
+        for (int j = 0; j < size; j += WIDE) *(floats *)(found + i * size + j) *= 1 / all[i];
+}
+
 FOR_EACH_PROCESSOR
 static void attend(const Attention *a, int unit, float *memory) {
     Unit u = unit_of(a, unit);
     int size = a->size, length = u.length, n = up(length, WIDE), m = up(length, 4);
     float *q = memory, *k = q + n * size, *v = k + n * size, *s = v + n * size, *o = s + n * n;
-    fetch(a, a->joined, 3 * u.width, u.in_joined, length, n, a->scaling, q, NULL);
+    float all[AT_ONCE];
+    fetch(a, a->joined, 3 * u.width, u.in_joined, length, n, 1, q, NULL);
     fetch(a, a->joined, 3 * u.width, u.in_joined + u.width, length, n, 1, NULL, k);
     fetch(a, a->joined, 3 * u.width, u.in_joined + 2 * u.width, length, n, 1, v, NULL);
     for (int first = 0; first < m; first += AT_ONCE) { /* as many scores as a cache holds */
-        int end = first + AT_ONCE < m ? first + AT_ONCE : m;
-        float all[AT_ONCE]; /* sums of the exponentials */
-        multiply(end - first, n, size, q + first * size, size, 1, k, s);
-        for (int i = first; i < end; i++) {
-            float *line = s + (i - first) * n;
-            floats top = (floats){0} - INFINITY, total = {0};
-            for (int j = 0; j < n; j += WIDE) {
-                floats x = *(floats *)(line + j);
-                x = chosen(seen(a, i, length, j), x, (floats){0} - INFINITY);
-                top = chosen(x > top, x, top);
-            }
-            float most = largest(top);
-            uint32_t key = key_of(a->seed, u.first + (int64_t)i * a->n_heads);
-            for (int j = 0; j < n; j += WIDE) {
-                floats x = where(seen(a, i, length, j), exponential(*(floats *)(line + j) - most));
-                total += x;
-                if (a->rate > 0) x *= kept(key, j, a->rate);
-                *(floats *)(line + j) = x;
-            }
-            all[i - first] = sum(total);
-            if (a->sums && i < length)
-                a->sums[u.first + (int64_t)i * a->n_heads] = most + logf(all[i - first]);
-        }
-        multiply(end - first, size, length, s, n, 1, v, o + first * size);
-        for (int i = first; i < end; i++)
-            for (int j = 0; j < size; j += WIDE)
-                *(floats *)(o + i * size + j) *= 1 / all[i - first];
+        int n_tokens = first + AT_ONCE < m ? AT_ONCE : m - first;
+        multiply(n_tokens, n, size, q + first * size, size, 1, k, s);
+        for (int i = 0; i < n_tokens; i++)
+            all[i] = weigh(a, &u, first + i, n, a->scaling, s + i * n);
+        multiply(n_tokens, size, length, s, n, 1, v, o + first * size);
+        divide(n_tokens, size, all, o + first * size);
     }
     put(a, a->found, u.width, u.in_found, length, 1, o);
 }
+
+#ifdef DOTS
+/* Pairs of numbers of one token each, (size / 2, n, 2), of the part that begins at `at`. */
+DOTS INLINE void pair(const Attention *a, int64_t stride, int64_t at, int length, int n,
+                      uint16_t *to) {
+    const uint16_t *from = (const uint16_t *)a->joined + at;
+    for (int i = 0; i < n; i += WIDE)
+        for (int j = 0; j < a->size; j += 2 * WIDE) {
+            floats x[WIDE] = {0};
+            for (int row = 0; row < WIDE && i + row < length; row++)
+                x[row] = *(const floats *)(from + (i + row) * stride + j);
+            transpose(x);
+            for (int row = 0; row < WIDE; row++)
+                *(floats *)(to + (j + 2 * row) * n + 2 * i) = x[row];
+        }
+}
+
+/* Pairs of numbers of two tokens each, (n / 2, size, 2). */
+DOTS INLINE void pair_tokens(const Attention *a, int64_t stride, int64_t at, int length, int n,
+                             uint16_t *to) {
+    const char *from = a->joined;
+    for (int i = 0; i < n; i += 2)
+        for (int j = 0; j < a->size; j += WIDE) {
+            words x = {0}, y = {0};
+            if (i < length) x = (words)load(from, at + i * stride + j, 1) >> 16;
+            if (i + 1 < length) y = (words)load(from, at + (i + 1) * stride + j, 1);
+            *(words *)(to + i * a->size + 2 * j) = x | y;
+        }
+}
+
+DOTS static void attend_low(const Attention *a, int unit, float *memory) {
+    Unit u = unit_of(a, unit);
+    int size = a->size, length = u.length, n = up(length, WIDE), m = up(length, 4);
+    float *s = memory, *o = s + AT_ONCE * n, all[AT_ONCE];
+    uint16_t *q = (uint16_t *)(o + n * size), *k = q + n * size, *v = k + n * size;
+    uint16_t *weights = v + n * size;
+    memset(q + length * size, 0, sizeof *q * (n - length) * size);
+    for (int i = 0; i < length; i++)
+        memcpy(q + i * size, (uint16_t *)a->joined + u.in_joined + 3 * i * u.width,
+               sizeof *q * size);
+    pair(a, 3 * u.width, u.in_joined + u.width, length, n, k);
+    pair_tokens(a, 3 * u.width, u.in_joined + 2 * u.width, length, n, v);
+    for (int first = 0; first < m; first += AT_ONCE) {
+        int n_tokens = first + AT_ONCE < m ? AT_ONCE : m - first;
+        multiply_low(n_tokens, n, size, q + first * size, k, s);
+        for (int i = 0; i < n_tokens; i++) {
+            all[i] = weigh(a, &u, first + i, n, a->scaling, s + i * n);
+            for (int j = 0; j < n; j += WIDE)
+                store((char *)weights, i * n + j, *(floats *)(s + i * n + j), 1);
+        }
+        multiply_low(n_tokens, size, n, weights, v, o + first * size);
+        divide(n_tokens, size, all, o + first * size);
+    }
+    put(a, a->found, u.width, u.in_found, length, 1, o);
+}
+#endif
 
 FOR_EACH_PROCESSOR
 static void attend_back(const Attention *a, int unit, float *memory) {
@@ -401,10 +508,7 @@ static void normalise_back(const Norm *a, int64_t token, float *of_weight, float
 
 /* ---- The product of few tokens, which takes as long as its weights take to be read ---- */
 
-#if defined(__x86_64__) && __has_include(<avx512bf16intrin.h>)
-#include <immintrin.h>
-#define HAS_DOTS 1
-#define DOTS __attribute__((target("arch=x86-64-v4,avx512bf16")))
+#ifdef DOTS
 #define TOKENS 12 /* whose sums fit in the registers */
 #define ACROSS 32 /* numbers of a result computed at once */
 
@@ -428,19 +532,15 @@ INLINE floats gelu_of(floats x) {
 }
 
 /* Numbers `across` and on of so many tokens. */
-DOTS INLINE void dots(const Product *a, int64_t across, int64_t first, int n_tokens) {
+DOTS INLINE void compute(const Product *a, int64_t across, int64_t first, int n_tokens) {
     const uint16_t *weight = a->weight + across * a->n_in;
     floats total[TOKENS][2] = {0};
-    for (int64_t i = 0; i < a->n_in; i += 2, weight += 2 * ACROSS) {
-        __m512i left = _mm512_loadu_si512(weight), right = _mm512_loadu_si512(weight + ACROSS);
+    for (int64_t i = 0; i < a->n_in; i += 2, weight += 2 * ACROSS)
         for (int token = 0; token < n_tokens; token++) {
-            int32_t two;
-            memcpy(&two, a->x + (first + token) * a->n_in + i, sizeof two);
-            __m512bh both = (__m512bh)_mm512_set1_epi32(two);
-            total[token][0] = (floats)_mm512_dpbf16_ps((__m512)total[token][0], both, (__m512bh)left);
-            total[token][1] = (floats)_mm512_dpbf16_ps((__m512)total[token][1], both, (__m512bh)right);
+            const uint16_t *two = a->x + (first + token) * a->n_in + i;
+            total[token][0] = dot(total[token][0], two, weight);
+            total[token][1] = dot(total[token][1], two, weight + ACROSS);
         }
-    }
     for (int token = 0; token < n_tokens; token++)
         for (int half = 0; half < 2; half++) {
             int64_t at = across + half * WIDE;
@@ -454,18 +554,18 @@ DOTS static void multiply_few(const Product *a, int64_t across) {
     for (int64_t turn = 0; turn < n_turns; turn++) {
         int64_t first = turn * a->n_tokens / n_turns, end = (turn + 1) * a->n_tokens / n_turns;
         switch (end - first) { /* each with its own registers */
-            case 1: dots(a, across, first, 1); break;
-            case 2: dots(a, across, first, 2); break;
-            case 3: dots(a, across, first, 3); break;
-            case 4: dots(a, across, first, 4); break;
-            case 5: dots(a, across, first, 5); break;
-            case 6: dots(a, across, first, 6); break;
-            case 7: dots(a, across, first, 7); break;
-            case 8: dots(a, across, first, 8); break;
-            case 9: dots(a, across, first, 9); break;
-            case 10: dots(a, across, first, 10); break;
-            case 11: dots(a, across, first, 11); break;
-            default: dots(a, across, first, TOKENS);
+            case 1: compute(a, across, first, 1); break;
+            case 2: compute(a, across, first, 2); break;
+            case 3: compute(a, across, first, 3); break;
+            case 4: compute(a, across, first, 4); break;
+            case 5: compute(a, across, first, 5); break;
+            case 6: compute(a, across, first, 6); break;
+            case 7: compute(a, across, first, 7); break;
+            case 8: compute(a, across, first, 8); break;
+            case 9: compute(a, across, first, 9); break;
+            case 10: compute(a, across, first, 10); break;
+            case 11: compute(a, across, first, 11); break;
+            default: compute(a, across, first, TOKENS);
         }
     }
 }
@@ -547,6 +647,8 @@ static int has(Py_ssize_t given, Py_ssize_t n) {
 /* Threads for work of so many numbers: waking another one takes longer than a little work. */
 static int shared(int64_t numbers, int n_threads) { return numbers < 1 << 15 ? 1 : n_threads; }
 
+static int dots; /* whether there are products of bfloat16 */
+
 /* (joined, found, inner or 0, sums or 0, bounds, n_rows, n_heads, size, longest, causal, low,
    scaling, rate, seed, n_threads) */
 static PyObject *attention(PyObject *self, PyObject *const *arguments, Py_ssize_t given) {
@@ -567,6 +669,9 @@ static PyObject *attention(PyObject *self, PyObject *const *arguments, Py_ssize_
     for (int unit = 0; unit < units; unit++) {
         float *own = memory + omp_get_thread_num() * each;
         if (a.inner) attend_back(&a, unit, own);
+#ifdef DOTS
+        else if (a.low && dots && a.size % (2 * WIDE) == 0) attend_low(&a, unit, own);
+#endif
         else attend(&a, unit, own);
     }
     Py_END_ALLOW_THREADS
@@ -613,7 +718,7 @@ static PyObject *norm_back(PyObject *self, PyObject *const *arguments, Py_ssize_
     Py_RETURN_NONE;
 }
 
-#ifdef HAS_DOTS
+#ifdef DOTS
 /* (x, weight, bias, found, n_tokens, n_in, n_out, gelu, n_threads); all in bfloat16 */
 static PyObject *product(PyObject *self, PyObject *const *arguments, Py_ssize_t given) {
     if (!has(given, 9)) return NULL;
@@ -673,7 +778,7 @@ static PyMethodDef functions[] = {
     {"attention", (PyCFunction)(void (*)(void))attention, METH_FASTCALL, NULL},
     {"norm", (PyCFunction)(void (*)(void))norm, METH_FASTCALL, NULL},
     {"norm_back", (PyCFunction)(void (*)(void))norm_back, METH_FASTCALL, NULL},
-#ifdef HAS_DOTS
+#ifdef DOTS
     {"product", (PyCFunction)(void (*)(void))product, METH_FASTCALL, NULL},
 #endif
     {"square", (PyCFunction)(void (*)(void))square, METH_FASTCALL, NULL},
@@ -682,4 +787,11 @@ static PyMethodDef functions[] = {
 
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "kernels", NULL, 0, functions};
 
-PyMODINIT_FUNC PyInit_kernels(void) { return PyModule_Create(&module); }
+PyMODINIT_FUNC PyInit_kernels(void) {
+    PyObject *made = PyModule_Create(&module);
+#ifdef DOTS
+    dots = __builtin_cpu_supports("avx512bf16") != 0;
+#endif
+    if (made && PyModule_AddIntConstant(made, "dots", dots)) Py_CLEAR(made);
+    return made;
+}
