@@ -257,7 +257,7 @@ def test_a_step_is_that_of_torch(low: bool) -> None:
         is_compiled = type(optimizer) is not torch.optim.AdamW
         torch.manual_seed(1)
         for step in range(4):
-            groups[0]["lr"] = 1e-2 / (1 + step)
+            groups[0]["lr"] = np.float64(1e-2) / (1 + step)  # as searches draw them
             for number, weight in enumerate(weights):
                 gradient = torch.randn(weight.shape) * 10.0 ** (number - 3)
                 gradient = gradient.bfloat16() if low else gradient

@@ -252,7 +252,7 @@ def learn(
 ) -> None:
     """Take a step of AdamW with the gradients divided by ``divisor``."""
     table = _table([(t.gradient, t.weight, *t.moments) for t in tensors])
-    paces = torch.tensor([t.pace for t in tensors])
+    paces = torch.tensor([t.pace for t in tensors], dtype=torch.float32)
     given = table, paces, len(tensors), divisor, epsilon, *betas
     kernels.adamw(*_addresses(given), torch.get_num_threads())
 
@@ -269,7 +269,8 @@ def norm_of(gradients: Sequence[torch.Tensor]) -> torch.Tensor:
 def _table(rows: Sequence[tuple[Any, ...]]) -> torch.Tensor:
     """The table of the kernels that go over many tensors, the first of which are gradients."""
     low = torch.bfloat16
-    return torch.tensor([(r[0].numel(), r[0].dtype == low, *_addresses(r)) for r in rows])
+    table = [(r[0].numel(), r[0].dtype == low, *_addresses(r)) for r in rows]
+    return torch.tensor(table, dtype=torch.int64)
 
 
 def _addresses(given: tuple[Any, ...]) -> list[Any]:
