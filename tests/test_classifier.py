@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+import torch
 from scipy.special import expit, logit, softmax
 from sklearn.metrics import accuracy_score, f1_score
 from sklearn.utils.class_weight import compute_sample_weight
@@ -369,6 +370,17 @@ def test_warm_start_goes_on(tiny_model: Path, sentiment: Sentiment) -> None:
     np.testing.assert_allclose(still, proba, atol=1e-5)
     cold = warm.set_params(warm_start=False).fit(X, y)
     assert np.abs(cold.predict_proba(X) - proba).max() > 0.1
+
+
+def test_warm_start_goes_on_in_another_precision(tiny_model: Path, sentiment: Sentiment) -> None:
+    X, y = sentiment
+    warm = classifier(tiny_model, warm_start=True).fit(X, y)
+    for precision in ("float64", "bfloat16", "float32", "float64"):
+        warm.set_params(precision=precision).fit(X, y)
+        assert np.isfinite(warm.predict_proba(X)).all()
+    model = warm.model_.bfloat16()  # an ordinary one
+    sum(p.sum() for p in model.parameters()).backward()
+    assert all(p.grad is None or p.grad.dtype == torch.bfloat16 for p in model.parameters())
 
 
 # --- what held-out rows are good for -------------------------------------------------------------

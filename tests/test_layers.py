@@ -191,25 +191,29 @@ def test_gradients_add_up_in_memory_that_is_used_again(tiny_model: Path) -> None
 
 
 def test_gradients_may_stay_in_the_precision_of_products(tiny_model: Path) -> None:
-    network = open_model(tiny_model)
+    network, low = open_model(tiny_model), dict[torch.Tensor, torch.Tensor]()
     weight = network.model.get_parameter(WEIGHT)
 
     def gradient(times: int) -> torch.Tensor:
         weight.grad = None
+        low.clear()
         for _ in range(times):
             with torch.autocast("cpu", torch.bfloat16):
                 loss = network.logits(batch_for(network)).square().sum()
             loss.backward()
-        assert weight.grad is not None
-        return weight.grad
+        return weight.grad if weight.grad is not None else low[weight]
 
     whole = gradient(1).clone()
     assert whole.dtype == torch.float32
-    weight.grad = weight.grad_dtype = None
-    assert gradient(1).dtype == torch.bfloat16
-    assert torch.equal(gradient(1).float(), whole)
+    network.through.forget(low)
+    assert gradient(1) is low[weight]
+    assert low[weight].dtype == torch.bfloat16
+    assert torch.equal(low[weight].float(), whole)
     assert gradient(3).dtype == torch.float32  # sums are not rounded again
     assert torch.equal(gradient(3), 3 * whole)
+    assert weight not in low
+    network.through.forget()
+    assert torch.equal(gradient(1), whole)
 
 
 # --- what is kept of the weights -----------------------------------------------------------------

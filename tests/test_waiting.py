@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import skbert
 from skbert._core import loop
 from skbert._core.device import Precision
+from skbert._core.optim import AdamW
 from skbert.exceptions import NonFiniteError
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def as_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(loop, "OnTheWay", NotYet)
     monkeypatch.setattr(loop, "take_step", step)
-    monkeypatch.setattr(loop, "adamw", lambda groups, _: torch.optim.AdamW(groups, fused=True))
+    monkeypatch.setattr(loop, "adamw", lambda groups, _: AdamW(groups, fused=True))
     monkeypatch.setattr(loop, "_trains_words_by_row", lambda network: False)
 
 

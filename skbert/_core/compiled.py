@@ -25,7 +25,6 @@ except ImportError:  # no compiler where this was installed
     kernels = None
 
 __all__ = [
-    "FEW",
     "Learned",
     "across",
     "attend",
@@ -33,7 +32,7 @@ __all__ = [
     "learn",
     "learns",
     "measures",
-    "multiplies",
+    "most_tokens",
     "multiply",
     "norm_of",
     "normalise",
@@ -44,7 +43,8 @@ _LONGEST = 512  # tokens of a row up to which torch's products are no faster
 _LONGEST_BESIDE_AMX = 128  # whose products of bfloat16 are many times as fast as float32's
 _LANES = 16  # numbers in a vector, of which sizes are multiples
 _ACROSS = 32  # numbers of a result that a product computes at once
-FEW = 48  # tokens
+_FEW = 48  # tokens up to which oneDNN is no faster
+_FEW_BESIDE_AMX = 16
 _DTYPES = (torch.float32, torch.bfloat16)
 
 
@@ -106,7 +106,7 @@ def _apply(function: Any, given: tuple[Any, ...]) -> Any:
 
 def _seed(rate: float) -> int:
     """From torch's generator where anything is drawn."""
-    return int(torch.empty((), dtype=torch.int64).random_()) if rate else 0
+    return int(torch.empty((), dtype=torch.int64, device="cpu").random_()) if rate else 0
 
 
 class _Within(torch.autograd.Function):
@@ -128,7 +128,7 @@ class _Within(torch.autograd.Function):
         how = causal, joined.dtype == torch.bfloat16, scaling, rate, _seed(rate)
         sums = None
         if any(ctx.needs_input_grad):
-            sums = torch.empty(len(joined), n_heads)
+            sums = joined.new_empty(len(joined), n_heads, dtype=torch.float32)
             ctx.save_for_backward(joined, bounds, sums)
             ctx.n_tokens, ctx.given = len(layout.row_of_token), (*shape, *how)
         _attention(joined, found, None, sums, bounds, *shape, *how)
@@ -181,7 +181,7 @@ class _Normed(torch.autograd.Function):
         kept, scales, weight = ctx.saved_tensors
         n_threads = torch.get_num_threads()
         inner, inner_part = torch.empty_like(kept, dtype=torch.float32), torch.empty_like(kept)
-        learned = torch.zeros(n_threads, 2, kept.shape[1])
+        learned = kept.new_zeros(n_threads, 2, kept.shape[1], dtype=torch.float32)
         outer, of_rounded = (None if g is None else g.contiguous() for g in gradients)
         kernels.norm_back(
             *_addresses((kept, scales, weight, outer, of_rounded, inner, inner_part, learned)),
@@ -191,10 +191,12 @@ class _Normed(torch.autograd.Function):
         return inner_part, inner, of_weight, of_bias, None, None
 
 
-def multiplies(weight: torch.Tensor) -> bool:
-    """Whether `multiply` serves for a weight ``(n_out, n_in)``, laid out by `across`."""
+def most_tokens(weight: torch.Tensor) -> int:
+    """Up to how many tokens `multiply` serves for a weight ``(n_out, n_in)``; 0: for none."""
     fits = weight.shape[0] % _ACROSS == 0 and weight.shape[1] % 2 == 0
-    return fits and weight.dtype == torch.bfloat16 and bool(getattr(kernels, "dots", False))
+    if not (fits and weight.dtype == torch.bfloat16 and getattr(kernels, "dots", False)):
+        return 0
+    return _FEW_BESIDE_AMX if has_instructions("amx_bf16") else _FEW
 
 
 def across(weight: torch.Tensor) -> torch.Tensor:
@@ -207,10 +209,7 @@ def across(weight: torch.Tensor) -> torch.Tensor:
 def multiply(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, *, gelu: bool
 ) -> torch.Tensor:
-    """A linear layer of ``(n_tokens, n_in)`` in bfloat16, faster than oneDNN's up to `FEW` tokens.
-
-    With ``gelu`` the activation follows.
-    """
+    """A linear layer of few tokens, ``(n_tokens, n_in)`` in bfloat16, and GELU if asked for."""
     x, n_out = x.contiguous(), len(bias)
     found = x.new_empty(len(x), n_out)
     given = x, weight, bias, found, *x.shape, n_out, gelu, torch.get_num_threads()
@@ -252,7 +251,7 @@ def learn(
 ) -> None:
     """Take a step of AdamW with the gradients divided by ``divisor``."""
     table = _table([(t.gradient, t.weight, *t.moments) for t in tensors])
-    paces = torch.tensor([t.pace for t in tensors], dtype=torch.float32)
+    paces = torch.tensor([t.pace for t in tensors], dtype=torch.float32, device="cpu")
     given = table, paces, len(tensors), divisor, epsilon, *betas
     kernels.adamw(*_addresses(given), torch.get_num_threads())
 
@@ -260,7 +259,7 @@ def learn(
 def norm_of(gradients: Sequence[torch.Tensor]) -> torch.Tensor:
     """Euclidean norm of contiguous tensors together."""
     n_threads = torch.get_num_threads()
-    squares = torch.zeros(n_threads, dtype=torch.float64)
+    squares = torch.zeros(n_threads, dtype=torch.float64, device="cpu")
     table = _table([(gradient, None, None, None) for gradient in gradients])
     kernels.square(*_addresses((table, len(gradients), squares)), n_threads)
     return squares.sum().sqrt().float()
@@ -270,7 +269,7 @@ def _table(rows: Sequence[tuple[Any, ...]]) -> torch.Tensor:
     """The table of the kernels that go over many tensors, the first of which are gradients."""
     low = torch.bfloat16
     table = [(r[0].numel(), r[0].dtype == low, *_addresses(r)) for r in rows]
-    return torch.tensor(table, dtype=torch.int64)
+    return torch.tensor(table, dtype=torch.int64, device="cpu")
 
 
 def _addresses(given: tuple[Any, ...]) -> list[Any]:

@@ -18,6 +18,9 @@ checked by the caller. */
 
 #pragma GCC diagnostic ignored "-Wpsabi" /* vectors pass between inlined functions only */
 #if defined(__x86_64__)
+#ifdef __clang__
+#error "clang passes no wide vectors to functions that are inlined: use gcc"
+#endif
 #define FOR_EACH_PROCESSOR \
     __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
@@ -588,7 +591,7 @@ typedef struct {
 } Adam;
 
 INLINE floats some(const char *from, int64_t at, int64_t n, int low) {
-    char few[4 * WIDE] = {0};
+    _Alignas(float) char few[4 * WIDE] = {0};
     if (n >= WIDE) return load(from, at, low);
     memcpy(few, from + (low ? 2 : 4) * at, (low ? 2 : 4) * n);
     return load(few, 0, low);

@@ -19,7 +19,7 @@ from torch.utils.checkpoint import checkpoint
 
 from skbert._core.compiled import attend, attends, normalise, normalises
 from skbert._core.packed import later, within_rows
-from skbert._core.products import Products, ProductsOf
+from skbert._core.products import Gradients, Products, ProductsOf
 from skbert._core.relative import reads_distances
 from skbert._core.task import Layout
 from skbert._core.tokens import IntArray
@@ -46,14 +46,15 @@ class Layers:
     def __init__(self) -> None:
         self.own = True
         self.products: dict[Any, ProductsOf] = {}  # by the layer's module
+        self.low: Gradients | None = None
 
-    def forget(self) -> None:
-        """Keep nothing."""
-        self.products = {}
+    def forget(self, low: Gradients | None = None) -> None:
+        """Keep nothing; have gradients in lower precision than their weights in ``low``."""
+        self.products, self.low = {}, low
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle without what was made of the weights."""
-        return {"own": self.own, "products": {}}
+        return {"own": self.own, "products": {}, "low": None}
 
     def __call__(
         self, modules: Sequence[Any], states: torch.Tensor, layout: Layout
@@ -81,7 +82,7 @@ class Layers:
         for module in modules:
             with torch.autocast("cpu", enabled=False):
                 if module not in self.products:
-                    self.products[module] = ProductsOf(module)
+                    self.products[module] = ProductsOf(module, self.low)
                 products = self.products[module](low, learning=learning)
                 given = module, products, states, rounded, layout, groups
                 if module.training and module.gradient_checkpointing:

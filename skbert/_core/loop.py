@@ -158,6 +158,7 @@ class _Stepper:
             layer_decay=recipe.layer_decay,
         )
         self.optimizer = adamw(groups, network.device)
+        network.through.forget(self.optimizer.low if self.world.size == 1 else None)
         if recipe.gradient_checkpointing:
             _checkpointing("enable", network.model)({"use_reentrant": False})
         self.world.agree([tensor.detach() for tensor in network.model.parameters()])
@@ -224,8 +225,7 @@ class _Stepper:
                     raise
                 self.budget.halve(error, self.network.device)
                 continue
-            groups = self.optimizer.param_groups
-            gradients = [p.grad for g in groups for p in g["params"] if p.grad is not None]
+            gradients = self.optimizer.gradients()
             sums = self._add_up(gradients, sums)
             norm = gradient_norm(gradients) / self._divisor
             numbers = torch.cat([sums, norm[None].to(sums)])
@@ -247,8 +247,6 @@ class _Stepper:
         self.network.words = None
         self.network.through.forget()
         model.eval().requires_grad_(True)
-        for parameter in model.parameters():
-            parameter.grad_dtype = parameter.dtype
         if self.recipe.gradient_checkpointing:
             _checkpointing("disable", model)()
 

@@ -18,6 +18,7 @@ from skbert.exceptions import InputError
 
 __all__ = [
     "SCHEDULES",
+    "AdamW",
     "adamw",
     "freeze",
     "gradient_norm",
@@ -134,32 +135,57 @@ def multiplier(schedule: str, step: int, n_steps: int, n_warmup: int, rate: floa
     return left
 
 
-def adamw(groups: list[dict[str, Any]], device: torch.device) -> torch.optim.AdamW:
-    """AdamW (Loshchilov and Hutter 2019) in one pass over memory, where there is one."""
+class AdamW(torch.optim.AdamW):
+    """AdamW (Loshchilov and Hutter 2019) in one pass over memory, where there is one.
+
+    Attributes
+    ----------
+    low : dict of Tensor to Tensor, or None
+        Gradients in bfloat16, by weight, beside those in ``grad``; None where it reads none.
+    """
+
+    low: dict[torch.Tensor, torch.Tensor] | None = None
+
+    def gradient(self, weight: torch.Tensor) -> torch.Tensor | None:
+        """That of one parameter."""
+        return weight.grad if self.low is None else self.low.get(weight, weight.grad)
+
+    def gradients(self) -> list[torch.Tensor]:
+        """Those of all parameters that have one."""
+        weights = [weight for group in self.param_groups for weight in group["params"]]
+        return [found for weight in weights if (found := self.gradient(weight)) is not None]
+
+
+def adamw(groups: list[dict[str, Any]], device: torch.device) -> AdamW:
+    """The fastest that there is for these parameters."""
     if learns(p for group in groups for p in group["params"]):
         return _CompiledAdamW(groups)
-    return torch.optim.AdamW(groups, fused=device.type != "mps")
+    return AdamW(groups, fused=device.type != "mps")
 
 
-class _CompiledAdamW(torch.optim.AdamW):
-    """The same, where gradients may be bfloat16 while weights and moments are float32."""
+class _CompiledAdamW(AdamW):
+    """In a kernel."""
 
+    low: dict[torch.Tensor, torch.Tensor]
     grad_scale: torch.Tensor | None = None
 
     def __init__(self, groups: list[dict[str, Any]]) -> None:
         super().__init__(groups, fused=True)
-        for group in self.param_groups:
-            for weight in group["params"]:
-                weight.grad_dtype = None  # any
+        self.low = {}
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget all gradients."""
+        super().zero_grad(set_to_none)
+        self.low.clear()
 
     def step(self, closure: Any = None) -> Any:  # noqa: ARG002 - as in torch
         """Take a step."""
         divisor = 1.0 if self.grad_scale is None else float(self.grad_scale)
         tensors = [
-            self._learned(group, weight, weight.grad)
+            self._learned(group, weight, gradient)
             for group in self.param_groups
             for weight in group["params"]
-            if weight.grad is not None
+            if (gradient := self.gradient(weight)) is not None
         ]
         learn(tensors, divisor, self.defaults["eps"], self.defaults["betas"])
 
@@ -169,7 +195,7 @@ class _CompiledAdamW(torch.optim.AdamW):
         state = self.state[weight]
         if not state:
             state["step"] = 0
-            state["exp_avg"], state["exp_avg_sq"] = torch.zeros(2, *weight.shape)
+            state["exp_avg"], state["exp_avg_sq"] = weight.new_zeros(2, *weight.shape)
         state["step"] += 1
         first, second = (1.0 - beta ** state["step"] for beta in self.defaults["betas"])
         pace = 1.0 - group["lr"] * group["weight_decay"], group["lr"] / first, math.sqrt(second)
@@ -179,7 +205,7 @@ class _CompiledAdamW(torch.optim.AdamW):
 
 def gradient_norm(gradients: Iterable[torch.Tensor]) -> torch.Tensor:
     """Euclidean norm of all gradients together, a tensor on their device."""
-    gradients = list(gradients)
+    gradients = [gradient.contiguous() for gradient in gradients]
     return norm_of(gradients) if measures(gradients) else get_total_norm(gradients)
 
 

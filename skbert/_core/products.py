@@ -14,11 +14,12 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch.nn import functional as F
 
-from skbert._core.compiled import FEW, across, multiplies, multiply
+from skbert._core.compiled import across, most_tokens, multiply
 
 __all__ = ["Products", "ProductsOf"]
 
 Map = Callable[[torch.Tensor], torch.Tensor]
+Gradients = dict[torch.Tensor, torch.Tensor]  # by weight
 
 
 class _Product(Protocol):
@@ -44,10 +45,12 @@ class ProductsOf:
     """Makes the products of a layer's module, and keeps them until its weights are others.
 
     After a backward pass the gradients of the weights are in ``grad`` like any others, but
-    ``torch.autograd.grad`` does not see them.
+    ``torch.autograd.grad`` does not see them. Those in a lower precision than their weights are
+    in ``low`` where that is given, by weight.
     """
 
-    def __init__(self, module: Any) -> None:
+    def __init__(self, module: Any, low: Gradients | None = None) -> None:
+        self.low = low
         own, wide = module.attention.self, module.intermediate
         activation = wide.intermediate_act_fn
         # What is multiplied side by side, and the activations before and behind it.
@@ -79,7 +82,8 @@ class ProductsOf:
             return made
         known, made = self.to_learn
         if made is None or known != home:
-            made = Products(*(_Learning(own, before, dtype) for own, before, _ in self.parts))
+            given = dtype, self.low
+            made = Products(*(_Learning(own, before, *given) for own, before, _ in self.parts))
             self.to_learn, self.to_infer = (home, made), (None, None)
         return _read(made)
 
@@ -111,7 +115,7 @@ class _Blocked:
         """Have the weights as they are now."""
         weight, self.few = self._weight(), None
         self.bias = torch.cat([part.bias.detach().to(self.dtype) for part in self.parts])
-        self.for_few = (self.fused or self.activation is None) and multiplies(weight)
+        self.n_few = most_tokens(weight) if self.fused or self.activation is None else 0
         if self.blocks:
             weight = torch.ops.mkldnn._reorder_linear_weight(weight, None)
         self.weight = weight
@@ -121,7 +125,7 @@ class _Blocked:
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         x = x.to(self.dtype)
-        if self.for_few and len(x) <= FEW:
+        if len(x) <= self.n_few:
             if self.few is None:
                 self.few = across(self._weight())
             return multiply(x, self.few, self.bias, gelu=self.fused)
@@ -149,9 +153,13 @@ class _Learning:
     """
 
     def __init__(
-        self, parts: list[torch.nn.Linear], activation: Map | None, dtype: torch.dtype
+        self,
+        parts: list[torch.nn.Linear],
+        activation: Map | None,
+        dtype: torch.dtype,
+        low: Gradients | None,
     ) -> None:
-        self.activation = activation
+        self.activation, self.low = activation, low
         self.sizes = [part.out_features for part in parts]
         self.weight = torch.empty(sum(self.sizes), parts[0].in_features, dtype=dtype)
         self.bias = torch.empty(sum(self.sizes), dtype=dtype)
@@ -177,28 +185,33 @@ class _Learning:
     def add(self, outer: torch.Tensor, read: torch.Tensor) -> None:
         """Add to the gradients of the weights and of the biases."""
         for number, own in enumerate(self.learned):
-            if own.grad is not None and own.grad.data_ptr() == self.gradients[number].data_ptr():
-                own.grad = self._total(number)  # its memory is wanted
+            earlier = own.grad if self.low is None else self.low.pop(own, own.grad)
+            if earlier is not None and earlier is not self.totals[number]:
+                own.grad = self._total(number, earlier)  # its memory may be wanted
         torch.mm(outer.t(), read, out=self.found[0])
         torch.sum(outer, 0, out=self.found[1])
         for number, own in enumerate(self.learned):
             if own.grad is not None:
                 own.grad.add_(self.gradients[number])
             elif own.requires_grad:
-                own.grad = self._first(number)
+                self._begin(number)
 
-    def _first(self, number: int) -> torch.Tensor:
-        """A gradient as it was found, or in the precision of its weight if it must be."""
+    def _begin(self, number: int) -> None:
+        """Have the gradient that was found for the only one until another comes."""
         own, found = self.learned[number], self.gradients[number]
-        low = found.dtype == torch.bfloat16 and own.grad_dtype is None
-        return found if low or found.dtype == own.dtype else self._total(number)
+        if found.dtype == own.dtype:
+            own.grad = found
+        elif self.low is not None and found.dtype == torch.bfloat16:
+            self.low[own] = found
+        else:
+            own.grad = self._total(number, found)
 
-    def _total(self, number: int) -> torch.Tensor:
-        """A gradient in the precision of its weight, to which others may be added."""
-        own, total = self.learned[number], self.totals[number]
+    def _total(self, number: int, found: torch.Tensor) -> torch.Tensor:
+        """What was found in the precision of its weight, where others may be added."""
+        total = self.totals[number]
         if total is None:
-            total = self.totals[number] = torch.empty_like(own)
-        return total.copy_(self.gradients[number])
+            total = self.totals[number] = torch.empty_like(self.learned[number])
+        return total.copy_(found)
 
 
 class _Linear(torch.autograd.Function):
