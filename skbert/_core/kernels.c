@@ -635,6 +635,18 @@ static double squares_of(const Learned *a, int64_t from) {
     return sum(all);
 }
 
+/* All tensors in parts that threads share: adds squares up, a sum for each thread, or learns. */
+static void over_parts(const Learned *table, int n_tensors, const Pace *paces, const Adam *how,
+                       double *squares, int n_threads) {
+#pragma omp parallel num_threads(n_threads)
+    for (int i = 0; i < n_tensors; i++)
+#pragma omp for schedule(static) nowait
+        for (int64_t from = 0; from < table[i].n; from += PART) {
+            if (squares) squares[omp_get_thread_num()] += squares_of(table + i, from);
+            else learn(table + i, paces + i, how, from);
+        }
+}
+
 /* ---- What Python calls ---- */
 
 #define ADDRESS(i) ((void *)PyLong_AsVoidPtr(arguments[i]))
@@ -750,11 +762,7 @@ static PyObject *adamw(PyObject *self, PyObject *const *arguments, Py_ssize_t gi
     int n_tensors = (int)WHOLE(2), n_threads = (int)WHOLE(7);
     if (PyErr_Occurred()) return NULL;
     Py_BEGIN_ALLOW_THREADS
-#pragma omp parallel num_threads(n_threads)
-    for (int i = 0; i < n_tensors; i++)
-#pragma omp for schedule(static) nowait
-        for (int64_t from = 0; from < table[i].n; from += PART)
-            learn(table + i, paces + i, &how, from);
+    over_parts(table, n_tensors, paces, &how, NULL, n_threads);
     Py_END_ALLOW_THREADS
     Py_RETURN_NONE;
 }
@@ -767,11 +775,7 @@ static PyObject *square(PyObject *self, PyObject *const *arguments, Py_ssize_t g
     int n_tensors = (int)WHOLE(1), n_threads = (int)WHOLE(3);
     if (PyErr_Occurred()) return NULL;
     Py_BEGIN_ALLOW_THREADS
-#pragma omp parallel num_threads(n_threads)
-    for (int i = 0; i < n_tensors; i++)
-#pragma omp for schedule(static) nowait
-        for (int64_t from = 0; from < table[i].n; from += PART)
-            squares[omp_get_thread_num()] += squares_of(table + i, from);
+    over_parts(table, n_tensors, NULL, NULL, squares, n_threads);
     Py_END_ALLOW_THREADS
     Py_RETURN_NONE;
 }

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from skbert._core.compiled import across, most_tokens, multiply
 
-__all__ = ["Products", "ProductsOf"]
+__all__ = ["Gradients", "Products", "ProductsOf"]
 
 Map = Callable[[torch.Tensor], torch.Tensor]
 Gradients = dict[torch.Tensor, torch.Tensor]  # by weight
