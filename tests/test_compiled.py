@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from torch.nn import functional as F
 
 from skbert._core import compiled
 from skbert._core.compiled import (
+    Rounding,
     across,
     attend,
     attends,
@@ -21,6 +23,7 @@ from skbert._core.compiled import (
     norm_of,
     normalise,
     normalises,
+    rounds,
 )
 from skbert._core.optim import adamw
 from skbert._core.task import Layout
@@ -203,22 +206,22 @@ def test_normed_and_its_gradients(
         assert abs((keep == 0).double().mean() - rate) < 0.06
 
 
-# --- products of few tokens ----------------------------------------------------------------------
+# --- products of bfloat16 ------------------------------------------------------------------------
 
 needs_dots = pytest.mark.skipif(
-    not most_tokens(torch.zeros(32, 2, dtype=torch.bfloat16)),
+    not most_tokens(2, 32, torch.bfloat16),
     reason="this processor, or the compiler, has no products of bfloat16",
 )
 
 
 @needs_dots
-@pytest.mark.parametrize("n_tokens", [*range(1, 14), 25, 36, 48])
+@pytest.mark.parametrize("n_tokens", [*range(1, 14), 25, 36, 97])
 @pytest.mark.parametrize(("n_in", "n_out"), [(2, 32), (34, 96), (384, 64)])
 @pytest.mark.parametrize("gelu", [False, True], ids=["alone", "gelu"])
-def test_products_of_few_tokens(n_tokens: int, n_in: int, n_out: int, gelu: bool) -> None:
+def test_products_for_inference(n_tokens: int, n_in: int, n_out: int, gelu: bool) -> None:
     torch.manual_seed(0)
     weight = (torch.randn(n_out, n_in) / n_in**0.5).bfloat16()
-    bias, x = torch.randn(n_out).bfloat16(), 3.0 * torch.randn(n_tokens, n_in).bfloat16()
+    bias, x = torch.randn(n_out), 3.0 * torch.randn(n_tokens, n_in).bfloat16()
     exact = F.linear(x.double(), weight.double(), bias.double())
     found = multiply(x, across(weight), bias, gelu=gelu)
     assert found.dtype == torch.bfloat16
@@ -234,9 +237,85 @@ def test_products_of_few_tokens(n_tokens: int, n_in: int, n_out: int, gelu: bool
 def test_gelu_everywhere(value: float) -> None:
     x = torch.tensor([[value, 0.0]], dtype=torch.bfloat16)
     one = torch.ones(32, 2, dtype=torch.bfloat16)
-    found = multiply(x, across(one), torch.zeros(32, dtype=torch.bfloat16), gelu=True)
+    found = multiply(x, across(one), torch.zeros(32), gelu=True)
     expected = F.gelu(x[:, :1].double()).expand(1, 32)
     torch.testing.assert_close(found.double(), expected, rtol=2**-8, atol=1e-6)
+
+
+needs_rounding = pytest.mark.skipif(
+    not rounds([torch.zeros(32, 32)], torch.bfloat16),
+    reason="this processor multiplies bfloat16 otherwise, or not at all",
+)
+
+
+def linears(n_parts: int, n_in: int, n_out: int) -> tuple[Rounding, torch.Tensor, torch.Tensor]:
+    """Layers side by side, and their weights and biases as they are multiplied."""
+    torch.manual_seed(0)
+    parts = [torch.nn.Linear(n_in, n_out) for _ in range(n_parts)]
+    weight = torch.cat([part.weight.detach().bfloat16() for part in parts]).double()
+    made = Rounding(parts)
+    made.read()
+    return made, weight, torch.cat([part.bias.detach() for part in parts]).double()
+
+
+def assert_rounded(found: torch.Tensor, exact: torch.Tensor) -> None:
+    assert found.dtype == torch.bfloat16
+    torch.testing.assert_close(found.double(), exact, rtol=2**-8, atol=1e-4)
+
+
+@needs_rounding
+@pytest.mark.parametrize("n_threads", [1, 2, 7])
+@pytest.mark.parametrize("n_tokens", [1, 2, 13, 97])
+@pytest.mark.parametrize(("n_parts", "n_in", "n_out"), [(1, 32, 96), (3, 64, 32), (1, 160, 64)])
+def test_products_that_learn(
+    n_threads: int, n_tokens: int, n_parts: int, n_in: int, n_out: int
+) -> None:
+    made, weight, bias = linears(n_parts, n_in, n_out)
+    x = torch.randn(n_tokens, n_in).bfloat16()
+    outer = torch.randn(n_tokens, n_parts * n_out).bfloat16()
+    wide = (3 * torch.randn(n_tokens, n_in)).bfloat16().double().requires_grad_()
+    F.gelu(wide).backward(outer.double() @ weight)
+    active = torch.empty(n_tokens, n_parts * n_out, dtype=torch.bfloat16)
+    of_weight, of_bias = torch.empty_like(weight).bfloat16(), torch.empty_like(bias).bfloat16()
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(n_threads)
+        found = made.forward(x, gelu=active)
+        assert torch.equal(made.forward(x), found)
+        assert_rounded(found, F.linear(x.double(), weight, bias))
+        assert_rounded(active, F.gelu(found.double()))
+        assert_rounded(made.back(outer), outer.double() @ weight)
+        inner = made.back(outer, before=wide.detach().bfloat16())
+        assert wide.grad is not None
+        assert_rounded(inner, wide.grad)
+        for gelu in (False, True):
+            made.gradients(outer, x, of_weight, of_bias, gelu=gelu)
+            read = F.gelu(x.float()).bfloat16() if gelu else x
+            assert_rounded(of_weight, outer.double().t() @ read.double())
+            assert_rounded(of_bias, outer.double().sum(0))
+    finally:
+        torch.set_num_threads(threads)
+
+
+@needs_rounding
+def test_gradients_of_more_tokens_than_are_laid_out_at_once() -> None:
+    torch.manual_seed(0)
+    outer, x = torch.randn(8191, 32).bfloat16(), torch.randn(8191, 320).bfloat16()
+    of_weight = torch.empty(32, 320, dtype=torch.bfloat16)
+    Rounding.gradients(outer, x, of_weight, torch.empty(32, dtype=torch.bfloat16))
+    assert_rounded(of_weight, outer.double().t() @ x.double())
+
+
+@needs_rounding
+@pytest.mark.parametrize("value", [0.0, 1e-30, -3.0, -9.0, -50.0, 9.0, 1e30, 3e38, -3e38])
+def test_slope_of_gelu_everywhere(value: float) -> None:
+    made, weight, _ = linears(1, 32, 32)
+    wide = torch.full((1, 32), value, dtype=torch.bfloat16)
+    inner = made.back(torch.ones(1, 32, dtype=torch.bfloat16), before=wide)
+    exact = wide.double().requires_grad_()
+    F.gelu(exact).backward(weight.sum(0, keepdim=True))
+    assert exact.grad is not None
+    assert_rounded(inner, exact.grad)
 
 
 # --- steps of the optimizer ----------------------------------------------------------------------
@@ -341,7 +420,7 @@ def test_bfloat16_is_rounded_as_torch_does() -> None:
 def test_where_they_serve(monkeypatch: pytest.MonkeyPatch) -> None:
     short, long = layout_of([5, 7]), layout_of([5, 513])
     joined, norm = torch.zeros(12, 96), torch.nn.LayerNorm(32)
-    states = torch.zeros(12, 32)
+    states, weight = torch.zeros(12, 32), torch.zeros(96, 64)
     assert attends(joined, short, 32)
     assert not attends(joined, long, 32)
     assert not attends(joined, short, 8)
@@ -355,11 +434,16 @@ def test_where_they_serve(monkeypatch: pytest.MonkeyPatch) -> None:
         assert attends(joined.bfloat16(), layout_of([5, 512]), 32) is not amx
         assert attends(joined.bfloat16(), layout_of([128]), 32)
         assert attends(joined, layout_of([512]), 32)
-        expected = (16 if amx else 48) if compiled.kernels.dots else 0
-        assert most_tokens(torch.zeros(32, 2, dtype=torch.bfloat16)) == expected
-    assert not most_tokens(torch.zeros(32, 2))
-    assert not most_tokens(torch.zeros(31, 2, dtype=torch.bfloat16))
-    assert not most_tokens(torch.zeros(32, 3, dtype=torch.bfloat16))
+        expected = (16 if amx else math.inf) if compiled.kernels.dots else 0
+        assert most_tokens(2, 32, torch.bfloat16) == expected
+        assert rounds([weight], torch.bfloat16) is (compiled.kernels.dots and not amx)
+    assert not most_tokens(2, 32, torch.float32)
+    assert not most_tokens(2, 31, torch.bfloat16)
+    assert not most_tokens(3, 32, torch.bfloat16)
+    assert not rounds([weight], torch.float32)
+    assert not rounds([weight, weight.bfloat16()], torch.bfloat16)
+    assert not rounds([weight, weight[:, :32]], torch.bfloat16)
+    assert not rounds([weight.t()], torch.bfloat16)
     assert learns([states])
     assert not learns([states, joined.double()])
     assert not learns([states.t()])
@@ -367,13 +451,13 @@ def test_where_they_serve(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "kernels", None)
     assert not learns([states])
     assert not measures([states])
-    assert not most_tokens(torch.zeros(32, 2, dtype=torch.bfloat16))
+    assert not most_tokens(2, 32, torch.bfloat16)
     assert not attends(joined, short, 32)
     assert not normalises(states, states, torch.nn.LayerNorm(32))
 
 
 def test_arguments_are_counted() -> None:
     names = ["attention", "norm", "norm_back", "adamw", "square"]
-    for name in names + ["product"] * compiled.kernels.dots:
+    for name in names + ["product", "product_back"] * compiled.kernels.dots:
         with pytest.raises(TypeError, match=r"1 arguments instead of \d+"):
             getattr(compiled.kernels, name)(0)

@@ -254,9 +254,8 @@ def test_weights_are_laid_out_once(tiny_model: Path) -> None:
     network = open_model(tiny_model)
     products = ProductsOf(network.model.bert.encoder.layer[0])
     first = products(torch.float32, learning=False)
-    kept = first.widen.weight
-    assert products(torch.float32, learning=False).widen.weight is kept
-    assert products(torch.bfloat16, learning=False).widen.weight is not kept
+    assert products(torch.float32, learning=False).join is first.join
+    assert products(torch.bfloat16, learning=False).join is not first.join
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -265,11 +264,11 @@ def test_few_tokens_see_a_changed_weight(
 ) -> None:
     network = open_model(tiny_model)
     products = ProductsOf(network.model.bert.encoder.layer[0])
-    layer = network.model.bert.encoder.layer[0].output.dense
+    layer = network.model.bert.encoder.layer[0].attention.output.dense
     torch.manual_seed(0)
-    x = torch.randn(3, 64).bfloat16()
+    x = torch.randn(3, layer.in_features).bfloat16()
     for _ in range(2):
-        found = products(torch.bfloat16, learning=False).narrow(x)
+        found = products(torch.bfloat16, learning=False).mix(x)
         expected = F.linear(x, layer.weight.bfloat16(), layer.bias.bfloat16())
         torch.testing.assert_close(found, expected)
         change(layer.weight)

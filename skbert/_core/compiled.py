@@ -10,6 +10,7 @@ operations. Depends on torch, a batch's layout and ``device``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -26,6 +27,7 @@ except ImportError:  # no compiler where this was installed
 
 __all__ = [
     "Learned",
+    "Rounding",
     "across",
     "attend",
     "attends",
@@ -37,14 +39,15 @@ __all__ = [
     "norm_of",
     "normalise",
     "normalises",
+    "rounds",
 ]
 
 _LONGEST = 512  # tokens of a row up to which torch's products are no faster
 _LONGEST_BESIDE_AMX = 128  # whose products of bfloat16 are many times as fast as float32's
 _LANES = 16  # numbers in a vector, of which sizes are multiples
 _ACROSS = 32  # numbers of a result that a product computes at once
-_FEW = 48  # tokens up to which oneDNN is no faster
-_FEW_BESIDE_AMX = 16
+_FEW_BESIDE_AMX = 16  # tokens up to which oneDNN is no faster
+_NOTHING, _GELU, _GELU_APART, _GELU_BACK = range(4)  # what follows a product
 _DTYPES = (torch.float32, torch.bfloat16)
 
 
@@ -191,12 +194,12 @@ class _Normed(torch.autograd.Function):
         return inner_part, inner, of_weight, of_bias, None, None
 
 
-def most_tokens(weight: torch.Tensor) -> int:
+def most_tokens(n_in: int, n_out: int, dtype: torch.dtype) -> float:
     """Up to how many tokens `multiply` serves for a weight ``(n_out, n_in)``; 0: for none."""
-    fits = weight.shape[0] % _ACROSS == 0 and weight.shape[1] % 2 == 0
-    if not (fits and weight.dtype == torch.bfloat16 and getattr(kernels, "dots", False)):
+    fits = n_in % 2 == 0 and n_out % _ACROSS == 0 and dtype == torch.bfloat16
+    if not (fits and getattr(kernels, "dots", False)):
         return 0
-    return _FEW_BESIDE_AMX if has_instructions("amx_bf16") else _FEW
+    return _FEW_BESIDE_AMX if has_instructions("amx_bf16") else math.inf
 
 
 def across(weight: torch.Tensor) -> torch.Tensor:
@@ -209,11 +212,88 @@ def across(weight: torch.Tensor) -> torch.Tensor:
 def multiply(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, *, gelu: bool
 ) -> torch.Tensor:
-    """A linear layer of few tokens, ``(n_tokens, n_in)`` in bfloat16, and GELU if asked for."""
-    x, n_out = x.contiguous(), len(bias)
+    """A linear layer of tokens ``(n_tokens, n_in)`` in bfloat16, and GELU if asked for.
+
+    The weight is laid `across`, the bias in float32.
+    """
+    return _product(x, weight, None, bias, len(bias), then=_GELU if gelu else _NOTHING)
+
+
+def rounds(weights: Iterable[torch.Tensor], dtype: torch.dtype) -> bool:
+    """Whether `Rounding` serves, for linear layers whose products are in ``dtype``."""
+    weights = list(weights)
+    if dtype != torch.bfloat16 or not getattr(kernels, "dots", False):
+        return False
+    fits = all(size % _ACROSS == 0 for weight in weights for size in weight.shape)
+    return fits and _are_here(weights, [torch.float32]) and not has_instructions("amx_bf16")
+
+
+class Rounding:
+    """Linear layers side by side, whose weights are rounded to bfloat16 as they are multiplied.
+
+    Each product reads them once, and no copies are kept.
+    """
+
+    def __init__(self, parts: Sequence[torch.nn.Linear]) -> None:
+        self.parts = parts
+        self.n_rows, self.n_in = parts[0].weight.shape
+        addresses = [part.weight.data_ptr() for part in parts]
+        self.table = torch.tensor(addresses, dtype=torch.int64, device="cpu")
+
+    def read(self) -> None:
+        """Have the biases as they are now."""
+        biases = [part.bias.detach() for part in self.parts]
+        self.bias = biases[0] if len(biases) == 1 else torch.cat(biases)
+
+    def forward(self, x: torch.Tensor, *, gelu: torch.Tensor | None = None) -> torch.Tensor:
+        """From ``(n_tokens, n_in)`` to ``(n_tokens, n_out)``; its GELU is written to ``gelu``."""
+        then = _NOTHING if gelu is None else _GELU_APART
+        given = self.bias, len(self.bias), self.n_rows
+        return _product(x, None, self.table, *given, other=gelu, then=then)
+
+    def back(self, outer: torch.Tensor, *, before: torch.Tensor | None = None) -> torch.Tensor:
+        """The gradient of what is multiplied, from that of the product.
+
+        Or of what was ``before`` the GELU that is multiplied.
+        """
+        then = _NOTHING if before is None else _GELU_BACK
+        given = None, self.n_in, self.n_rows
+        return _product(outer, None, self.table, *given, turned=True, other=before, then=then)
+
+    @staticmethod
+    def gradients(
+        outer: torch.Tensor,
+        x: torch.Tensor,
+        of_weight: torch.Tensor,
+        of_bias: torch.Tensor,
+        *,
+        gelu: bool = False,
+    ) -> None:
+        """Write the gradients of weights and biases, in bfloat16, from that of the product.
+
+        Its factor is ``x``, or the GELU of that.
+        """
+        given = _addresses((outer.contiguous(), x.contiguous(), of_weight, of_bias))
+        sizes = len(x), x.shape[1], outer.shape[1]
+        kernels.product_back(*given, *sizes, gelu, torch.get_num_threads())
+
+
+def _product(
+    x: torch.Tensor,
+    laid: torch.Tensor | None,
+    parts: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    n_out: int,
+    n_rows: int = 0,
+    *,
+    turned: bool = False,
+    other: torch.Tensor | None = None,
+    then: int = _NOTHING,
+) -> torch.Tensor:
+    x = x.contiguous()
     found = x.new_empty(len(x), n_out)
-    given = x, weight, bias, found, *x.shape, n_out, gelu, torch.get_num_threads()
-    kernels.product(*_addresses(given))
+    given = _addresses((x, laid, parts, bias, found, other))
+    kernels.product(*given, *x.shape, n_out, n_rows, turned, then, torch.get_num_threads())
     return found
 
 

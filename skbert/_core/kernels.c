@@ -509,66 +509,247 @@ static void normalise_back(const Norm *a, int64_t token, float *of_weight, float
     }
 }
 
-/* ---- The product of few tokens, which takes as long as its weights take to be read ---- */
+/* ---- Products of bfloat16, two numbers of a row at a time ---- */
 
 #ifdef DOTS
-#define TOKENS 12 /* whose sums fit in the registers */
-#define ACROSS 32 /* numbers of a result computed at once */
+#define ROWS 12   /* whose sums fit in the registers */
+#define ACROSS 32 /* numbers of a row of the result that are computed at once */
+#define LINE 64   /* bytes that come from memory together */
+#define LAID (1 << 22) /* bytes of a factor that are laid out at once */
 
-typedef struct {
-    const uint16_t *x;      /* (n_tokens, n_in) */
-    const uint16_t *weight; /* (n_out / ACROSS, n_in / 2, ACROSS, 2) */
-    const char *bias;       /* (n_out,) */
-    char *found;            /* (n_tokens, n_out) */
-    int64_t n_tokens, n_in, n_out;
-    int gelu;
-} Product;
+enum Then { NOTHING, GELU, GELU_APART, GELU_BACK }; /* what follows a product */
 
-/* x by the share of a normal distribution below it (Abramowitz and Stegun 1964, 7.1.26). */
-INLINE floats gelu_of(floats x) {
+typedef struct { /* ACROSS numbers of some rows of a result */
+    const uint16_t *x;     /* (n_rows, n_in), or laid out, too, where n_in is 0 */
+    int64_t n_in, n_pairs;
+    const uint16_t *pairs; /* (n_pairs, ACROSS, 2) */
+    const float *bias;     /* (ACROSS,), or NULL */
+    char *found;
+    int64_t width; /* numbers from one row of the result to the next */
+    int then;      /* one of Then */
+    char *other;   /* what that reads or writes, too: rows like those of the result */
+    const char *next; /* weights to have near: rows of two lines of memory, or NULL */
+    int64_t stride;   /* bytes between these */
+} Tiles;
+
+/* Share of a normal distribution below x (Abramowitz and Stegun 1964, 7.1.26), and exp(-x x / 2). */
+INLINE floats share_below(floats x, floats *density) {
     floats t = 1 / (1 + chosen(x < 0, -x, x) * (0.3275911f * 0.70710678f));
     floats tail = t * 1.061405429f - 1.453152027f;
     tail = tail * t + 1.421413741f;
     tail = tail * t - 0.284496736f;
-    tail = (tail * t + 0.254829592f) * t * 0.5f * exponential(x * x * -0.5f);
-    return x * chosen(x < 0, tail, 1 - tail);
+    *density = exponential(x * x * -0.5f);
+    tail = (tail * t + 0.254829592f) * t * 0.5f * *density;
+    return chosen(x < 0, tail, 1 - tail);
 }
 
-/* Numbers `across` and on of so many tokens. */
-DOTS INLINE void compute(const Product *a, int64_t across, int64_t first, int n_tokens) {
-    const uint16_t *weight = a->weight + across * a->n_in;
-    floats total[TOKENS][2] = {0};
-    for (int64_t i = 0; i < a->n_in; i += 2, weight += 2 * ACROSS)
-        for (int token = 0; token < n_tokens; token++) {
-            const uint16_t *two = a->x + (first + token) * a->n_in + i;
-            total[token][0] = dot(total[token][0], two, weight);
-            total[token][1] = dot(total[token][1], two, weight + ACROSS);
-        }
-    for (int token = 0; token < n_tokens; token++)
-        for (int half = 0; half < 2; half++) {
-            int64_t at = across + half * WIDE;
-            floats x = total[token][half] + load(a->bias, at, 1);
-            store(a->found, (first + token) * a->n_out + at, a->gelu ? gelu_of(x) : x, 1);
-        }
+INLINE floats gelu_of(floats x) {
+    floats density;
+    return x * share_below(x, &density);
 }
 
-DOTS static void multiply_few(const Product *a, int64_t across) {
-    int64_t n_turns = (a->n_tokens + TOKENS - 1) / TOKENS;
+INLINE floats slope_of_gelu(floats x) {
+    floats far = (floats){0} + 20, density; /* where it is 0 or 1 */
+    x = chosen(x > far, far, chosen(x < -far, -far, x));
+    return share_below(x, &density) + x * 0.39894228f * density;
+}
+
+DOTS INLINE void put_low(char *to, floats left, floats right) {
+    _mm512_storeu_si512(to, (__m512i)_mm512_cvtne2ps_pbh((__m512)right, (__m512)left));
+}
+
+/* A result, and what follows. */
+DOTS INLINE void finish(const Tiles *a, int64_t at, floats left, floats right) {
+    char *to = a->found + 2 * at, *other = a->other + 2 * at;
+    if (a->then == GELU) {
+        left = gelu_of(left), right = gelu_of(right);
+    } else if (a->then == GELU_BACK) {
+        left *= slope_of_gelu(load(other, 0, 1)), right *= slope_of_gelu(load(other, WIDE, 1));
+    }
+    put_low(to, left, right);
+    if (a->then == GELU_APART) put_low(other, gelu_of(load(to, 0, 1)), gelu_of(load(to, WIDE, 1)));
+}
+
+DOTS INLINE void tile(const Tiles *a, int64_t first, int n_rows, int laid, const char *next,
+                      int64_t stride) {
+    int64_t by_row = laid ? 2 : a->n_in, by_pair = laid ? 2 * ACROSS : 2;
+    const uint16_t *x = a->x + first * by_row, *pairs = a->pairs;
+    floats total[ROWS][2];
+    for (int row = 0; row < n_rows; row++) {
+        __builtin_prefetch(a->found + 2 * (first + row) * a->width, 1);
+        for (int half = 0; half < 2; half++)
+            total[row][half] = a->bias ? *(const floats *)(a->bias + half * WIDE) : (floats){0};
+    }
+    for (int64_t i = 0; i < a->n_pairs; i++, x += by_pair, pairs += 2 * ACROSS) {
+        __builtin_prefetch(next + i * stride);
+        for (int row = 0; row < n_rows; row++)
+            for (int half = 0; half < 2; half++)
+                total[row][half] = dot(total[row][half], x + row * by_row, pairs + ACROSS * half);
+    }
+    for (int row = 0; row < n_rows; row++)
+        finish(a, (first + row) * a->width, total[row][0], total[row][1]);
+}
+
+#define TILE(n)                                                                            \
+    case n:                                                                                \
+        if (a->n_in) tile(a, first, n, 0, next, stride);                                   \
+        else tile(a, first, n, 1, next, stride);                                           \
+        break;
+
+DOTS static void tiles(const Tiles *a, int64_t from, int64_t to) {
+    int64_t n_turns = (to - from + ROWS - 1) / ROWS;
     for (int64_t turn = 0; turn < n_turns; turn++) {
-        int64_t first = turn * a->n_tokens / n_turns, end = (turn + 1) * a->n_tokens / n_turns;
+        int64_t first = from + turn * (to - from) / n_turns;
+        int64_t end = from + (turn + 1) * (to - from) / n_turns;
+        const char *next = (const char *)(a->x + end * a->n_in);
+        int64_t stride = LINE;
+        if (a->next && turn < 4) {
+            stride = a->stride;
+            next = a->next + turn / 2 * LINE + turn % 2 * a->n_pairs * stride;
+        }
         switch (end - first) { /* each with its own registers */
-            case 1: compute(a, across, first, 1); break;
-            case 2: compute(a, across, first, 2); break;
-            case 3: compute(a, across, first, 3); break;
-            case 4: compute(a, across, first, 4); break;
-            case 5: compute(a, across, first, 5); break;
-            case 6: compute(a, across, first, 6); break;
-            case 7: compute(a, across, first, 7); break;
-            case 8: compute(a, across, first, 8); break;
-            case 9: compute(a, across, first, 9); break;
-            case 10: compute(a, across, first, 10); break;
-            case 11: compute(a, across, first, 11); break;
-            default: compute(a, across, first, TOKENS);
+            TILE(1) TILE(2) TILE(3) TILE(4) TILE(5) TILE(6)
+            TILE(7) TILE(8) TILE(9) TILE(10) TILE(11) TILE(12)
+        }
+    }
+}
+
+/* ACROSS rows of float32, pairs of neighbours in a row; first rounded as they come in memory. */
+DOTS static void lay_rows(const float *from, int64_t width, uint16_t *to, uint16_t *rounded) {
+    for (int half = 0; half < 2; half++, from += WIDE * width) {
+        for (int64_t i = 0; i < WIDE * width; i += 2 * WIDE)
+            _mm512_storeu_si512(rounded + i,
+                                (__m512i)_mm512_cvtne2ps_pbh(_mm512_loadu_ps(from + i + WIDE),
+                                                             _mm512_loadu_ps(from + i)));
+        for (int64_t i = 0; i < width; i += 2 * WIDE) {
+            floats x[WIDE];
+            for (int row = 0; row < WIDE; row++)
+                x[row] = *(const floats *)(rounded + row * width + i);
+            transpose(x);
+            for (int j = 0; j < WIDE; j++)
+                *(floats *)(to + i * ACROSS + 2 * (j * ACROSS + half * WIDE)) = x[j];
+        }
+    }
+}
+
+/* ACROSS columns of bfloat16, if low, or float32: pairs of a number, or its GELU, and that below. */
+DOTS INLINE void lay_columns(const char *from, int64_t width, int64_t n_rows, int low, int gelu,
+                             uint16_t *to) {
+    int64_t size = low ? 2 : 4;
+    const words lower = {0x100000, 0x110001, 0x120002, 0x130003, 0x140004, 0x150005,
+                         0x160006, 0x170007, 0x180008, 0x190009, 0x1a000a, 0x1b000b,
+                         0x1c000c, 0x1d000d, 0x1e000e, 0x1f000f};
+    for (int64_t row = 0; row < n_rows; row += 2, from += 2 * size * width)
+        for (int half = 0; half < 2; half++, to += 2 * WIDE) {
+            const char *one = from + half * WIDE * size, *other = one + size * width;
+            floats x = load(one, 0, low), y = {0};
+            if (row + 1 < n_rows) y = load(other, 0, low);
+            if (gelu) x = gelu_of(x), y = gelu_of(y);
+            __m512i both = (__m512i)_mm512_cvtne2ps_pbh((__m512)y, (__m512)x);
+            _mm512_storeu_si512(to, _mm512_permutexvar_epi16((__m512i)lower, both));
+        }
+}
+
+typedef struct {
+    const uint16_t *x;        /* (n_tokens, n_in) */
+    const uint16_t *laid;     /* (n_out / ACROSS, n_in / 2, ACROSS, 2), or NULL and */
+    const char *const *parts; /* weights in float32, (n_rows, width) each, one below the other */
+    const float *bias;        /* (n_out,), or NULL */
+    char *found;              /* (n_tokens, n_out) */
+    int64_t n_tokens, n_in, n_out, n_rows, width;
+    int turned; /* weights are (n_in, n_out), otherwise (n_out, n_in) */
+    int then;
+    char *other;
+} Product;
+
+DOTS static void lay(const Product *a, int64_t across, uint16_t *to) {
+    if (!a->turned) {
+        const float *part = (const float *)a->parts[across / a->n_rows];
+        lay_rows(part + across % a->n_rows * a->width, a->width, to, to + a->n_in * ACROSS);
+        return;
+    }
+    for (int64_t row = 0; row < a->n_in; row += a->n_rows)
+        lay_columns(a->parts[row / a->n_rows] + 4 * across, a->width, a->n_rows, 0, 0,
+                    to + row * ACROSS);
+}
+
+static const char *weights_of(const Product *a, int64_t across) {
+    const float *part = (const float *)a->parts[a->turned ? 0 : across / a->n_rows];
+    return (const char *)(part + (a->turned ? across : across % a->n_rows * a->width));
+}
+
+/* Every thread has `memory` for ACROSS weights times n_in, and for WIDE. */
+static void compute(const Product *a, uint16_t *memory, int n_threads) {
+    int64_t n_panels = a->n_out / ACROSS, n_splits = (2 * n_threads + n_panels - 1) / n_panels;
+#pragma omp parallel num_threads(n_threads)
+    {
+        uint16_t *own = memory + omp_get_thread_num() * a->n_in * (ACROSS + WIDE);
+        int64_t known = -1;
+#pragma omp for schedule(static)
+        for (int64_t task = 0; task < n_panels * n_splits; task++) {
+            int64_t panel = task / n_splits, split = task % n_splits;
+            if (!a->laid && panel != known) lay(a, panel * ACROSS, own);
+            known = panel;
+            Tiles given = {.x = a->x, .n_in = a->n_in, .n_pairs = a->n_in / 2,
+                           .pairs = a->laid ? a->laid + panel * a->n_in * ACROSS : own,
+                           .bias = a->bias ? a->bias + panel * ACROSS : NULL,
+                           .found = a->found + 2 * panel * ACROSS, .width = a->n_out,
+                           .then = a->then, .other = a->other + 2 * panel * ACROSS};
+            if (!a->laid && panel + 1 < n_panels) {
+                given.next = weights_of(a, (panel + 1) * ACROSS);
+                given.stride = a->turned ? 4 * a->width : 2 * LINE;
+            }
+            tiles(&given, a->n_tokens * split / n_splits, a->n_tokens * (split + 1) / n_splits);
+        }
+    }
+}
+
+typedef struct { /* of a weight and a bias */
+    const char *outer, *x;  /* (n_tokens, n_out), (n_tokens, n_in) */
+    char *found, *of_bias;  /* (n_out, n_in), (n_out,) */
+    int64_t n_tokens, n_in, n_out;
+    int gelu; /* of x was multiplied */
+} Gradient;
+
+DOTS static void lay_x(const Gradient *a, int64_t across, uint16_t *to) {
+    if (a->gelu) lay_columns(a->x + 2 * across, a->n_in, a->n_tokens, 1, 1, to);
+    else lay_columns(a->x + 2 * across, a->n_in, a->n_tokens, 1, 0, to);
+}
+
+DOTS static void lay_outer(const Gradient *a, int64_t across, uint16_t *to) {
+    lay_columns(a->outer + 2 * across, a->n_out, a->n_tokens, 1, 0, to);
+}
+
+DOTS static void add_up(const Gradient *a, int64_t across) {
+    floats sums[2] = {0};
+    for (int64_t token = 0; token < a->n_tokens; token++)
+        for (int half = 0; half < 2; half++)
+            sums[half] += load(a->outer, token * a->n_out + across + half * WIDE, 1);
+    for (int half = 0; half < 2; half++) store(a->of_bias, across + half * WIDE, sums[half], 1);
+}
+
+/* Memory is for n_laid panels of x and one of each thread, ACROSS by the tokens, even in number. */
+static void find(const Gradient *a, uint16_t *memory, int64_t n_laid, int n_threads) {
+    int64_t n_pairs = (a->n_tokens + 1) / 2, panel = 2 * n_pairs * ACROSS;
+    int64_t n_panels = a->n_in / ACROSS;
+#pragma omp parallel num_threads(n_threads)
+    for (int64_t first = 0; first < n_panels; first += n_laid) {
+        int64_t end = first + n_laid < n_panels ? first + n_laid : n_panels;
+        uint16_t *own = memory + (n_laid + omp_get_thread_num()) * panel;
+#pragma omp for schedule(static)
+        for (int64_t i = first; i < end; i++)
+            lay_x(a, i * ACROSS, memory + (i - first) * panel);
+#pragma omp for schedule(static)
+        for (int64_t across = 0; across < a->n_out; across += ACROSS) {
+            lay_outer(a, across, own);
+            if (!first) add_up(a, across);
+            for (int64_t i = first; i < end; i++) {
+                Tiles given = {.x = own, .n_pairs = n_pairs,
+                               .pairs = memory + (i - first) * panel,
+                               .found = a->found + 2 * (across * a->n_in + i * ACROSS),
+                               .width = a->n_in};
+                tiles(&given, 0, ACROSS);
+            }
         }
     }
 }
@@ -734,18 +915,45 @@ static PyObject *norm_back(PyObject *self, PyObject *const *arguments, Py_ssize_
 }
 
 #ifdef DOTS
-/* (x, weight, bias, found, n_tokens, n_in, n_out, gelu, n_threads); all in bfloat16 */
+/* (x, laid or 0, parts or 0, bias or 0, found, other or 0, n_tokens, n_in, n_out, n_rows, turned,
+   then, n_threads) */
 static PyObject *product(PyObject *self, PyObject *const *arguments, Py_ssize_t given) {
+    if (!has(given, 13)) return NULL;
+    Product a = {.x = ADDRESS(0), .laid = ADDRESS(1), .parts = ADDRESS(2), .bias = ADDRESS(3),
+                 .found = ADDRESS(4), .other = ADDRESS(5), .n_tokens = WHOLE(6),
+                 .n_in = WHOLE(7), .n_out = WHOLE(8), .n_rows = WHOLE(9),
+                 .turned = (int)WHOLE(10), .then = (int)WHOLE(11)};
+    int n_threads = (int)WHOLE(12);
+    a.width = a.turned ? a.n_out : a.n_in;
+    if (PyErr_Occurred()) return NULL;
+    uint16_t *memory = NULL;
+    if (!a.laid) {
+        memory = aligned_alloc(64, 2 * n_threads * a.n_in * (ACROSS + WIDE));
+        if (!memory) return PyErr_NoMemory();
+    }
+    Py_BEGIN_ALLOW_THREADS
+    compute(&a, memory, n_threads);
+    Py_END_ALLOW_THREADS
+    free(memory);
+    Py_RETURN_NONE;
+}
+
+/* (outer, x, found, of_bias, n_tokens, n_in, n_out, gelu, n_threads) */
+static PyObject *product_back(PyObject *self, PyObject *const *arguments, Py_ssize_t given) {
     if (!has(given, 9)) return NULL;
-    Product a = {.x = ADDRESS(0), .weight = ADDRESS(1), .bias = ADDRESS(2), .found = ADDRESS(3),
-                 .n_tokens = WHOLE(4), .n_in = WHOLE(5), .n_out = WHOLE(6),
-                 .gelu = (int)WHOLE(7)};
+    Gradient a = {.outer = ADDRESS(0), .x = ADDRESS(1), .found = ADDRESS(2),
+                  .of_bias = ADDRESS(3), .n_tokens = WHOLE(4), .n_in = WHOLE(5),
+                  .n_out = WHOLE(6), .gelu = (int)WHOLE(7)};
     int n_threads = (int)WHOLE(8);
     if (PyErr_Occurred()) return NULL;
+    int64_t panel = (a.n_tokens + 1) / 2 * 4 * ACROSS; /* bytes */
+    int64_t n_laid = panel * a.n_in / ACROSS < LAID ? a.n_in / ACROSS : LAID / panel + 1;
+    uint16_t *memory = aligned_alloc(64, (n_laid + n_threads) * panel);
+    if (!memory) return PyErr_NoMemory();
     Py_BEGIN_ALLOW_THREADS
-#pragma omp parallel for num_threads(n_threads) schedule(static)
-    for (int64_t across = 0; across < a.n_out; across += ACROSS) multiply_few(&a, across);
+    find(&a, memory, n_laid, n_threads);
     Py_END_ALLOW_THREADS
+    free(memory);
     Py_RETURN_NONE;
 }
 #endif
@@ -787,6 +995,7 @@ static PyMethodDef functions[] = {
     {"norm_back", (PyCFunction)(void (*)(void))norm_back, METH_FASTCALL, NULL},
 #ifdef DOTS
     {"product", (PyCFunction)(void (*)(void))product, METH_FASTCALL, NULL},
+    {"product_back", (PyCFunction)(void (*)(void))product_back, METH_FASTCALL, NULL},
 #endif
     {"square", (PyCFunction)(void (*)(void))square, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},

@@ -105,7 +105,7 @@ def _layer(
     found = products.mix(_attention(module.attention.self, joined, layout, groups))
     states, rounded = _normed(module.attention.output, found, states)
     size = module.attention.self.config.chunk_size_feed_forward or len(states)
-    parts = [products.narrow(products.widen(chunk)) for chunk in torch.split(rounded, size)]
+    parts = [products.feed(chunk) for chunk in torch.split(rounded, size)]
     found = parts[0] if len(parts) == 1 else torch.cat(parts)
     return _normed(module.output, found, states)
 

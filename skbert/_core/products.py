@@ -9,12 +9,12 @@ fresh memory costs more than the numbers that are written to it. Depends on torc
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch.nn import functional as F
 
-from skbert._core.compiled import across, most_tokens, multiply
+from skbert._core.compiled import Rounding, across, most_tokens, multiply, rounds
 
 __all__ = ["Gradients", "Products", "ProductsOf"]
 
@@ -22,23 +22,15 @@ Map = Callable[[torch.Tensor], torch.Tensor]
 Gradients = dict[torch.Tensor, torch.Tensor]  # by weight
 
 
-class _Product(Protocol):
-    """A linear layer, and what follows it."""
-
-    def read(self) -> None:
-        """Have the weights as they are now."""
-
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """From ``(n_tokens, n_in)`` to ``(n_tokens, n_out)`` in the precision of products."""
-
-
 class Products(NamedTuple):
-    """The products of one layer."""
+    """The products of one layer.
 
-    join: _Product  # query, key and value side by side
-    mix: _Product
-    widen: _Product  # with the activation
-    narrow: _Product
+    Each is from ``(n_tokens, n_in)`` to ``(n_tokens, n_out)`` in the precision of products.
+    """
+
+    join: Map  # query, key and value side by side
+    mix: Map
+    feed: Map  # two, with the activation between them
 
 
 class ProductsOf:
@@ -52,46 +44,42 @@ class ProductsOf:
     def __init__(self, module: Any, low: Gradients | None = None) -> None:
         self.low = low
         own, wide = module.attention.self, module.intermediate
-        activation = wide.intermediate_act_fn
-        # What is multiplied side by side, and the activations before and behind it.
-        self.parts: list[tuple[list[torch.nn.Linear], Map | None, Map | None]] = [
-            ([own.query, own.key, own.value], None, None),
-            ([module.attention.output.dense], None, None),
-            ([wide.dense], None, activation),
-            ([module.output.dense], activation, None),
+        self.activation: Map = wide.intermediate_act_fn
+        # What is multiplied side by side.
+        self.parts: list[list[torch.nn.Linear]] = [
+            [own.query, own.key, own.value],
+            [module.attention.output.dense],
+            [wide.dense],
+            [module.output.dense],
         ]
         self.home: object = None
         self.some: list[torch.Tensor] = []
-        self.to_learn: tuple[object, Products | None] = (None, None)
-        self.to_infer: tuple[object, Products | None] = (None, None)
+        self.to_learn: tuple[object, list[_Learning]] = (None, [])
+        self.to_infer: tuple[object, list[_Inferring]] = (None, [])
 
     def __call__(self, dtype: torch.dtype, *, learning: bool) -> Products:
         """The products in ``dtype``, to learn with or for inference."""
-        linears = [linear for part, _, _ in self.parts for linear in part]
+        linears = [linear for part in self.parts for linear in part]
         weights = [weight for linear in linears for weight in (linear.weight, linear.bias)]
         home = (dtype, [(id(weight), weight.data_ptr()) for weight in weights])
-        if not learning:
-            if self.home != home:
-                self.home, self.some = home, [_some_of(weight) for weight in weights]
-            # Fused optimizers count no version up: some numbers tell.
-            state = home, [weight._version for weight in weights], torch.cat(self.some).tolist()
-            known, made = self.to_infer
-            if made is None or known != state:
-                made = Products(*(_Blocked(own, then, dtype) for own, _, then in self.parts))
-                self.to_infer = state, _read(made)
-            return made
-        known, made = self.to_learn
-        if made is None or known != home:
-            given = dtype, self.low
-            made = Products(*(_Learning(own, before, *given) for own, before, _ in self.parts))
-            self.to_learn, self.to_infer = (home, made), (None, None)
-        return _read(made)
-
-
-def _read(products: Products) -> Products:
-    for product in products:
-        product.read()
-    return products
+        if learning:
+            if self.to_learn[0] != home:
+                made = [_Learning(part, dtype, self.low) for part in self.parts]
+                self.to_learn, self.to_infer = (home, made), (None, [])
+            join, mix, widen, narrow = self.to_learn[1]
+            for product in self.to_learn[1]:
+                product.read()
+            return Products(join, mix, _Feeding(widen, narrow, self.activation))
+        if self.home != home:
+            self.home, self.some = home, [_some_of(weight) for weight in weights]
+        # Fused optimizers count no version up: some numbers tell.
+        state = home, [weight._version for weight in weights], torch.cat(self.some).tolist()
+        if self.to_infer[0] != state:
+            then = None, None, self.activation, None
+            both = zip(self.parts, then, strict=True)
+            self.to_infer = state, [_Inferring(part, own, dtype) for part, own in both]
+        join_, mix_, widen_, narrow_ = self.to_infer[1]
+        return Products(join_, mix_, lambda x: narrow_(widen_(x)))
 
 
 def _some_of(weight: torch.Tensor) -> torch.Tensor:
@@ -99,10 +87,11 @@ def _some_of(weight: torch.Tensor) -> torch.Tensor:
     return weight.detach().flatten()[:: weight.numel() // 8 + 1]
 
 
-class _Blocked:
-    """For inference; GELU in the same pass as the product, and few tokens in a kernel."""
+class _Inferring:
+    """For inference: weights in the order of what multiplies, and GELU in the same pass."""
 
-    few: torch.Tensor | None  # the weights as that reads them, from the first time on
+    laid: torch.Tensor | None = None  # weights as the kernel reads them, from its first product on
+    other: tuple[torch.Tensor, torch.Tensor] | None = None  # weights, biases for oneDNN or torch
 
     def __init__(
         self, parts: list[torch.nn.Linear], activation: Map | None, dtype: torch.dtype
@@ -110,30 +99,29 @@ class _Blocked:
         self.parts, self.activation, self.dtype = parts, activation, dtype
         self.blocks = _onednn_computes(dtype)
         self.fused = self.blocks and getattr(activation, "act", None) is F.gelu
-
-    def read(self) -> None:
-        """Have the weights as they are now."""
-        weight, self.few = self._weight(), None
-        self.bias = torch.cat([part.bias.detach().to(self.dtype) for part in self.parts])
-        self.n_few = most_tokens(weight) if self.fused or self.activation is None else 0
-        if self.blocks:
-            weight = torch.ops.mkldnn._reorder_linear_weight(weight, None)
-        self.weight = weight
+        self.bias = torch.cat([part.bias.detach() for part in parts]).float()
+        serves = self.fused or activation is None
+        self.most = most_tokens(parts[0].in_features, len(self.bias), dtype) if serves else 0
 
     def _weight(self) -> torch.Tensor:
         return torch.cat([part.weight.detach().to(self.dtype) for part in self.parts])
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         x = x.to(self.dtype)
-        if len(x) <= self.n_few:
-            if self.few is None:
-                self.few = across(self._weight())
-            return multiply(x, self.few, self.bias, gelu=self.fused)
+        if len(x) <= self.most:
+            if self.laid is None:
+                self.laid = across(self._weight())
+            return multiply(x, self.laid, self.bias, gelu=self.fused)
+        if self.other is None:
+            weight = self._weight()
+            if self.blocks:
+                weight = torch.ops.mkldnn._reorder_linear_weight(weight, None)
+            self.other = weight, self.bias.to(self.dtype)
         if not self.blocks:
-            found = F.linear(x, self.weight, self.bias)
+            found = F.linear(x, *self.other)
         else:
             product, then = torch.ops.mkldnn._linear_pointwise, "gelu" if self.fused else "none"
-            found = torch.as_tensor(product(x, self.weight, self.bias, then, [], "none"))
+            found = torch.as_tensor(product(x, *self.other, then, [], "none"))
         return found if self.fused or self.activation is None else self.activation(found)
 
 
@@ -145,51 +133,69 @@ def _onednn_computes(dtype: torch.dtype) -> bool:
     return bool(low) or dtype == torch.float32
 
 
-class _Learning:
-    """To learn with.
+class _Rounded:
+    """Linear layers side by side, with copies of their weights in another precision."""
 
-    An activation is that of the product before: what this one reads is computed again on the
-    way back, which takes less than to keep it.
-    """
-
-    def __init__(
-        self,
-        parts: list[torch.nn.Linear],
-        activation: Map | None,
-        dtype: torch.dtype,
-        low: Gradients | None,
-    ) -> None:
-        self.activation, self.low = activation, low
-        self.sizes = [part.out_features for part in parts]
-        self.weight = torch.empty(sum(self.sizes), parts[0].in_features, dtype=dtype)
-        self.bias = torch.empty(sum(self.sizes), dtype=dtype)
+    def __init__(self, parts: list[torch.nn.Linear], dtype: torch.dtype) -> None:
+        sizes = [part.out_features for part in parts]
+        self.weight = torch.empty(sum(sizes), parts[0].in_features, dtype=dtype)
+        self.bias = torch.empty(sum(sizes), dtype=dtype)
+        self.copies = [*torch.split(self.weight, sizes), *torch.split(self.bias, sizes)]
         self.learned = [part.weight for part in parts] + [part.bias for part in parts]
-        self.converted = self._apart(self.weight, self.bias)
-        self.found = torch.empty_like(self.weight), torch.empty_like(self.bias)
-        self.gradients = self._apart(*self.found)
-        self.totals: list[torch.Tensor | None] = [None] * len(self.learned)
-
-    def _apart(self, of_weight: torch.Tensor, of_bias: torch.Tensor) -> list[torch.Tensor]:
-        return [*torch.split(of_weight, self.sizes), *torch.split(of_bias, self.sizes)]
 
     def read(self) -> None:
         """Have the weights as they are now."""
         with torch.no_grad():
-            torch._foreach_copy_(self.converted, self.learned)
+            torch._foreach_copy_(self.copies, self.learned)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """From ``(n_tokens, n_in)`` to ``(n_tokens, n_out)``."""
+        return F.linear(x, self.weight, self.bias)
+
+    def back(self, outer: torch.Tensor) -> torch.Tensor:
+        """The gradient of what is multiplied, from that of the product."""
+        return outer @ self.weight
+
+    @staticmethod
+    def gradients(
+        outer: torch.Tensor, x: torch.Tensor, of_weight: torch.Tensor, of_bias: torch.Tensor
+    ) -> None:
+        """Write the gradients of weights and biases from that of the product."""
+        torch.mm(outer.t(), x, out=of_weight)
+        torch.sum(outer, 0, out=of_bias)
+
+
+class _Learning:
+    """To learn with."""
+
+    def __init__(
+        self, parts: list[torch.nn.Linear], dtype: torch.dtype, low: Gradients | None
+    ) -> None:
+        self.dtype, self.low = dtype, low
+        self.learned = [part.weight for part in parts] + [part.bias for part in parts]
+        self.rounds = rounds([part.weight for part in parts], dtype)
+        self.linear: Any = Rounding(parts) if self.rounds else _Rounded(parts, dtype)
+        self.read = self.linear.read
+        sizes = [part.out_features for part in parts]
+        of_weight = torch.empty(sum(sizes), parts[0].in_features, dtype=dtype)
+        self.found = of_weight, torch.empty(sum(sizes), dtype=dtype)
+        self.gradients = [part for whole in self.found for part in torch.split(whole, sizes)]
+        self.totals: list[torch.Tensor | None] = [None] * len(self.learned)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        x = x.to(self.bias.dtype)
-        found: torch.Tensor = _Linear.apply(x, self, *self.learned)  # type: ignore[no-untyped-call]
+        given = x.to(self.dtype), self, *self.learned
+        found: torch.Tensor = _Linear.apply(*given)  # type: ignore[no-untyped-call]
         return found
 
-    def add(self, outer: torch.Tensor, read: torch.Tensor) -> None:
-        """Add to the gradients of the weights and of the biases."""
+    def add(self, outer: torch.Tensor, x: torch.Tensor, **how: bool) -> None:
+        """Add to the gradients of the weights and of the biases where these learn."""
+        if not any(own.requires_grad for own in self.learned):
+            return
         for number, own in enumerate(self.learned):
             earlier = own.grad if self.low is None else self.low.pop(own, own.grad)
             if earlier is not None and earlier is not self.totals[number]:
                 own.grad = self._total(number, earlier)  # its memory may be wanted
-        torch.mm(outer.t(), read, out=self.found[0])
-        torch.sum(outer, 0, out=self.found[1])
+        self.linear.gradients(outer, x, *self.found, **how)
         for number, own in enumerate(self.learned):
             if own.grad is not None:
                 own.grad.add_(self.gradients[number])
@@ -223,18 +229,73 @@ class _Linear(torch.autograd.Function):
     ) -> torch.Tensor:
         ctx.keeper, ctx.n_learned = keeper, len(learned)
         ctx.save_for_backward(x)
-        read = x if keeper.activation is None else keeper.activation(x)
-        return F.linear(read, keeper.weight, keeper.bias)
+        found: torch.Tensor = keeper.linear.forward(x)
+        return found
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        (outer,), (x,), activation = gradients, ctx.saved_tensors, ctx.keeper.activation
+        (outer,), (x,) = gradients, ctx.saved_tensors
+        ctx.keeper.add(outer, x)
+        inner = ctx.keeper.linear.back(outer) if ctx.needs_input_grad[0] else None
+        return inner, None, *[None] * ctx.n_learned
+
+
+class _Feeding:
+    """To learn with: two products and the activation between them.
+
+    Only what the activation reads is kept. It is computed again on the way back, which takes less
+    than to keep its result.
+    """
+
+    def __init__(self, widen: _Learning, narrow: _Learning, activation: Map) -> None:
+        self.widen, self.narrow, self.activation = widen, narrow, activation
+        gelu = getattr(activation, "act", None) is F.gelu
+        self.fused = gelu and widen.rounds and narrow.rounds
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        given = x.to(self.widen.dtype), self, *self.widen.learned, *self.narrow.learned
+        found: torch.Tensor = _Feed.apply(*given)  # type: ignore[no-untyped-call]
+        return found
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The result, and what the activation reads."""
+        if self.fused:
+            active = x.new_empty(len(x), self.narrow.linear.n_in)
+            wide = self.widen.linear.forward(x, gelu=active)
+        else:
+            wide = self.widen.linear.forward(x)
+            active = self.activation(wide)
+        return self.narrow.linear.forward(active), wide
+
+    def back(self, outer: torch.Tensor, wide: torch.Tensor) -> torch.Tensor:
+        """The gradient of what the activation reads, and those of the second product."""
+        if self.fused:
+            self.narrow.add(outer, wide, gelu=True)
+            found: torch.Tensor = self.narrow.linear.back(outer, before=wide)
+            return found
         with torch.enable_grad():
-            x = x.detach().requires_grad_(activation is not None)
-            read = x if activation is None else activation(x)
-        if any(ctx.needs_input_grad[2:]):
-            ctx.keeper.add(outer, read.detach())
-        inner = outer @ ctx.keeper.weight if ctx.needs_input_grad[0] else None
-        if activation is not None and inner is not None:
-            (inner,) = torch.autograd.grad(read, x, inner)
+            wide = wide.detach().requires_grad_()
+            active = self.activation(wide)
+        self.narrow.add(outer, active.detach())
+        return torch.autograd.grad(active, wide, self.narrow.linear.back(outer))[0]
+
+
+class _Feed(torch.autograd.Function):
+    """As `_Linear`, for the two products of a `_Feeding`."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: torch.Tensor, keeper: _Feeding, *learned: torch.Tensor
+    ) -> torch.Tensor:
+        found, wide = keeper.forward(x)
+        ctx.keeper, ctx.n_learned = keeper, len(learned)
+        ctx.save_for_backward(x, wide)
+        return found
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        (outer,), (x, wide), keeper = gradients, ctx.saved_tensors, ctx.keeper
+        middle = keeper.back(outer, wide)
+        keeper.widen.add(middle, x)
+        inner = keeper.widen.linear.back(middle) if ctx.needs_input_grad[0] else None
         return inner, None, *[None] * ctx.n_learned
