@@ -533,8 +533,11 @@ typedef struct { /* ACROSS numbers of some rows of a result */
 } Tiles;
 
 /* Share of a normal distribution below x (Abramowitz and Stegun 1964, 7.1.26), and exp(-x x / 2). */
-INLINE floats share_below(floats x, floats *density) {
-    floats t = 1 / (1 + chosen(x < 0, -x, x) * (0.3275911f * 0.70710678f));
+DOTS INLINE floats share_below(floats x, floats *density) {
+    floats most = (floats){0} + 1e38f, size = chosen(x < 0, -x, x);
+    floats divisor = 1 + chosen(size > most, most, size) * (0.3275911f * 0.70710678f);
+    floats t = (floats)_mm512_rcp14_ps((__m512)divisor);
+    t *= 2 - divisor * t; /* Newton's step, from 14 bits to more than 23 */
     floats tail = t * 1.061405429f - 1.453152027f;
     tail = tail * t + 1.421413741f;
     tail = tail * t - 0.284496736f;
@@ -543,12 +546,12 @@ INLINE floats share_below(floats x, floats *density) {
     return chosen(x < 0, tail, 1 - tail);
 }
 
-INLINE floats gelu_of(floats x) {
+DOTS INLINE floats gelu_of(floats x) {
     floats density;
     return x * share_below(x, &density);
 }
 
-INLINE floats slope_of_gelu(floats x) {
+DOTS INLINE floats slope_of_gelu(floats x) {
     floats far = (floats){0} + 20, density; /* where it is 0 or 1 */
     x = chosen(x > far, far, chosen(x < -far, -far, x));
     return share_below(x, &density) + x * 0.39894228f * density;

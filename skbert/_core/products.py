@@ -9,6 +9,7 @@ fresh memory costs more than the numbers that are written to it. Depends on torc
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
@@ -62,14 +63,18 @@ class ProductsOf:
         linears = [linear for part in self.parts for linear in part]
         weights = [weight for linear in linears for weight in (linear.weight, linear.bias)]
         home = (dtype, [(id(weight), weight.data_ptr()) for weight in weights])
-        if learning:
-            if self.to_learn[0] != home:
-                made = [_Learning(part, dtype, self.low) for part in self.parts]
-                self.to_learn, self.to_infer = (home, made), (None, [])
-            join, mix, widen, narrow = self.to_learn[1]
-            for product in self.to_learn[1]:
-                product.read()
-            return Products(join, mix, _Feeding(widen, narrow, self.activation))
+        return self._learning(home) if learning else self._inferring(home, weights)
+
+    def _learning(self, home: tuple[torch.dtype, Any]) -> Products:
+        if self.to_learn[0] != home:
+            made = [_Learning(part, home[0], self.low) for part in self.parts]
+            self.to_learn, self.to_infer = (home, made), (None, [])
+        join, mix, widen, narrow = self.to_learn[1]
+        for product in self.to_learn[1]:
+            product.read()
+        return Products(join, mix, _Feeding(widen, narrow, self.activation))
+
+    def _inferring(self, home: tuple[torch.dtype, Any], weights: list[torch.Tensor]) -> Products:
         if self.home != home:
             self.home, self.some = home, [_some_of(weight) for weight in weights]
         # Fused optimizers count no version up: some numbers tell.
@@ -77,9 +82,9 @@ class ProductsOf:
         if self.to_infer[0] != state:
             then = None, None, self.activation, None
             both = zip(self.parts, then, strict=True)
-            self.to_infer = state, [_Inferring(part, own, dtype) for part, own in both]
-        join_, mix_, widen_, narrow_ = self.to_infer[1]
-        return Products(join_, mix_, lambda x: narrow_(widen_(x)))
+            self.to_infer = state, [_Inferring(part, own, home[0]) for part, own in both]
+        join, mix, widen, narrow = self.to_infer[1]
+        return Products(join, mix, lambda x: narrow(widen(x)))
 
 
 def _some_of(weight: torch.Tensor) -> torch.Tensor:
@@ -89,9 +94,6 @@ def _some_of(weight: torch.Tensor) -> torch.Tensor:
 
 class _Inferring:
     """For inference: weights in the order of what multiplies, and GELU in the same pass."""
-
-    laid: torch.Tensor | None = None  # weights as the kernel reads them, from its first product on
-    other: tuple[torch.Tensor, torch.Tensor] | None = None  # weights, biases for oneDNN or torch
 
     def __init__(
         self, parts: list[torch.nn.Linear], activation: Map | None, dtype: torch.dtype
@@ -106,22 +108,28 @@ class _Inferring:
     def _weight(self) -> torch.Tensor:
         return torch.cat([part.weight.detach().to(self.dtype) for part in self.parts])
 
+    @cached_property
+    def _across(self) -> torch.Tensor:
+        """The weights as the kernel reads them."""
+        return across(self._weight())
+
+    @cached_property
+    def _other(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Weights and biases as oneDNN, or torch, reads them."""
+        weight = self._weight()
+        if self.blocks:
+            weight = torch.ops.mkldnn._reorder_linear_weight(weight, None)
+        return weight, self.bias.to(self.dtype)
+
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         x = x.to(self.dtype)
         if len(x) <= self.most:
-            if self.laid is None:
-                self.laid = across(self._weight())
-            return multiply(x, self.laid, self.bias, gelu=self.fused)
-        if self.other is None:
-            weight = self._weight()
-            if self.blocks:
-                weight = torch.ops.mkldnn._reorder_linear_weight(weight, None)
-            self.other = weight, self.bias.to(self.dtype)
+            return multiply(x, self._across, self.bias, gelu=self.fused)
         if not self.blocks:
-            found = F.linear(x, *self.other)
+            found = F.linear(x, *self._other)
         else:
             product, then = torch.ops.mkldnn._linear_pointwise, "gelu" if self.fused else "none"
-            found = torch.as_tensor(product(x, *self.other, then, [], "none"))
+            found = torch.as_tensor(product(x, *self._other, then, [], "none"))
         return found if self.fused or self.activation is None else self.activation(found)
 
 
@@ -189,8 +197,10 @@ class _Learning:
 
     def add(self, outer: torch.Tensor, x: torch.Tensor, **how: bool) -> None:
         """Add to the gradients of the weights and of the biases where these learn."""
-        if not any(own.requires_grad for own in self.learned):
-            return
+        if any(own.requires_grad for own in self.learned):
+            self._add(outer, x, how)
+
+    def _add(self, outer: torch.Tensor, x: torch.Tensor, how: dict[str, bool]) -> None:
         for number, own in enumerate(self.learned):
             earlier = own.grad if self.low is None else self.low.pop(own, own.grad)
             if earlier is not None and earlier is not self.totals[number]:
