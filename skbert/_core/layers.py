@@ -17,7 +17,7 @@ import torch
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from skbert._core.compiled import attend, attends, normalise, normalises
+from skbert._core.compiled import attend, attends, normalise, normalises, rounds
 from skbert._core.packed import later, within_rows
 from skbert._core.products import Gradients, Products, ProductsOf
 from skbert._core.relative import reads_distances
@@ -28,7 +28,7 @@ __all__ = ["Layers"]
 
 # Scores per head that rows may compute for nothing to share a call: about what a call costs.
 _SPARE_SCORES = 2000
-# oneDNN prepares a product anew for each size that it has not seen: sizes come in steps.
+# oneDNN, unlike the kernels, prepares a product anew for each size that it has not seen.
 _TOKENS_STEP, _PLACES_STEP = 16, 4
 _DRAWN_BELOW = 1 << 15  # the numbers that dropout draws
 
@@ -77,7 +77,7 @@ class Layers:
         groups, n_tokens = None, len(states)
         if learning:
             groups = cache(partial(_groups, layout.lengths))
-            states = F.pad(states, (0, 0, 0, -n_tokens % _TOKENS_STEP))
+            states = F.pad(states, (0, 0, 0, -n_tokens % _step(modules, low)))
         rounded = states.to(low)
         for module in modules:
             with torch.autocast("cpu", enabled=False):
@@ -90,6 +90,12 @@ class Layers:
                 else:
                     states, rounded = _layer(*given)
             yield states[:n_tokens]
+
+
+def _step(modules: Sequence[Any], dtype: torch.dtype) -> int:
+    """Of what the number of tokens is a multiple while learning."""
+    weights = [module.output.dense.weight for module in modules[:1]]
+    return 1 if rounds(weights, dtype) else _TOKENS_STEP
 
 
 def _layer(

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch.nn import functional as F
 
@@ -21,6 +22,8 @@ __all__ = ["Gradients", "Products", "ProductsOf"]
 
 Map = Callable[[torch.Tensor], torch.Tensor]
 Gradients = dict[torch.Tensor, torch.Tensor]  # by weight
+
+_AS_WHOLE = {2: torch.int16, 4: torch.int32, 8: torch.int64}  # by the size of a number
 
 
 class Products(NamedTuple):
@@ -54,7 +57,7 @@ class ProductsOf:
             [module.output.dense],
         ]
         self.home: object = None
-        self.some: list[torch.Tensor] = []
+        self.some: list[np.ndarray[Any, Any]] = []
         self.to_learn: tuple[object, list[_Learning]] = (None, [])
         self.to_infer: tuple[object, list[_Inferring]] = (None, [])
 
@@ -78,7 +81,8 @@ class ProductsOf:
         if self.home != home:
             self.home, self.some = home, [_some_of(weight) for weight in weights]
         # Fused optimizers count no version up: some numbers tell.
-        state = home, [weight._version for weight in weights], torch.cat(self.some).tolist()
+        numbers = [some.tobytes() for some in self.some]
+        state = home, [weight._version for weight in weights], numbers
         if self.to_infer[0] != state:
             then = None, None, self.activation, None
             both = zip(self.parts, then, strict=True)
@@ -87,9 +91,10 @@ class ProductsOf:
         return Products(join, mix, lambda x: narrow(widen(x)))
 
 
-def _some_of(weight: torch.Tensor) -> torch.Tensor:
-    """A few numbers of it, in the same memory."""
-    return weight.detach().flatten()[:: weight.numel() // 8 + 1]
+def _some_of(weight: torch.Tensor) -> np.ndarray[Any, Any]:
+    """A few numbers of it, in the same memory, whatever their type is."""
+    some = weight.detach().flatten()[:: weight.numel() // 8 + 1]
+    return some.view(_AS_WHOLE[some.element_size()]).numpy()
 
 
 class _Inferring:

@@ -51,7 +51,7 @@ class Ragged:
     @property
     def lengths(self) -> IntArray:
         """Length of each row, ``(n_rows,)``."""
-        return np.diff(self.starts)
+        return self.starts[1:] - self.starts[:-1]  # sooner than np.diff for few rows
 
     def take(self, rows: IntArray) -> Ragged:
         """The chosen rows, in the order given."""
