@@ -307,6 +307,15 @@ def test_gradients_of_more_tokens_than_are_laid_out_at_once() -> None:
 
 
 @needs_rounding
+def test_gradients_from_any_order_in_memory() -> None:
+    torch.manual_seed(0)
+    outer, x = torch.randn(64, 4096).bfloat16().t(), torch.randn(64, 4096).bfloat16().t()
+    of_weight = torch.empty(64, 64, dtype=torch.bfloat16)
+    Rounding.gradients(outer, x, of_weight, torch.empty(64, dtype=torch.bfloat16))
+    assert_rounded(of_weight, outer.double().t() @ x.double())
+
+
+@needs_rounding
 @pytest.mark.parametrize("value", [0.0, 1e-30, -3.0, -9.0, -50.0, 9.0, 1e30, 3e38, -3e38])
 def test_slope_of_gelu_everywhere(value: float) -> None:
     made, weight, _ = linears(1, 32, 32)
@@ -444,6 +453,7 @@ def test_where_they_serve(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not rounds([weight, weight.bfloat16()], torch.bfloat16)
     assert not rounds([weight, weight[:, :32]], torch.bfloat16)
     assert not rounds([weight.t()], torch.bfloat16)
+    assert not rounds([weight, weight[0].half()], torch.bfloat16)
     assert learns([states])
     assert not learns([states, joined.double()])
     assert not learns([states.t()])

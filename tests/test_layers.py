@@ -62,6 +62,15 @@ def by_modules(network: Network) -> Network:
     return network
 
 
+def with_biases(network: Network) -> None:
+    """Biases of the layers as after learning, in the precision that they have."""
+    generator = torch.Generator().manual_seed(0)
+    for name, weight in network.model.named_parameters():
+        if "encoder" in name and name.endswith("bias"):
+            noise = torch.randn(weight.shape, generator=generator, dtype=torch.float64)
+            weight.data += 0.1 * noise.to(weight.dtype)
+
+
 def logits(network: Network, precision: str = "float64") -> torch.Tensor:
     with torch.inference_mode(), Precision(precision, CPU).context():
         return network.logits(batch_for(network))
@@ -112,6 +121,7 @@ def test_hidden_states_and_gradients_are_those_of_the_modules(
     folder = make_tiny_model(hidden_act=activation, num_attention_heads=4)
     found = []
     for network in (MODELS[name](folder), by_modules(MODELS[name](folder))):
+        with_biases(network)
         hidden = network.hidden(batch_for(network))
         hidden.square().sum().backward()
         with torch.no_grad():
@@ -121,6 +131,28 @@ def test_hidden_states_and_gradients_are_those_of_the_modules(
     torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(inferred, theirs, rtol=1e-10, atol=1e-10)
     assert_all_close(our_gradients, their_gradients, 1e-10)
+
+
+@pytest.mark.parametrize("name", ["plain", "lacking heads", "with a frozen layer"])
+@pytest.mark.parametrize("activation", ["gelu", "relu"])
+@pytest.mark.parametrize("chunk_size", [0, 30])
+def test_gradients_in_lower_precision_stay_near(
+    make_tiny_model: Callable[..., Path], name: str, activation: str, chunk_size: int
+) -> None:
+    how = {"hidden_act": activation, "chunk_size_feed_forward": chunk_size}
+    folder = make_tiny_model(num_attention_heads=4, **how)
+    network, exact = MODELS[name](folder), by_modules(MODELS[name](folder))
+    network.model.float()
+    for own in (network, exact):
+        with_biases(own)
+        with torch.autocast("cpu", torch.bfloat16, enabled=own is network):
+            hidden = own.hidden(batch_for(own))
+        hidden.square().mul(torch.arange(hidden.shape[1])).sum().backward()
+    found, expected = gradients(network.model), gradients(exact.model)
+    assert found.keys() == expected.keys()
+    floor = 1e-3 * max(want.norm() for want in expected.values())  # keys' biases have none
+    for key, want in expected.items():
+        assert (found[key] - want).norm() <= 0.02 * want.norm() + floor, key
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])

@@ -2,10 +2,11 @@
 
 Attention within short rows keeps no weights and no masks of dropout for the way back, but
 computes them again from a seed; and one pass does what lies between two products: dropout, the
-sum with what went around the product, layer normalisation and rounding. Products of few tokens
-read the weights as fast as memory gives them. Steps of AdamW read gradients in bfloat16 as they
-are. Without the kernels ``layers``, ``products`` and ``optim`` do the same with torch's
-operations. Depends on torch, a batch's layout and ``device``.
+sum with what went around the product, layer normalisation and rounding. Products of bfloat16
+keep what they compute in registers, fetch weights while others are multiplied, and do GELU and
+its way back in passing. Steps of AdamW read gradients in bfloat16 as they are. Without the kernels
+``layers``, ``products`` and ``optim`` do the same with torch's operations. Depends on torch, a
+batch's layout and ``device``.
 """
 
 from __future__ import annotations
@@ -231,13 +232,15 @@ def rounds(weights: Iterable[torch.Tensor], dtype: torch.dtype) -> bool:
 class Rounding:
     """Linear layers side by side, whose weights are rounded to bfloat16 as they are multiplied.
 
-    Each product reads them once, and no copies are kept.
+    They are read in each product, and no copies are kept: weights that are changed between a
+    product and its way back are read as they have become.
     """
 
     def __init__(self, parts: Sequence[torch.nn.Linear]) -> None:
         self.parts = parts
         self.n_rows, self.n_in = parts[0].weight.shape
-        addresses = [part.weight.data_ptr() for part in parts]
+        self.weights = [part.weight.detach() for part in parts]  # their memory stays
+        addresses = [weight.data_ptr() for weight in self.weights]
         self.table = torch.tensor(addresses, dtype=torch.int64, device="cpu")
 
     def read(self) -> None:
@@ -273,7 +276,8 @@ class Rounding:
 
         Its factor is ``x``, or the GELU of that.
         """
-        given = _addresses((outer.contiguous(), x.contiguous(), of_weight, of_bias))
+        outer, x = outer.contiguous(), x.contiguous()
+        given = _addresses((outer, x, of_weight, of_bias))
         sizes = len(x), x.shape[1], outer.shape[1]
         kernels.product_back(*given, *sizes, gelu, torch.get_num_threads())
 

@@ -1,5 +1,5 @@
-/* Attention within short rows, what lies between an encoder layer's products, products of few
-tokens, and steps of AdamW, on a CPU.
+/* Attention within short rows, products of bfloat16, what lies between them in an encoder layer,
+and steps of AdamW, on a CPU.
 
 Built where there is a compiler and never needed: `compiled.py` says when it serves, and the same
 is written with torch's operations in the modules that call it. Arithmetic is float32, and products
@@ -519,6 +519,18 @@ static void normalise_back(const Norm *a, int64_t token, float *of_weight, float
 
 enum Then { NOTHING, GELU, GELU_APART, GELU_BACK }; /* what follows a product */
 
+typedef struct {
+    const uint16_t *x;        /* (n_tokens, n_in) */
+    const uint16_t *laid;     /* (n_out / ACROSS, n_in / 2, ACROSS, 2), or NULL and */
+    const char *const *parts; /* weights in float32, (n_rows, width) each, one below the other */
+    const float *bias;        /* (n_out,), or NULL */
+    char *found;              /* (n_tokens, n_out) */
+    int64_t n_tokens, n_in, n_out, n_rows, width;
+    int turned;  /* weights are (n_in, n_out), otherwise (n_out, n_in) */
+    int then;    /* one of Then */
+    char *other; /* (n_tokens, n_out), what that reads or writes, too */
+} Product;
+
 typedef struct { /* ACROSS numbers of some rows of a result */
     const uint16_t *x;     /* (n_rows, n_in), or laid out, too, where n_in is 0 */
     int64_t n_in, n_pairs;
@@ -528,9 +540,29 @@ typedef struct { /* ACROSS numbers of some rows of a result */
     int64_t width; /* numbers from one row of the result to the next */
     int then;      /* one of Then */
     char *other;   /* what that reads or writes, too: rows like those of the result */
-    const char *next; /* weights to have near: rows of two lines of memory, or NULL */
-    int64_t stride;   /* bytes between these */
+    const Product *of; /* whose next weights are to be near, or NULL */
+    int64_t next;
 } Tiles;
+
+typedef struct { /* lines of memory to have near */
+    const char *first;
+    int64_t n, stride;
+} Ahead;
+
+/* A share of ACROSS weights times n_in for each of the first turns, nothing for later ones. */
+static Ahead ahead_of(const Product *a, int64_t across, int64_t turn) {
+    if (!a->turned) { /* rows, one after another in memory */
+        const float *part = (const float *)a->parts[across / a->n_rows];
+        int64_t n = a->n_in / 2;
+        return (Ahead){(const char *)(part + across % a->n_rows * a->width) + turn * n * LINE,
+                       turn < 4 ? n : 0, LINE};
+    }
+    int64_t n_pieces = a->n_in == a->n_rows ? 2 : a->n_in / a->n_rows;
+    int64_t n = a->n_in / n_pieces, row = turn % n_pieces * n;
+    const float *part = (const float *)a->parts[row / a->n_rows] + across;
+    return (Ahead){(const char *)(part + row % a->n_rows * a->width) + turn / n_pieces * LINE,
+                   turn < 2 * n_pieces ? n : 0, 4 * a->width};
+}
 
 /* Share of a normal distribution below x (Abramowitz and Stegun 1964, 7.1.26), and exp(-x x / 2). */
 DOTS INLINE floats share_below(floats x, floats *density) {
@@ -573,8 +605,7 @@ DOTS INLINE void finish(const Tiles *a, int64_t at, floats left, floats right) {
     if (a->then == GELU_APART) put_low(other, gelu_of(load(to, 0, 1)), gelu_of(load(to, WIDE, 1)));
 }
 
-DOTS INLINE void tile(const Tiles *a, int64_t first, int n_rows, int laid, const char *next,
-                      int64_t stride) {
+DOTS INLINE void tile(const Tiles *a, int64_t first, int n_rows, int laid, Ahead ahead) {
     int64_t by_row = laid ? 2 : a->n_in, by_pair = laid ? 2 * ACROSS : 2;
     const uint16_t *x = a->x + first * by_row, *pairs = a->pairs;
     floats total[ROWS][2];
@@ -584,7 +615,7 @@ DOTS INLINE void tile(const Tiles *a, int64_t first, int n_rows, int laid, const
             total[row][half] = a->bias ? *(const floats *)(a->bias + half * WIDE) : (floats){0};
     }
     for (int64_t i = 0; i < a->n_pairs; i++, x += by_pair, pairs += 2 * ACROSS) {
-        __builtin_prefetch(next + i * stride);
+        __builtin_prefetch(ahead.first + (i < ahead.n ? i : 0) * ahead.stride);
         for (int row = 0; row < n_rows; row++)
             for (int half = 0; half < 2; half++)
                 total[row][half] = dot(total[row][half], x + row * by_row, pairs + ACROSS * half);
@@ -595,8 +626,8 @@ DOTS INLINE void tile(const Tiles *a, int64_t first, int n_rows, int laid, const
 
 #define TILE(n)                                                                            \
     case n:                                                                                \
-        if (a->n_in) tile(a, first, n, 0, next, stride);                                   \
-        else tile(a, first, n, 1, next, stride);                                           \
+        if (a->n_in) tile(a, first, n, 0, ahead);                                          \
+        else tile(a, first, n, 1, ahead);                                                  \
         break;
 
 DOTS static void tiles(const Tiles *a, int64_t from, int64_t to) {
@@ -604,12 +635,9 @@ DOTS static void tiles(const Tiles *a, int64_t from, int64_t to) {
     for (int64_t turn = 0; turn < n_turns; turn++) {
         int64_t first = from + turn * (to - from) / n_turns;
         int64_t end = from + (turn + 1) * (to - from) / n_turns;
-        const char *next = (const char *)(a->x + end * a->n_in);
-        int64_t stride = LINE;
-        if (a->next && turn < 4) {
-            stride = a->stride;
-            next = a->next + turn / 2 * LINE + turn % 2 * a->n_pairs * stride;
-        }
+        Ahead ahead = {0};
+        if (a->of) ahead = ahead_of(a->of, a->next, turn);
+        if (!ahead.n) ahead = (Ahead){(const char *)(a->x + end * a->n_in), a->n_pairs, LINE};
         switch (end - first) { /* each with its own registers */
             TILE(1) TILE(2) TILE(3) TILE(4) TILE(5) TILE(6)
             TILE(7) TILE(8) TILE(9) TILE(10) TILE(11) TILE(12)
@@ -653,18 +681,6 @@ DOTS INLINE void lay_columns(const char *from, int64_t width, int64_t n_rows, in
         }
 }
 
-typedef struct {
-    const uint16_t *x;        /* (n_tokens, n_in) */
-    const uint16_t *laid;     /* (n_out / ACROSS, n_in / 2, ACROSS, 2), or NULL and */
-    const char *const *parts; /* weights in float32, (n_rows, width) each, one below the other */
-    const float *bias;        /* (n_out,), or NULL */
-    char *found;              /* (n_tokens, n_out) */
-    int64_t n_tokens, n_in, n_out, n_rows, width;
-    int turned; /* weights are (n_in, n_out), otherwise (n_out, n_in) */
-    int then;
-    char *other;
-} Product;
-
 DOTS static void lay(const Product *a, int64_t across, uint16_t *to) {
     if (!a->turned) {
         const float *part = (const float *)a->parts[across / a->n_rows];
@@ -676,12 +692,7 @@ DOTS static void lay(const Product *a, int64_t across, uint16_t *to) {
                     to + row * ACROSS);
 }
 
-static const char *weights_of(const Product *a, int64_t across) {
-    const float *part = (const float *)a->parts[a->turned ? 0 : across / a->n_rows];
-    return (const char *)(part + (a->turned ? across : across % a->n_rows * a->width));
-}
-
-/* Every thread has `memory` for ACROSS weights times n_in, and for WIDE. */
+/* Memory is, for each thread, for ACROSS weights times n_in as they are laid out, and for WIDE. */
 static void compute(const Product *a, uint16_t *memory, int n_threads) {
     int64_t n_panels = a->n_out / ACROSS, n_splits = (2 * n_threads + n_panels - 1) / n_panels;
 #pragma omp parallel num_threads(n_threads)
@@ -698,10 +709,7 @@ static void compute(const Product *a, uint16_t *memory, int n_threads) {
                            .bias = a->bias ? a->bias + panel * ACROSS : NULL,
                            .found = a->found + 2 * panel * ACROSS, .width = a->n_out,
                            .then = a->then, .other = a->other + 2 * panel * ACROSS};
-            if (!a->laid && panel + 1 < n_panels) {
-                given.next = weights_of(a, (panel + 1) * ACROSS);
-                given.stride = a->turned ? 4 * a->width : 2 * LINE;
-            }
+            if (!a->laid && panel + 1 < n_panels) given.of = a, given.next = (panel + 1) * ACROSS;
             tiles(&given, a->n_tokens * split / n_splits, a->n_tokens * (split + 1) / n_splits);
         }
     }

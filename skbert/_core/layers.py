@@ -77,7 +77,7 @@ class Layers:
         groups, n_tokens = None, len(states)
         if learning:
             groups = cache(partial(_groups, layout.lengths))
-            states = F.pad(states, (0, 0, 0, -n_tokens % _step(modules, low)))
+            states = _padded(states, modules, low)
         rounded = states.to(low)
         for module in modules:
             with torch.autocast("cpu", enabled=False):
@@ -92,10 +92,11 @@ class Layers:
             yield states[:n_tokens]
 
 
-def _step(modules: Sequence[Any], dtype: torch.dtype) -> int:
-    """Of what the number of tokens is a multiple while learning."""
+def _padded(states: torch.Tensor, modules: Sequence[Any], dtype: torch.dtype) -> torch.Tensor:
+    """States to learn from, with tokens of no row behind them where that saves time."""
     weights = [module.output.dense.weight for module in modules[:1]]
-    return 1 if rounds(weights, dtype) else _TOKENS_STEP
+    missing = 0 if rounds(weights, dtype) else -len(states) % _TOKENS_STEP
+    return F.pad(states, (0, 0, 0, missing)) if missing else states
 
 
 def _layer(

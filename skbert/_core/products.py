@@ -1,9 +1,10 @@
 """The four products of an encoder layer on a CPU: its weights as the arithmetic wants them.
 
-Query, key and value are one product, and a weight is converted to the lower precision once for
-as long as it stays the same. For inference weights are laid out in blocks as oneDNN reads them;
-while learning, memory for converted weights and for gradients is used again at each step, since
-fresh memory costs more than the numbers that are written to it. Depends on torch and ``compiled``.
+Query, key and value are one product. For inference weights are converted to the lower precision
+and laid out as the kernel or oneDNN reads them, once for as long as they stay the same. While
+learning the kernel reads them as they are; for oneDNN they are converted at each step. Memory for
+gradients, and for converted weights, is used again, since fresh memory costs more than the
+numbers that are written to it. Depends on torch and ``compiled``.
 """
 
 from __future__ import annotations
@@ -69,12 +70,13 @@ class ProductsOf:
         return self._learning(home) if learning else self._inferring(home, weights)
 
     def _learning(self, home: tuple[torch.dtype, Any]) -> Products:
-        if self.to_learn[0] != home:
+        known, made = self.to_learn
+        if known != home:
             made = [_Learning(part, home[0], self.low) for part in self.parts]
             self.to_learn, self.to_infer = (home, made), (None, [])
-        join, mix, widen, narrow = self.to_learn[1]
-        for product in self.to_learn[1]:
+        for product in made:
             product.read()
+        join, mix, widen, narrow = made
         return Products(join, mix, _Feeding(widen, narrow, self.activation))
 
     def _inferring(self, home: tuple[torch.dtype, Any], weights: list[torch.Tensor]) -> Products:
@@ -83,11 +85,13 @@ class ProductsOf:
         # Fused optimizers count no version up: some numbers tell.
         numbers = [some.tobytes() for some in self.some]
         state = home, [weight._version for weight in weights], numbers
-        if self.to_infer[0] != state:
+        known, made = self.to_infer
+        if known != state:
             then = None, None, self.activation, None
             both = zip(self.parts, then, strict=True)
-            self.to_infer = state, [_Inferring(part, own, home[0]) for part, own in both]
-        join, mix, widen, narrow = self.to_infer[1]
+            made = [_Inferring(part, own, home[0]) for part, own in both]
+            self.to_infer = state, made
+        join, mix, widen, narrow = made
         return Products(join, mix, lambda x: narrow(widen(x)))
 
 
@@ -105,18 +109,17 @@ class _Inferring:
     ) -> None:
         self.parts, self.activation, self.dtype = parts, activation, dtype
         self.blocks = _onednn_computes(dtype)
-        self.fused = self.blocks and getattr(activation, "act", None) is F.gelu
-        self.bias = torch.cat([part.bias.detach() for part in parts]).float()
-        serves = self.fused or activation is None
-        self.most = most_tokens(parts[0].in_features, len(self.bias), dtype) if serves else 0
+        self.fused = self.blocks and _is_gelu(activation)
+        self.bias = torch.cat([part.bias.detach() for part in parts])
+        self.most = most_tokens(parts[0].in_features, len(self.bias), dtype)
 
     def _weight(self) -> torch.Tensor:
         return torch.cat([part.weight.detach().to(self.dtype) for part in self.parts])
 
     @cached_property
-    def _across(self) -> torch.Tensor:
-        """The weights as the kernel reads them."""
-        return across(self._weight())
+    def _across(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Weights and biases as the kernel reads them."""
+        return across(self._weight()), self.bias.float()
 
     @cached_property
     def _other(self) -> tuple[torch.Tensor, torch.Tensor]:
@@ -129,13 +132,18 @@ class _Inferring:
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         x = x.to(self.dtype)
         if len(x) <= self.most:
-            return multiply(x, self._across, self.bias, gelu=self.fused)
-        if not self.blocks:
-            found = F.linear(x, *self._other)
-        else:
+            found = multiply(x, *self._across, gelu=self.fused)
+        elif self.blocks:
             product, then = torch.ops.mkldnn._linear_pointwise, "gelu" if self.fused else "none"
             found = torch.as_tensor(product(x, *self._other, then, [], "none"))
+        else:
+            found = F.linear(x, *self._other)
         return found if self.fused or self.activation is None else self.activation(found)
+
+
+def _is_gelu(activation: Map | None) -> bool:
+    """Whether it is GELU itself, and none of its approximations."""
+    return getattr(activation, "act", None) is F.gelu
 
 
 def _onednn_computes(dtype: torch.dtype) -> bool:
@@ -186,7 +194,7 @@ class _Learning:
     ) -> None:
         self.dtype, self.low = dtype, low
         self.learned = [part.weight for part in parts] + [part.bias for part in parts]
-        self.rounds = rounds([part.weight for part in parts], dtype)
+        self.rounds = rounds(self.learned, dtype)
         self.linear: Any = Rounding(parts) if self.rounds else _Rounded(parts, dtype)
         self.read = self.linear.read
         sizes = [part.out_features for part in parts]
@@ -196,26 +204,35 @@ class _Learning:
         self.totals: list[torch.Tensor | None] = [None] * len(self.learned)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        given = x.to(self.dtype), self, *self.learned
-        found: torch.Tensor = _Linear.apply(*given)  # type: ignore[no-untyped-call]
-        return found
+        return _learn(self, x)
+
+    def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
+        """The product."""
+        return [self.linear.forward(x)]
+
+    def back(self, outer: torch.Tensor, x: torch.Tensor, *, wanted: bool) -> torch.Tensor | None:
+        """Add to the gradients of what learns; that of ``x``, if wanted."""
+        self.add(outer, x)
+        return self.linear.back(outer) if wanted else None
 
     def add(self, outer: torch.Tensor, x: torch.Tensor, **how: bool) -> None:
         """Add to the gradients of the weights and of the biases where these learn."""
-        if any(own.requires_grad for own in self.learned):
-            self._add(outer, x, how)
-
-    def _add(self, outer: torch.Tensor, x: torch.Tensor, how: dict[str, bool]) -> None:
-        for number, own in enumerate(self.learned):
-            earlier = own.grad if self.low is None else self.low.pop(own, own.grad)
-            if earlier is not None and earlier is not self.totals[number]:
-                own.grad = self._total(number, earlier)  # its memory may be wanted
+        if not any(own.requires_grad for own in self.learned):
+            return
+        self._set_aside()
         self.linear.gradients(outer, x, *self.found, **how)
         for number, own in enumerate(self.learned):
             if own.grad is not None:
                 own.grad.add_(self.gradients[number])
             elif own.requires_grad:
                 self._begin(number)
+
+    def _set_aside(self) -> None:
+        """Have earlier gradients where none is found."""
+        for number, own in enumerate(self.learned):
+            earlier = own.grad if self.low is None else self.low.pop(own, own.grad)
+            if earlier is not None and earlier is not self.totals[number]:
+                own.grad = self._total(number, earlier)
 
     def _begin(self, number: int) -> None:
         """Have the gradient that was found for the only one until another comes."""
@@ -235,26 +252,6 @@ class _Learning:
         return total.copy_(found)
 
 
-class _Linear(torch.autograd.Function):
-    """A linear layer whose backward pass hands the gradients of its weights to their keeper."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, x: torch.Tensor, keeper: _Learning, *learned: torch.Tensor
-    ) -> torch.Tensor:
-        ctx.keeper, ctx.n_learned = keeper, len(learned)
-        ctx.save_for_backward(x)
-        found: torch.Tensor = keeper.linear.forward(x)
-        return found
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        (outer,), (x,) = gradients, ctx.saved_tensors
-        ctx.keeper.add(outer, x)
-        inner = ctx.keeper.linear.back(outer) if ctx.needs_input_grad[0] else None
-        return inner, None, *[None] * ctx.n_learned
-
-
 class _Feeding:
     """To learn with: two products and the activation between them.
 
@@ -264,15 +261,13 @@ class _Feeding:
 
     def __init__(self, widen: _Learning, narrow: _Learning, activation: Map) -> None:
         self.widen, self.narrow, self.activation = widen, narrow, activation
-        gelu = getattr(activation, "act", None) is F.gelu
-        self.fused = gelu and widen.rounds and narrow.rounds
+        self.dtype, self.learned = widen.dtype, widen.learned + narrow.learned
+        self.fused = _is_gelu(activation) and widen.rounds and narrow.rounds
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        given = x.to(self.widen.dtype), self, *self.widen.learned, *self.narrow.learned
-        found: torch.Tensor = _Feed.apply(*given)  # type: ignore[no-untyped-call]
-        return found
+        return _learn(self, x)
 
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
         """The result, and what the activation reads."""
         if self.fused:
             active = x.new_empty(len(x), self.narrow.linear.n_in)
@@ -280,10 +275,16 @@ class _Feeding:
         else:
             wide = self.widen.linear.forward(x)
             active = self.activation(wide)
-        return self.narrow.linear.forward(active), wide
+        return [self.narrow.linear.forward(active), wide]
 
-    def back(self, outer: torch.Tensor, wide: torch.Tensor) -> torch.Tensor:
-        """The gradient of what the activation reads, and those of the second product."""
+    def back(
+        self, outer: torch.Tensor, x: torch.Tensor, wide: torch.Tensor, *, wanted: bool
+    ) -> torch.Tensor | None:
+        """As for one product."""
+        return self.widen.back(self._middle(outer, wide), x, wanted=wanted)
+
+    def _middle(self, outer: torch.Tensor, wide: torch.Tensor) -> torch.Tensor:
+        """The gradient of what the activation reads; the second product learns in passing."""
         if self.fused:
             self.narrow.add(outer, wide, gelu=True)
             found: torch.Tensor = self.narrow.linear.back(outer, before=wide)
@@ -291,26 +292,29 @@ class _Feeding:
         with torch.enable_grad():
             wide = wide.detach().requires_grad_()
             active = self.activation(wide)
-        self.narrow.add(outer, active.detach())
-        return torch.autograd.grad(active, wide, self.narrow.linear.back(outer))[0]
+        inner = self.narrow.back(outer, active.detach(), wanted=True)
+        return torch.autograd.grad(active, wide, inner)[0]
 
 
-class _Feed(torch.autograd.Function):
-    """As `_Linear`, for the two products of a `_Feeding`."""
+def _learn(keeper: _Learning | _Feeding, x: torch.Tensor) -> torch.Tensor:
+    given = x.to(keeper.dtype), keeper, *keeper.learned
+    found: torch.Tensor = _Kept.apply(*given)  # type: ignore[no-untyped-call]
+    return found
+
+
+class _Kept(torch.autograd.Function):
+    """Products whose backward pass hands the gradients of their weights to their keeper."""
 
     @staticmethod
     def forward(
-        ctx: Any, x: torch.Tensor, keeper: _Feeding, *learned: torch.Tensor
+        ctx: Any, x: torch.Tensor, keeper: _Learning | _Feeding, *learned: torch.Tensor
     ) -> torch.Tensor:
-        found, wide = keeper.forward(x)
+        found, *kept = keeper.forward(x)
         ctx.keeper, ctx.n_learned = keeper, len(learned)
-        ctx.save_for_backward(x, wide)
+        ctx.save_for_backward(x, *kept)
         return found
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        (outer,), (x, wide), keeper = gradients, ctx.saved_tensors, ctx.keeper
-        middle = keeper.back(outer, wide)
-        keeper.widen.add(middle, x)
-        inner = keeper.widen.linear.back(middle) if ctx.needs_input_grad[0] else None
+        inner = ctx.keeper.back(*gradients, *ctx.saved_tensors, wanted=ctx.needs_input_grad[0])
         return inner, None, *[None] * ctx.n_learned
