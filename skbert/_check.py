@@ -105,8 +105,7 @@ def check_texts(
     hold exact ``str`` objects.
     """
     if columns is None and _looks_like_two_columns(X):
-        msg = f"X holds two columns of texts where rows are expected. {TWO_COLUMNS}"
-        raise InputError(msg)
+        raise InputError(f"X holds two columns of texts where rows are expected. {TWO_COLUMNS}")
     table = open_table(X)
     check_not_empty(table)
     wanted = wanted_columns(columns, table.width)
@@ -365,9 +364,10 @@ def _has_lone_surrogate(text: str) -> bool:
     """Tell whether a text holds half a character, which has no UTF-8 form."""
     if text.isascii():
         return False
+    if len(text) > SLICE:
+        return any(_has_lone_surrogate(text[at : at + SLICE]) for at in range(0, len(text), SLICE))
     try:
-        for start in range(0, len(text), SLICE):
-            text[start : start + SLICE].encode()
+        text.encode()
     except UnicodeEncodeError:
         return True
     return False

@@ -786,10 +786,9 @@ def best_of(tries: int, call: Callable[[], Any]) -> float:
 
 
 @pytest.mark.parametrize("cell", ["a plain text %d", "\u00e9t\u00e9 \u4e2d %d"])
-def test_a_million_cells_take_a_few_times_as_long_as_encoding_them(cell: str) -> None:
+def test_a_million_cells_take_less_than_half_a_second(cell: str) -> None:
     cells = [cell % row for row in range(1_000_000)]
-    encoding = best_of(5, lambda: [text.encode() for text in cells])
-    assert best_of(5, lambda: check_texts(cells)) < 8 * encoding
+    assert best_of(5, lambda: check_texts(cells)) < 0.5
 
 
 @pytest.mark.parametrize(("sign", "seconds"), [("a", 0.03), ("\u00e9", 0.1), ("\u4e2d", 0.1)])

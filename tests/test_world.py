@@ -97,7 +97,7 @@ def test_processes_agree_in_low_precision(still: Path, of_two: Path) -> None:
     np.testing.assert_allclose(first, fit(str(still), LOW)[1], atol=2e-3)
 
 
-@pytest.mark.parametrize("name", CASES.keys() - {LOW})
+@pytest.mark.parametrize("name", [name for name in CASES if name != LOW])
 def test_two_processes_learn_what_one_does(name: str, still: Path, of_two: Path) -> None:
     alone, weights = fit(str(still), name)
     first, second = (np.load(of_two / f"{name} {rank}.npy") for rank in (0, 1))

@@ -522,10 +522,10 @@ enum Then { NOTHING, GELU, GELU_APART, GELU_BACK }; /* what follows a product */
 typedef struct {
     const uint16_t *x;        /* (n_tokens, n_in) */
     const uint16_t *laid;     /* (n_out / ACROSS, n_in / 2, ACROSS, 2), or NULL and */
-    const char *const *parts; /* weights in float32, (n_rows, width) each, one below the other */
+    const float *const *parts; /* weights in float32, each n_rows, one below the other */
     const float *bias;        /* (n_out,), or NULL */
     char *found;              /* (n_tokens, n_out) */
-    int64_t n_tokens, n_in, n_out, n_rows, width;
+    int64_t n_tokens, n_in, n_out, n_rows;
     int turned;  /* weights are (n_in, n_out), otherwise (n_out, n_in) */
     int then;    /* one of Then */
     char *other; /* (n_tokens, n_out), what that reads or writes, too */
@@ -549,19 +549,23 @@ typedef struct { /* lines of memory to have near */
     int64_t n, stride;
 } Ahead;
 
+INLINE int64_t width_of(const Product *a) { return a->turned ? a->n_out : a->n_in; }
+
+static const float *weights_of(const Product *a, int64_t row) {
+    return a->parts[row / a->n_rows] + row % a->n_rows * width_of(a);
+}
+
 /* A share of ACROSS weights times n_in for each of the first turns, nothing for later ones. */
 static Ahead ahead_of(const Product *a, int64_t across, int64_t turn) {
     if (!a->turned) { /* rows, one after another in memory */
-        const float *part = (const float *)a->parts[across / a->n_rows];
         int64_t n = a->n_in / 2;
-        return (Ahead){(const char *)(part + across % a->n_rows * a->width) + turn * n * LINE,
-                       turn < 4 ? n : 0, LINE};
+        return (Ahead){(const char *)weights_of(a, across) + turn * n * LINE, turn < 4 ? n : 0,
+                       LINE};
     }
-    int64_t n_pieces = a->n_in == a->n_rows ? 2 : a->n_in / a->n_rows;
-    int64_t n = a->n_in / n_pieces, row = turn % n_pieces * n;
-    const float *part = (const float *)a->parts[row / a->n_rows] + across;
-    return (Ahead){(const char *)(part + row % a->n_rows * a->width) + turn / n_pieces * LINE,
-                   turn < 2 * n_pieces ? n : 0, 4 * a->width};
+    int64_t n_pieces = a->n_in == a->n_rows ? 2 : a->n_in / a->n_rows, n = a->n_in / n_pieces;
+    const float *row = weights_of(a, turn % n_pieces * n) + across;
+    return (Ahead){(const char *)row + turn / n_pieces * LINE, turn < 2 * n_pieces ? n : 0,
+                   4 * width_of(a)};
 }
 
 /* Share of a normal distribution below x (Abramowitz and Stegun 1964, 7.1.26), and exp(-x x / 2),
@@ -691,16 +695,15 @@ DOTS INLINE void lay_columns(const char *from, int64_t width, int64_t n_rows, in
 
 DOTS static void lay(const Product *a, int64_t across, uint16_t *to) {
     if (!a->turned) {
-        const float *part = (const float *)a->parts[across / a->n_rows];
-        lay_rows(part + across % a->n_rows * a->width, a->width, to, to + a->n_in * ACROSS);
+        lay_rows(weights_of(a, across), a->n_in, to, to + a->n_in * ACROSS);
         return;
     }
     for (int64_t row = 0; row < a->n_in; row += a->n_rows)
-        lay_columns(a->parts[row / a->n_rows] + 4 * across, a->width, a->n_rows, 0, 0,
+        lay_columns((const char *)(weights_of(a, row) + across), a->n_out, a->n_rows, 0, 0,
                     to + row * ACROSS);
 }
 
-/* Memory is, for each thread, for ACROSS weights times n_in as they are laid out, and for WIDE. */
+/* Memory is, for each thread, for ACROSS weights times n_in laid out and WIDE rows rounded. */
 static void compute(const Product *a, uint16_t *memory, int n_threads) {
     int64_t n_panels = a->n_out / ACROSS, n_splits = (2 * n_threads + n_panels - 1) / n_panels;
 #pragma omp parallel num_threads(n_threads)
@@ -943,7 +946,6 @@ static PyObject *product(PyObject *self, PyObject *const *arguments, Py_ssize_t 
                  .n_in = WHOLE(7), .n_out = WHOLE(8), .n_rows = WHOLE(9),
                  .turned = (int)WHOLE(10), .then = (int)WHOLE(11)};
     int n_threads = (int)WHOLE(12);
-    a.width = a.turned ? a.n_out : a.n_in;
     if (PyErr_Occurred()) return NULL;
     uint16_t *memory = NULL;
     if (!a.laid) {
