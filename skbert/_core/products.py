@@ -2,9 +2,8 @@
 
 Query, key and value are one product. For inference weights are converted to the lower precision
 and laid out as the kernel or oneDNN reads them, once for as long as they stay the same. While
-learning the kernel reads them as they are; for oneDNN they are converted at each step. Memory for
-gradients, and for converted weights, is used again, since fresh memory costs more than the
-numbers that are written to it. Depends on torch and ``compiled``.
+learning the kernel reads them as they are; for oneDNN they are converted at each step. Depends on
+torch and ``compiled``.
 """
 
 from __future__ import annotations
@@ -192,16 +191,13 @@ class _Learning:
     def __init__(
         self, parts: list[torch.nn.Linear], dtype: torch.dtype, low: Gradients | None
     ) -> None:
-        self.dtype, self.low = dtype, low
+        self.dtype, self.low = dtype, low if dtype == torch.bfloat16 else None
         self.learned = [part.weight for part in parts] + [part.bias for part in parts]
         self.rounds = rounds(self.learned, dtype)
         self.linear: Any = Rounding(parts) if self.rounds else _Rounded(parts, dtype)
         self.read = self.linear.read
-        sizes = [part.out_features for part in parts]
-        of_weight = torch.empty(sum(sizes), parts[0].in_features, dtype=dtype)
-        self.found = of_weight, torch.empty(sum(sizes), dtype=dtype)
-        self.gradients = [part for whole in self.found for part in torch.split(whole, sizes)]
-        self.totals: list[torch.Tensor | None] = [None] * len(self.learned)
+        self.sizes = [part.out_features for part in parts]
+        self.n_in = parts[0].in_features
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         return _learn(self, x)
@@ -219,37 +215,39 @@ class _Learning:
         """Add to the gradients of the weights and of the biases where these learn."""
         if not any(own.requires_grad for own in self.learned):
             return
-        self._set_aside()
-        self.linear.gradients(outer, x, *self.found, **how)
-        for number, own in enumerate(self.learned):
-            if own.grad is not None:
-                own.grad.add_(self.gradients[number])
-            elif own.requires_grad:
-                self._begin(number)
+        room = self._room()
+        self.linear.gradients(outer, x, *room, **how)
+        found = [gradient for whole in room for gradient in torch.split(whole, self.sizes)]
+        for own, gradient in zip(self.learned, found, strict=True):
+            if own.requires_grad:
+                self._add(own, gradient)
 
-    def _set_aside(self) -> None:
-        """Have earlier gradients where none is found."""
-        for number, own in enumerate(self.learned):
-            earlier = own.grad if self.low is None else self.low.pop(own, own.grad)
-            if earlier is not None and earlier is not self.totals[number]:
-                own.grad = self._total(number, earlier)
+    def _room(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """For gradients: the same memory at each step, since fresh memory costs time.
 
-    def _begin(self, number: int) -> None:
-        """Have the gradient that was found for the only one until another comes."""
-        own, found = self.learned[number], self.gradients[number]
-        if found.dtype == own.dtype:
-            own.grad = found
-        elif self.low is not None and found.dtype == torch.bfloat16:
-            self.low[own] = found
+        But those that stay in lower precision are small enough to take that of activations.
+        """
+        if self.low is None and all(own.grad is None for own in self.learned):
+            return self._kept
+        return self._fresh()
+
+    def _fresh(self) -> tuple[torch.Tensor, torch.Tensor]:
+        n_out, dtype = sum(self.sizes), self.dtype
+        return torch.empty(n_out, self.n_in, dtype=dtype), torch.empty(n_out, dtype=dtype)
+
+    @cached_property
+    def _kept(self) -> tuple[torch.Tensor, torch.Tensor]:
+        return self._fresh()
+
+    def _add(self, own: torch.Tensor, gradient: torch.Tensor) -> None:
+        """Add to the gradient of one; the first stays in lower precision until another comes."""
+        earlier = own.grad if self.low is None else self.low.pop(own, own.grad)
+        if earlier is not None:
+            own.grad = earlier.to(own.dtype).add_(gradient)
+        elif self.low is None:
+            own.grad = gradient.to(own.dtype)
         else:
-            own.grad = self._total(number, found)
-
-    def _total(self, number: int, found: torch.Tensor) -> torch.Tensor:
-        """What was found in the precision of its weight, where others may be added."""
-        total = self.totals[number]
-        if total is None:
-            total = self.totals[number] = torch.empty_like(self.learned[number])
-        return total.copy_(found)
+            self.low[own] = gradient
 
 
 class _Feeding:
