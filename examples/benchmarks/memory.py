@@ -28,7 +28,7 @@ from tasks import Rows
 from torch.profiler import ProfilerActivity, profile
 
 FITS = ("trainer", "skbert", "skbert, checkpointing")
-EMBEDDINGS = ("embedding", "embedding, chunks of 1024", "embedding, chunks of 256")
+EMBEDDINGS = ("embedding", "embedding, chunks of 1024")
 BATCH_SIZE = 16
 
 
