@@ -7,6 +7,7 @@ the layers stand beside the modules whose weights they read.
 from __future__ import annotations
 
 import copy
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -244,6 +245,18 @@ def test_gradients_may_stay_in_the_precision_of_products(tiny_model: Path) -> No
     assert weight not in low
     network.through.forget()
     assert torch.equal(gradient(1), whole)
+
+
+def test_gradients_in_the_precision_of_products_keep_no_memory(tiny_model: Path) -> None:
+    network, low = open_model(tiny_model), dict[torch.Tensor, torch.Tensor]()
+    network.through.forget(low)
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = network.logits(batch_for(network)).square().sum()
+    loss.backward()
+    whole = weakref.ref(low[network.model.get_parameter(WEIGHT)]._base)
+    assert whole() is not None
+    low.clear()
+    assert whole() is None
 
 
 # --- what is kept of the weights -----------------------------------------------------------------

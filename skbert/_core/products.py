@@ -197,7 +197,6 @@ class _Learning:
         self.linear: Any = Rounding(parts) if self.rounds else _Rounded(parts, dtype)
         self.read = self.linear.read
         self.sizes = [part.out_features for part in parts]
-        self.n_in = parts[0].in_features
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         return _learn(self, x)
@@ -220,7 +219,7 @@ class _Learning:
         found = [gradient for whole in room for gradient in torch.split(whole, self.sizes)]
         for own, gradient in zip(self.learned, found, strict=True):
             if own.requires_grad:
-                self._add(own, gradient)
+                self._add_one(own, gradient)
 
     def _room(self) -> tuple[torch.Tensor, torch.Tensor]:
         """For gradients: the same memory at each step, since fresh memory costs time.
@@ -232,14 +231,14 @@ class _Learning:
         return self._fresh()
 
     def _fresh(self) -> tuple[torch.Tensor, torch.Tensor]:
-        n_out, dtype = sum(self.sizes), self.dtype
-        return torch.empty(n_out, self.n_in, dtype=dtype), torch.empty(n_out, dtype=dtype)
+        shape = sum(self.sizes), self.learned[0].shape[1]
+        return torch.empty(shape, dtype=self.dtype), torch.empty(shape[0], dtype=self.dtype)
 
     @cached_property
     def _kept(self) -> tuple[torch.Tensor, torch.Tensor]:
         return self._fresh()
 
-    def _add(self, own: torch.Tensor, gradient: torch.Tensor) -> None:
+    def _add_one(self, own: torch.Tensor, gradient: torch.Tensor) -> None:
         """Add to the gradient of one; the first stays in lower precision until another comes."""
         earlier = own.grad if self.low is None else self.low.pop(own, own.grad)
         if earlier is not None:
