@@ -23,6 +23,7 @@ from transformers import (
     BertModel,
 )
 
+import skbert
 from skbert import BertClassifier, BertRegressor
 from skbert._core import archive
 from skbert.exceptions import ModelError, SaveError
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
     from conftest import Sentiment
 
+SAVED_BY_0_1 = Path(__file__).parent / "data" / "saved_0_1"
+EXPECTED = json.loads((SAVED_BY_0_1 / "expected.json").read_text(encoding="utf-8"))
 METHODS = ("predict", "predict_proba", "decision_function")
 HELD = {"validation_fraction": 0.25, "epochs": 2}
 
@@ -200,6 +203,42 @@ def test_generators_are_not_saved(tiny_model: Path, sentiment: Sentiment, tmp_pa
     loaded = BertClassifier.load(tmp_path / "saved")
     assert loaded.random_state is None
     assert_same(drawn, loaded, sentiment.texts)
+
+
+# --- version 0.1 ---------------------------------------------------------------------------------
+
+
+def assert_like(found: Any, expected: Any) -> None:
+    """Equal words, and numbers as near as two processors bring them."""
+    if isinstance(expected, list):
+        assert len(found) == len(expected)
+        for part, other in zip(found, expected, strict=True):
+            assert_like(part, other)
+    elif isinstance(expected, float):
+        assert found == pytest.approx(expected, rel=1e-4, abs=1e-5)
+    else:
+        assert found == expected
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_what_version_0_1_saved_opens_and_predicts_the_same(name: str, tmp_path: Path) -> None:
+    expected = EXPECTED[name]
+    loaded = getattr(skbert, expected["class"]).load(SAVED_BY_0_1 / name)
+    X = expected["X"]
+    if hasattr(loaded, "feature_names_in_"):
+        X = pd.DataFrame(X, columns=loaded.feature_names_in_)
+    for method, outputs_then in expected["outputs"].items():
+        found = getattr(loaded, method)(X)
+        assert_like(found.to_numpy() if isinstance(found, pd.DataFrame) else found, outputs_then)
+    loaded.save(tmp_path / "again")
+    again = type(loaded).load(tmp_path / "again")
+    for key, value in loaded.model_.state_dict().items():
+        assert torch.equal(value, again.model_.state_dict()[key]), key
+
+
+def test_version_0_1_saved_every_estimator() -> None:
+    named = {name for name in skbert.__all__ if name.startswith("Bert")}
+    assert {case["class"] for case in EXPECTED.values()} == named
 
 
 # --- damage --------------------------------------------------------------------------------------
