@@ -18,7 +18,8 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from skbert._callbacks import CallbackSupportMixin, with_callbacks
 from skbert._check import Texts
-from skbert._check_y import check_sample_weight, listed
+from skbert._check_weights import check_sample_weight
+from skbert._check_y import listed
 from skbert._core.blank import Blank
 from skbert._core.device import Precision, pick_device, seeded
 from skbert._core.encoder import Network, open_network

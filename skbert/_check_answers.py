@@ -1,7 +1,7 @@
 """y of a span extractor as places in the contexts, or an error that names the first bad rows.
 
-Depends on numpy, `skbert._check`, `skbert._check_y` and `skbert.exceptions`; knows no torch and no
-tokenizer.
+Depends on numpy, `skbert._check`, `skbert._check_tables`, `skbert._check_y` and
+`skbert.exceptions`; knows no torch and no tokenizer.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
-from skbert._check import MAX_NAMES, ROW_TYPES, SURROGATE, is_missing, open_table
+from skbert._check import MAX_NAMES, SURROGATE
+from skbert._check_tables import ROW_TYPES, is_missing, open_table
 from skbert._check_y import check_length
 from skbert.exceptions import InputError, InputTypeError
 

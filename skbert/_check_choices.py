@@ -1,7 +1,7 @@
 """X and y of a choice ranker as prompts, options and positions, or an error that names the row.
 
-Depends on numpy, scikit-learn's warnings, `skbert._check`, `skbert._check_y` and
-`skbert.exceptions`; knows no torch and no tokenizer.
+Depends on numpy, scikit-learn's warnings, `skbert._check`, `skbert._check_tables`,
+`skbert._check_y` and `skbert.exceptions`; knows no torch and no tokenizer.
 """
 
 from __future__ import annotations
@@ -19,17 +19,13 @@ from sklearn.exceptions import DataConversionWarning
 
 from skbert._check import (
     CELL_HINTS,
-    ROW_TYPES,
     SURROGATE,
     FitRecord,
-    Table,
-    check_not_empty,
     check_texts,
     column_positions,
     compare_with_fit,
-    is_missing,
-    open_table,
 )
+from skbert._check_tables import ROW_TYPES, Table, check_not_empty, is_missing, open_table
 from skbert._check_y import COLUMN_VECTOR, check_length
 from skbert.exceptions import InputError, InputTypeError, SkbertWarning
 

@@ -13,14 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from skbert._check import (
-    ROW_TYPES,
-    FitRecord,
-    Table,
-    check_texts,
-    compare_with_fit,
-    is_missing,
-)
+from skbert._check import FitRecord, check_texts, compare_with_fit
+from skbert._check_tables import ROW_TYPES, Table, is_missing
 from skbert._check_words import open_rows
 from skbert.exceptions import InputError, InputTypeError
 

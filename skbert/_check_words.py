@@ -17,19 +17,15 @@ from typing import Any
 import numpy as np
 
 from skbert._check import (
-    ROW_TYPES,
     SURROGATE,
     FitRecord,
-    Table,
     Texts,
-    check_not_empty,
     check_texts,
     column_positions,
     compare_with_fit,
-    is_missing,
-    open_table,
     wanted_columns,
 )
+from skbert._check_tables import ROW_TYPES, Table, check_not_empty, is_missing, open_table
 from skbert._check_y import check_length
 from skbert._entities import Entity
 from skbert.exceptions import InputError, InputTypeError, SkbertWarning

@@ -1,24 +1,30 @@
-"""y and weights as numpy arrays, or an error that names the first bad row.
+"""y as numpy arrays, or an error that names the first bad row.
 
-Depends on numpy, scikit-learn's target rules, `skbert._check` and `skbert.exceptions`; knows no
-torch and no tokenizer. Where scikit-learn has words for a mistake, these are used.
+Depends on numpy, scikit-learn's target rules, `skbert._check_numbers`, `skbert._check_tables` and
+`skbert.exceptions`; knows no torch and no tokenizer. Where scikit-learn has words for a mistake,
+these are used.
 """
 
 from __future__ import annotations
 
-import difflib
-import math
 import reprlib
 import warnings
-from collections.abc import Mapping
-from numbers import Complex, Number, Real
+from numbers import Complex, Real
 from typing import Any
 
 import numpy as np
 from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.multiclass import check_classification_targets
 
-from skbert._check import Table, is_missing, open_table
+from skbert._check_numbers import (
+    check_finite,
+    complex_error,
+    open_values,
+    read_column,
+    read_numbers,
+    refuse_gaps,
+)
+from skbert._check_tables import Table, is_missing
 from skbert.exceptions import InputError, InputTypeError
 
 COLUMN_VECTOR = (
@@ -72,124 +78,12 @@ def check_targets(
 ) -> np.ndarray:
     """Return the numbers to predict for `n` rows, (n,) or (n, k), all finite in `dtype`."""
     table = _open_y(y, n, estimator_name, "")
-    columns = [_numbers(y, table, column, "y") for column in range(table.width)]
+    columns = [read_numbers(y, table, column, "y") for column in range(table.width)]
     with np.errstate(over="ignore"):
         columns = [numbers.astype(dtype) for numbers in columns]
     for column, numbers in enumerate(columns):
-        _check_finite(numbers, table, column, "y")
+        check_finite(numbers, table, column, "y")
     return np.stack(columns, axis=1) if table.width > 1 else columns[0]
-
-
-def check_sample_weight(weight: Any, n: int) -> np.ndarray | None:
-    """Return one finite, non-negative float64 weight per row, None for no weights."""
-    if weight is None:
-        return None
-    weight = np.full(n, weight) if isinstance(weight, Number) else weight
-    table = _open(weight, "sample_weight", "")
-    if len(table.shape) != 1:
-        msg = (
-            f"Sample weights must be 1D array or scalar, got {len(table.shape)}D array. Expected "
-            f"either a scalar value or a 1D array of length {n}."
-        )
-        raise InputError(msg)
-    if table.shape != (n,):
-        msg = (
-            f"sample_weight.shape == {table.shape}, expected {(n,)}! Give sample_weight one "
-            "number per row of X."
-        )
-        raise InputError(msg)
-    weights = _numbers(weight, table, 0, "sample_weight")
-    _check_finite(weights, table, 0, "sample_weight")
-    _check_worth(weights)
-    return weights
-
-
-def _check_worth(weights: np.ndarray) -> None:
-    """Raise when a weight is negative or none is above zero, in scikit-learn's words."""
-    if (weights < 0).any():
-        row = int(np.argmax(weights < 0))
-        msg = (
-            f"Negative values in data passed to `sample_weight`, the first in row {row} "
-            f"({weights[row]}). A weight says how often a row counts; use 0 to leave a row out."
-        )
-        raise InputError(msg)
-    if not weights.any():
-        msg = (
-            "Sample weights must contain at least one non-zero number. With zeros only no row "
-            "would count; type sample_weight=None to count all rows alike."
-        )
-        raise InputError(msg)
-
-
-def check_class_weight(
-    class_weight: Any,
-    classes: np.ndarray,
-    codes: np.ndarray,
-    sample_weight: np.ndarray | None = None,
-) -> np.ndarray | None:
-    """Return one float64 multiplier per class, None for no class weights.
-
-    `codes` (n,) are positions in `classes`. "balanced" gives each class the same total weight; a
-    sample weight of 2 counts like repeating the row, and a class without any weight gets 1.
-    """
-    if class_weight is None:
-        return None
-    if isinstance(class_weight, str) and class_weight == "balanced":
-        counts = np.bincount(codes, weights=sample_weight, minlength=len(classes))
-        present = counts > 0
-        multipliers = np.ones(len(classes))
-        multipliers[present] = counts.sum() / (present.sum() * counts[present])
-        return multipliers
-    if not isinstance(class_weight, Mapping):
-        close = difflib.get_close_matches(str(class_weight), ["balanced"])
-        hint = " Did you mean 'balanced'?" if close else ""
-        msg = (
-            f"class_weight={class_weight!r} is not a choice. It must be None, 'balanced' or a "
-            f"dict of weights per class, such as {{{classes.tolist()[0]!r}: 2.0}}.{hint}"
-        )
-        raise InputError(msg)
-    _check_class_keys(class_weight, classes.tolist())
-    return np.array([_class_weight(class_weight, label) for label in classes.tolist()])
-
-
-def _check_class_keys(class_weight: Mapping[Any, Any], classes: list[Any]) -> None:
-    """Raise when a key is no class, or when no class is left with a weight."""
-    unknown = [key for key in class_weight if key not in classes]
-    if unknown:
-        by_name = {str(label): label for label in classes}
-        close = difflib.get_close_matches(str(unknown[0]), list(by_name), n=1)
-        hint = f" Did you mean {by_name[close[0]]!r} for {unknown[0]!r}?" if close else ""
-        msg = (
-            f"class_weight has keys that are not classes: {unknown}. The classes are "
-            f"{reprlib.repr(classes)}; those left out of the dict get a weight of 1.{hint}"
-        )
-        raise InputError(msg)
-    if not any(_class_weight(class_weight, label) for label in classes):
-        msg = (
-            "class_weight gives every class a weight of 0, so no row would count. Give at least "
-            "one class a weight above 0."
-        )
-        raise InputError(msg)
-
-
-def _class_weight(class_weight: Mapping[Any, Any], label: Any) -> float:
-    """Return the weight of one class, 1 when it has none."""
-    value: Any = class_weight.get(label, 1.0)
-    if not (isinstance(value, Real) and math.isfinite(value) and float(value) >= 0):
-        msg = (
-            f"class_weight[{label!r}] is {value!r}, but a class weight must be a finite number "
-            "that is not negative. Use 0 to leave a class out, 1 for no change."
-        )
-        raise InputError(msg)
-    return float(value)
-
-
-def _open(values: Any, name: str, hint: str) -> Table:
-    """Open y or weights; a single str is no sequence of values."""
-    if isinstance(values, (str, bytes)):
-        msg = f"{name} is {values!r}, but must hold one value per row of X. Pass a list of values."
-        raise InputError(msg)
-    return open_table(values, name, hint)
 
 
 def _open_y(y: Any, n: int, estimator_name: str, hint: str) -> Table:
@@ -200,7 +94,7 @@ def _open_y(y: Any, n: int, estimator_name: str, hint: str) -> Table:
             "Give one value per row of X; type fit(X, y)."
         )
         raise InputError(msg)
-    table = _open(y, "y", hint)
+    table = open_values(y, "y", hint)
     check_length(n, table.shape[0])
     if table.width == 0:
         msg = (
@@ -213,20 +107,11 @@ def _open_y(y: Any, n: int, estimator_name: str, hint: str) -> Table:
     return table
 
 
-def _column(values: Any, table: Table, column: int) -> np.ndarray | list[Any]:
-    """Return one column, as an array where it is one of numbers or ``<U`` already."""
-    dtype = getattr(values, "dtype", None)
-    if isinstance(dtype, np.dtype) and dtype.kind in "biufcU" and not np.ma.isMaskedArray(values):
-        array = np.asarray(values)
-        return array[:, column] if array.ndim == 2 else array
-    return table.read(column)
-
-
 def _plain_labels(y: Any, table: Table, column: int) -> np.ndarray:
     """Return the labels of one column as an array of one kind, without gaps."""
-    labels = _column(y, table, column)
+    labels = read_column(y, table, column)
     if isinstance(labels, list):
-        _refuse_gaps([r for r, cell in enumerate(labels) if is_missing(cell)], table, column, "y")
+        refuse_gaps([r for r, cell in enumerate(labels) if is_missing(cell)], table, column, "y")
         _check_kinds(labels, table, column)
         array = np.array(labels)
         # NumPy drops a NUL at the end of a str, and rounds integers beyond 64 bits.
@@ -234,10 +119,10 @@ def _plain_labels(y: Any, table: Table, column: int) -> np.ndarray:
         is_foreign = array.dtype.kind == "U" and not isinstance(y, (list, tuple))
         labels = array if is_exact and not is_foreign else np.array(labels, dtype=object)
     if labels.dtype.kind == "c":
-        raise _complex_error("y", table.place(0, column))
+        raise complex_error("y", table.place(0, column))
     if labels.dtype.kind == "f":
-        _refuse_gaps(np.flatnonzero(np.isnan(labels)).tolist(), table, column, "y")
-        _check_finite(labels, table, column, "y")
+        refuse_gaps(np.flatnonzero(np.isnan(labels)).tolist(), table, column, "y")
+        check_finite(labels, table, column, "y")
     return labels
 
 
@@ -269,7 +154,7 @@ def _family(kind: type) -> str:
 def _odd_label_error(label: Any, place: str) -> InputError | InputTypeError:
     """Make the error for what can be no label."""
     if isinstance(label, Complex):
-        return _complex_error("y", place)
+        return complex_error("y", place)
     found = f"{place} of y holds {reprlib.repr(label)}, of type {type(label).__name__}."
     if isinstance(label, bytes):
         return InputTypeError(
@@ -279,14 +164,6 @@ def _odd_label_error(label: Any, place: str) -> InputError | InputTypeError:
     return InputError(
         f"Unknown label type: unknown. {found} Labels must be str, bool or whole numbers. "
         f"{INDICATOR}"
-    )
-
-
-def _complex_error(name: str, place: str) -> InputError:
-    """Make the error for complex numbers, in scikit-learn's words."""
-    return InputError(
-        f"Complex data not supported. {name} holds complex numbers, the first in {place}. Give "
-        f"real numbers; type numpy.real({name})."
     )
 
 
@@ -305,70 +182,3 @@ def _indicator(columns: list[np.ndarray], table: Table) -> np.ndarray:
             )
             raise InputError(msg)
     return np.stack(columns, axis=1).astype(np.int64)
-
-
-def _numbers(values: Any, table: Table, column: int, name: str) -> np.ndarray:
-    """Return one column as float64 without gaps."""
-    cells = _column(values, table, column)
-    if isinstance(cells, np.ndarray) and cells.dtype.kind in "biuf":
-        numbers = cells.astype(np.float64)
-    else:
-        numbers = np.empty(table.shape[0])
-        for row, cell in enumerate(cells):
-            number = _number(cell)
-            if number is None:
-                raise _no_number_error(cell, name, table.place(row, column))
-            numbers[row] = number
-    _refuse_gaps(np.flatnonzero(np.isnan(numbers)).tolist(), table, column, name)
-    return numbers
-
-
-def _number(cell: Any) -> float | None:
-    """Return a cell as a float, NaN for a missing one, None for what is no real number."""
-    if is_missing(cell):
-        return math.nan
-    if isinstance(cell, (str, bytes, np.ndarray, np.complexfloating)):
-        return None
-    try:
-        return float(cell)
-    except OverflowError:
-        return math.inf
-    except (TypeError, ValueError):
-        return None
-
-
-def _no_number_error(cell: Any, name: str, place: str) -> InputError | InputTypeError:
-    """Make the error for a cell that is no real number."""
-    if isinstance(cell, Complex):
-        return _complex_error(name, place)
-    if isinstance(cell, (str, bytes)):
-        return InputError(
-            f"could not convert string to float: {reprlib.repr(cell)}, in {place} of {name}. "
-            f"Give numbers; type {name} = [float(value) for value in {name}] if all are some."
-        )
-    return InputTypeError(
-        f"{name} must hold real numbers, but {place} holds {reprlib.repr(cell)}, of type "
-        f"{type(cell).__name__}. Give one number per row of X."
-    )
-
-
-def _refuse_gaps(rows: list[int], table: Table, column: int, name: str) -> None:
-    """Raise when there are rows without a value, in scikit-learn's words."""
-    if rows:
-        msg = (
-            f"Input {name} contains NaN. It has {len(rows)} missing value(s), the first in "
-            f"{table.place(rows[0], column)}. Leave these rows out; for a Series or an array type "
-            f"keep = ~pandas.isna({name}), then X[keep] and {name}[keep]."
-        )
-        raise InputError(msg)
-
-
-def _check_finite(numbers: np.ndarray, table: Table, column: int, name: str) -> None:
-    """Raise when a number is infinite, in scikit-learn's words."""
-    infinite = np.isinf(numbers)
-    if infinite.any():
-        msg = (
-            f"Input {name} contains infinity or a value too large for {numbers.dtype!r}. The "
-            f"first is in {table.place(int(np.argmax(infinite)), column)}. Give finite numbers."
-        )
-        raise InputError(msg)

@@ -14,7 +14,7 @@ from skbert._base import BertEstimator, Lesson, run_fit
 from skbert._callbacks import with_callbacks
 from skbert._check import FitRecord
 from skbert._check_choices import Choices, check_choices, check_picks
-from skbert._check_y import check_sample_weight
+from skbert._check_weights import check_sample_weight
 from skbert._choices import Choice
 from skbert._core.encoder import Network
 from skbert._core.task import Head

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from skbert._base import Lesson
 from skbert._check import Texts
-from skbert._check_y import check_class_weight
+from skbert._check_weights import check_class_weight
 from skbert._core.encoder import Network
 from skbert._core.task import Batch, Head, Items, mean_by_sample
 from skbert._core.tokens import LongText, Ragged, TextTokenizer, encode_texts

@@ -18,7 +18,7 @@ import numpy as np
 
 from skbert._check_answers import is_placed, is_whole, one_per_row
 from skbert._check_choices import check_choices, check_picks
-from skbert._check_y import check_sample_weight
+from skbert._check_weights import check_sample_weight
 from skbert._entities import Entity, check_scheme, entities_of
 from skbert.exceptions import InputError, InputTypeError
 

@@ -27,14 +27,10 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import _check_feature_names
 
 from skbert import exceptions
-from skbert._check import Texts, check_texts, is_missing, open_table
-from skbert._check_y import (
-    check_class_weight,
-    check_labels,
-    check_length,
-    check_sample_weight,
-    check_targets,
-)
+from skbert._check import Texts, check_texts
+from skbert._check_tables import is_missing, open_table
+from skbert._check_weights import check_class_weight, check_sample_weight
+from skbert._check_y import check_labels, check_length, check_targets
 from skbert.exceptions import InputError, InputTypeError, SkbertWarning
 
 SCALARS = st.characters(exclude_categories=["Cs"])  # all characters there are

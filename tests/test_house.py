@@ -358,6 +358,7 @@ def siblings(name: str) -> tuple[str, ...]:
     return tuple(f"skbert.{each}" for each in ESTIMATOR_MODULES if each != name)
 
 
+CHECKS = ("_check", "_check_numbers", "_check_tables", "_check_weights", "_check_y")
 TESTING = ("_testing_inputs", "_testing_manners", "_testing_results", "_testing_samples")
 IMPORT_RULES = [
     # The lower storey knows nothing of the upper one.
@@ -374,8 +375,7 @@ IMPORT_RULES = [
         for name in (
             "_base",
             "_callbacks",
-            "_check",
-            "_check_y",
+            *CHECKS,
             "_pretrained",
             "_report",
             "_save",
@@ -388,7 +388,7 @@ IMPORT_RULES = [
     # Input is checked before anything heavy is loaded.
     *(
         ImportRule(f"skbert.{name}", never=("torch", "tokenizers", "transformers", "skbert._core"))
-        for name in ("_check", "_check_y", "datasets", "testing", *TESTING)
+        for name in (*CHECKS, "datasets", "testing", *TESTING)
     ),
     ImportRule("skbert._core.source", never=("torch", "tokenizers", "transformers")),
     ImportRule("skbert._core.pruned", never=(), only=STANDARD),

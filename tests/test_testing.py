@@ -26,7 +26,8 @@ from skbert import (
     BertTransformer,
 )
 from skbert._check import FitRecord, check_texts
-from skbert._check_y import check_labels, check_sample_weight
+from skbert._check_weights import check_sample_weight
+from skbert._check_y import check_labels
 from skbert._testing_samples import KINDS
 from skbert.exceptions import InputError
 from skbert.testing import check_text_estimator, text_estimator_checks
