@@ -23,10 +23,11 @@ from skbert._check_y import listed
 from skbert._core.blank import Blank
 from skbert._core.device import Precision, pick_device, seeded
 from skbert._core.encoder import Network, open_network
+from skbert._core.find import find
 from skbert._core.loop import Fresh, Recipe, train
 from skbert._core.optim import SCHEDULES
 from skbert._core.probe import probe
-from skbert._core.source import Checkpoint, find, vet
+from skbert._core.source import Checkpoint, vet
 from skbert._core.task import Items, Task
 from skbert._core.tokens import TextTokenizer
 from skbert._core.watch import Watch, hold_out

@@ -20,7 +20,8 @@ from sklearn.frozen import FrozenEstimator
 from skbert._check import Texts
 from skbert._core.device import Precision, pick_device, seeded
 from skbert._core.encoder import Network, open_network
-from skbert._core.source import find, vet
+from skbert._core.find import find
+from skbert._core.source import vet
 from skbert._core.task import Batch, Head, Items, mean_by_sample
 from skbert._core.tokens import IntArray, LongText, Ragged, TextTokenizer, encode_texts
 from skbert._embedding_cache import EmbeddingCache, cache_folder, fingerprint

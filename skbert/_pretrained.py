@@ -24,8 +24,9 @@ from skbert import _save
 from skbert._check import FitRecord, Texts, check_texts
 from skbert._core.device import Precision, pick_device, seeded
 from skbert._core.encoder import Network, open_network, write_folder
+from skbert._core.find import find
 from skbert._core.infer import infer
-from skbert._core.source import find, vet
+from skbert._core.source import vet
 from skbert._core.task import Head, Items, Task
 from skbert.exceptions import InputError, ModelError, TruncationWarning
 

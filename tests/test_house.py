@@ -390,6 +390,7 @@ IMPORT_RULES = [
         ImportRule(f"skbert.{name}", never=("torch", "tokenizers", "transformers", "skbert._core"))
         for name in (*CHECKS, "datasets", "testing", *TESTING)
     ),
+    ImportRule("skbert._core.find", never=("torch", "tokenizers", "transformers")),
     ImportRule("skbert._core.source", never=("torch", "tokenizers", "transformers")),
     ImportRule("skbert._core.pruned", never=(), only=STANDARD),
     # A checkpoint of TensorFlow is converted without torch.

