@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeGuard
 import numpy as np
 
 from skbert._check import MAX_NAMES, SURROGATE
-from skbert._check_tables import ROW_TYPES, is_missing, open_table
+from skbert._check_tables import ROW_TYPES, is_missing, open_table, read_cells
 from skbert._check_y import check_length
 from skbert.exceptions import InputError, InputTypeError
 
@@ -125,10 +125,7 @@ def one_per_row(values: Any, name: str) -> list[Any]:
             "entry per row; for answers and their starts type list(zip(answers, starts))."
         )
         raise InputTypeError(msg)
-    for method in ("to_pylist", "to_list", "tolist"):  # pyarrow, polars and pandas, numpy
-        if hasattr(values, method):
-            return list(getattr(values, method)())
-    return list(values)
+    return read_cells(values, name)
 
 
 def is_whole(cell: Any) -> bool:

@@ -7,6 +7,7 @@ cells must be is checked in the modules that open tables.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import reprlib
 from collections import deque
@@ -56,15 +57,17 @@ def open_table(X: Any, name: str = "X", hint: str | None = TWO_COLUMNS) -> Table
     _refuse_shape(X, name)
     if hasattr(X, "iloc") and hasattr(X, "columns"):  # a pandas frame
         labels = tuple(X.columns)
-        return Table((len(X), len(labels)), lambda i: _cells_of(X.iloc[:, i]), labels)
+        return Table((len(X), len(labels)), lambda i: read_cells(X.iloc[:, i]), labels)
     if hasattr(X, "get_columns"):  # a polars frame
-        return Table((X.height, X.width), lambda i: _cells_of(X.to_series(i)), tuple(X.columns))
+        return Table((X.height, X.width), lambda i: read_cells(X.to_series(i)), tuple(X.columns))
     if hasattr(X, "column_names"):  # a pyarrow table or a datasets Dataset
         labels = tuple(X.column_names)
-        return Table((len(X), len(labels)), lambda i: _cells_of(X[labels[i]]), labels)
+        of_arrow = hasattr(X, "column")  # by position, for names may occur twice
+        read = X.column if of_arrow else lambda i: X[labels[i]]
+        return Table((len(X), len(labels)), lambda i: read_cells(read(i)), labels)
     if isinstance(X, np.ndarray) and X.ndim == 2:
-        return Table(X.shape, lambda i: _cells_of(X[:, i]), None)
-    return _table_of_rows(_cells_of(X), name, hint)
+        return Table(X.shape, lambda i: read_cells(X[:, i]), None)
+    return _table_of_rows(read_cells(X, name), name, hint)
 
 
 def _refuse_type(X: Any, name: str) -> None:
@@ -86,6 +89,12 @@ def _refuse_type(X: Any, name: str) -> None:
         msg = (
             f"{name} is of type {kind}, which has no rows to select. Pass a list with one entry "
             f"per row, or a frame; for a dict of columns type pandas.DataFrame({name})."
+        )
+        raise InputTypeError(msg)
+    if hasattr(X, "ngroups"):  # pandas' groups and resampled rows
+        msg = (
+            f"{name} is of type {kind}, which holds groups instead of rows. Pass the frame or "
+            f"Series that was grouped; type {name}.obj."
         )
         raise InputTypeError(msg)
 
@@ -112,15 +121,31 @@ def _refuse_shape(X: Any, name: str) -> None:
         raise InputError(msg)
 
 
-def _cells_of(column: Any) -> list[Any]:
+def read_cells(column: Any, name: str = "X") -> list[Any]:
     """Return the cells as a new list, by position, whatever the index."""
     for method in ("to_pylist", "to_list", "tolist"):  # pyarrow, polars and pandas, numpy
         listing = getattr(column, method, None)
         if callable(listing):
             return list(listing())
-    if not isinstance(column, (list, tuple, deque)):
-        column = column[:]  # a datasets Column is fast as a slice, slow row by row
-    return list(column)
+    if isinstance(column, (list, tuple, deque)):
+        return list(column)
+    with contextlib.suppress(Exception):  # a sequence need not know slices
+        cells = column[:]  # a datasets Column is fast as a slice, slow row by row
+        if not isinstance(cells, str) and len(cells) == len(column):
+            return list(cells)
+    return [_select(column, row, name) for row in range(len(column))]
+
+
+def _select(column: Any, row: int, name: str) -> Any:
+    """Return one cell of a sequence."""
+    try:
+        return column[row]
+    except Exception as error:
+        msg = (
+            f"{name} is of type {type(column).__name__}, whose rows cannot be selected by "
+            f"position: {name}[{row}] raises {error!r}. Pass a list with one entry per row."
+        )
+        raise InputError(msg) from error
 
 
 def row_length(cell: Any) -> int | None:

@@ -1,7 +1,7 @@
 """X of a tagger as rows of words or as texts, y as tags or spans, or an error that names a row.
 
-Depends on numpy, `skbert._check`, `skbert._check_y`, `skbert._entities` and `skbert.exceptions`;
-knows no torch and no tokenizer.
+Depends on numpy, `skbert._check`, `skbert._check_tables`, `skbert._check_y`, `skbert._entities`
+and `skbert.exceptions`; knows no torch and no tokenizer.
 """
 
 from __future__ import annotations

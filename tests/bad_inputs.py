@@ -171,10 +171,33 @@ def memory_mapped(texts: list[str]) -> np.ndarray:
         return mapped
 
 
+class Pages:
+    """Counts rows and selects one of them, and can do nothing else."""
+
+    def __init__(self, texts: list[str]) -> None:
+        self.texts = texts
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def __getitem__(self, page: int) -> str:
+        if page < 0:  # comparing fails for a slice
+            raise IndexError(page)
+        return self.texts[page]
+
+
+class Fields(Pages):
+    """Selects by name only."""
+
+    def __getitem__(self, name: str) -> str:
+        return vars(self)[name]
+
+
 ONE_TEXT_PER_ROW: dict[str, Callable[[list[str]], Any]] = {
     "list": list,
     "tuple": tuple,
     "user-list": Lines,
+    "sequence-without-slices": Pages,
     "deque": collections.deque,
     "array-u": np.array,
     "array-object": lambda texts: np.array(texts, dtype=object),
@@ -223,6 +246,12 @@ TWO_TEXTS_PER_ROW: dict[str, Callable[[list[tuple[str, str]]], Any]] = {
     "pairs-arrow-table": lambda pairs: pa.Table.from_pylist(
         [{"text": first, "about": second} for first, second in pairs]
     ),
+    "pairs-arrow-table-one-name": lambda pairs: pa.table(
+        [list(column) for column in zip(*pairs, strict=True)], names=["text", "text"]
+    ),
+    "pairs-arrow-batch": lambda pairs: pa.RecordBatch.from_arrays(
+        [pa.array(column) for column in zip(*pairs, strict=True)], names=["text", "about"]
+    ),
     "pairs-datasets": lambda pairs: datasets.Dataset.from_dict(
         {"text": [first for first, _ in pairs], "about": [second for _, second in pairs]}
     ),
@@ -250,6 +279,11 @@ accept(
     "choice-positions-of-array",
     "container",
     chosen([1, 2], lambda: wide().to_numpy(), reference=PAIRS),
+)
+accept(
+    "choice-position-in-arrow-table-one-name",
+    "container",
+    chosen(1, lambda: pa.table([SECONDS, TEXTS], names=["text", "text"]), reference=TEXTS),
 )
 accept(
     "choice-in-polars", "container", chosen("text", lambda: pl.from_pandas(wide()), plain=TEXTS)
@@ -453,6 +487,36 @@ refuse(
     given(lambda: pd.Series(range(6))),
 )
 refuse("range", "container", InputTypeError, ("row 0", "int"), given(lambda: range(6)))
+for name, build in {"frame": wide, "series": lambda: wide()["text"]}.items():
+    for kind in ("X", "y"):
+        refuse(
+            f"{kind.lower()}-groups-of-{name}",
+            "container",
+            InputTypeError,
+            (f"{kind} is of type .*GroupBy", "groups", rf"{kind}\.obj"),
+            lambda _, build=build, kind=kind: {kind: build().groupby(LABELS)},
+        )
+refuse(
+    "resampled",
+    "container",
+    InputTypeError,
+    ("Resampler", "groups"),
+    given(lambda: pd.Series(TEXTS, pd.date_range("2020", periods=6)).resample("D")),
+)
+refuse(
+    "choice-of-a-name-there-twice",
+    "container",
+    InputError,
+    ("column 'text', which X has 2 times", r"\['text', 'text'\]"),
+    chosen("text", lambda: pa.table([TEXTS, SECONDS], names=["text", "text"])),
+)
+refuse(
+    "rows-by-name-only",
+    "container",
+    InputError,
+    ("Fields", r"X\[0\] raises KeyError\(0\)", "a list"),
+    given(lambda: Fields(TEXTS)),
+)
 refuse(
     "lazy-frame",
     "container",
