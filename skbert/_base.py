@@ -7,10 +7,10 @@ above and to ``_core`` below; knows no task by name.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import partial
 from numbers import Integral, Real
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from sklearn.utils import check_random_state
@@ -105,6 +105,11 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
     random_state: int | np.random.RandomState | None = None
     verbose: int = 0
 
+    if TYPE_CHECKING:  # set by a fit
+        history_: list[dict[str, float]] = field(init=False)
+        n_iter_: int = field(init=False)
+        n_truncated_: int = field(init=False)
+
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **TextEstimator._parameter_constraints,
         "epochs": [COUNT],
@@ -155,6 +160,9 @@ class BertEstimator(TrainedEstimator):
     """
 
     head_init: str = "auto"
+
+    if TYPE_CHECKING:  # set by a fit
+        probe_score_: float = field(init=False)
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **TrainedEstimator._parameter_constraints,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -180,8 +180,10 @@ class BertClassifier(ClassifierMixin, BertEstimator):
     calibrate: bool = False
     tune_thresholds: bool = False
 
-    if TYPE_CHECKING:
-        classes_: np.ndarray[Any, Any]
+    if TYPE_CHECKING:  # set by a fit
+        classes_: np.ndarray[Any, Any] = field(init=False)
+        temperature_: float = field(init=False)
+        thresholds_: np.ndarray[Any, Any] = field(init=False)
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **BertEstimator._parameter_constraints,

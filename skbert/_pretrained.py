@@ -23,7 +23,13 @@ from sklearn.utils.validation import check_is_fitted
 from skbert import _save
 from skbert._check import FitRecord, Texts, check_texts
 from skbert._core.device import Precision, pick_device, seeded
-from skbert._core.encoder import Network, open_network, write_folder
+from skbert._core.encoder import (
+    Network,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    open_network,
+    write_folder,
+)
 from skbert._core.find import find
 from skbert._core.infer import infer
 from skbert._core.source import vet
@@ -55,10 +61,12 @@ class TextEstimator(BaseEstimator):
     precision: str = "auto"
     device: str = "auto"
 
-    if TYPE_CHECKING:
-        _network: Network
-        _task: Any
-        _seen: FitRecord | None
+    if TYPE_CHECKING:  # set by a fit; init=False, or checkers take them for parameters
+        n_features_in_: int = field(init=False)
+        feature_names_in_: np.ndarray[Any, Any] = field(init=False)
+        _network: Network = field(init=False)
+        _task: Any = field(init=False)
+        _seen: FitRecord | None = field(init=False)
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "model": [str, os.PathLike],
@@ -225,14 +233,16 @@ class TextEstimator(BaseEstimator):
         return tags
 
     @property
-    def model_(self) -> Any:
+    def model_(self) -> PreTrainedModel:
         """The fine-tuned transformers model."""
-        return self._network.model
+        model: PreTrainedModel = self._network.model
+        return model
 
     @property
-    def tokenizer_(self) -> Any:
+    def tokenizer_(self) -> PreTrainedTokenizerBase:
         """The tokenizer, as transformers opens it."""
-        return self._network.tokenizer
+        tokenizer: PreTrainedTokenizerBase = self._network.tokenizer
+        return tokenizer
 
     @property
     def pooling_(self) -> str:

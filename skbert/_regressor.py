@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -178,6 +178,11 @@ class BertRegressor(RegressorMixin, BertEstimator):
     pooling: str = "auto"
     long_text: LongText = "truncate"
 
+    if TYPE_CHECKING:  # set by a fit
+        n_outputs_: int = field(init=False)
+        mean_: np.ndarray[Any, Any] = field(init=False)
+        scale_: np.ndarray[Any, Any] = field(init=False)
+
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **BertEstimator._parameter_constraints,
         **READS_ROWS,
@@ -201,8 +206,9 @@ class BertRegressor(RegressorMixin, BertEstimator):
             Predicted numbers; float32, float64 in that precision.
         """
         standard = self._decoded(X)
-        numbers = (standard * self.scale_ + self.mean_).astype(standard.dtype)
-        return numbers[:, 0] if self.n_outputs_ == 1 else numbers
+        numbers: np.ndarray[Any, Any] = standard * self.scale_ + self.mean_
+        numbers = numbers.astype(standard.dtype)
+        return np.asarray(numbers[:, 0] if self.n_outputs_ == 1 else numbers)
 
     def _teach(
         self, y: Any, texts: Any, room: int, network: Network | None, weight: Any

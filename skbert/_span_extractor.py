@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Integral, Real
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -179,6 +179,9 @@ class BertSpanExtractor(BertEstimator):
     max_answer_length: int = 30
     on_ambiguous: str = "raise"
     no_answer_threshold: float | str = "auto"
+
+    if TYPE_CHECKING:  # set by a fit
+        no_answer_threshold_: float = field(init=False)
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **BertEstimator._parameter_constraints,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -180,10 +180,10 @@ class BertTokenTagger(BertEstimator):
     scheme: str | None = "auto"
     decoding: str = "viterbi"
 
-    if TYPE_CHECKING:
-        classes_: np.ndarray[Any, Any]
-        scheme_: str | None
-        learned_scheme_: str | None
+    if TYPE_CHECKING:  # set by a fit
+        classes_: np.ndarray[Any, Any] = field(init=False)
+        scheme_: str | None = field(init=False)
+        learned_scheme_: str | None = field(init=False)
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **BertEstimator._parameter_constraints,

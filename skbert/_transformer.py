@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from numbers import Integral
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import joblib
 import numpy as np
@@ -152,6 +152,11 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
     normalize: bool = False
     n_components: int | None = None
     memory: str | os.PathLike[str] | joblib.Memory | None = None
+
+    if TYPE_CHECKING:  # set by a fit
+        components_: Array = field(init=False)
+        mean_: Array = field(init=False)
+        explained_variance_ratio_: Array = field(init=False)
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **TextEstimator._parameter_constraints,

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 import transformers
-from transformers import AttentionInterface
+from transformers import AttentionInterface, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging as library_logging
 
 from skbert._core import packed
@@ -30,7 +30,13 @@ from skbert._core.task import Batch, Head
 from skbert._core.tokens import IntArray, TextTokenizer
 from skbert.exceptions import ModelError, SkbertWarning
 
-__all__ = ["Network", "open_network", "write_folder"]
+__all__ = [
+    "Network",
+    "PreTrainedModel",
+    "PreTrainedTokenizerBase",
+    "open_network",
+    "write_folder",
+]
 
 AttentionInterface.register(packed.NAME, packed.attention)
 
