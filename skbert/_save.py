@@ -18,9 +18,10 @@ import torch
 
 from skbert._check import FitRecord
 from skbert._core import archive
-from skbert._core.encoder import open_network, write_folder
+from skbert._core.encoder import Network, open_network, write_folder
 from skbert._core.source import vet
-from skbert.exceptions import SaveError
+from skbert._core.task import Head
+from skbert.exceptions import ModelError, SaveError
 
 __all__ = ["load", "save"]
 
@@ -54,7 +55,7 @@ def save(estimator: Any, folder: Path) -> None:
 
 def load(cls: type[Any], folder: Path) -> Any:
     """Check everything that was written, then build the estimator from it."""
-    header, members, _ = archive.read(folder, _REQUIRED, _OPTIONAL)
+    header, members, tensors = archive.read(folder, _REQUIRED, _OPTIONAL)
     if header.get("class") != cls.__name__:
         raise SaveError(
             f"{folder} holds a {header.get('class')}, not a {cls.__name__}. Load it with "
@@ -73,11 +74,28 @@ def load(cls: type[Any], folder: Path) -> Any:
             f"{folder / _STATE} does not describe a {cls.__name__}: {error!r}. It was not "
             "written by this version of skbert; save again with it."
         ) from error
-    network = open_network(vet(folder), task.head(), dtype=dtype, fresh_head=False)
+    with tempfile.TemporaryDirectory() as scratch:  # of the bytes that were hashed, no others
+        for name in members.keys() - {_STATE}:
+            (Path(scratch) / name).write_bytes(members[name])
+        network = _opened(Path(scratch), tensors, task.head(), dtype, folder)
     vars(estimator).update(attributes)
     estimator._seen = None if seen is None else FitRecord(*seen)
     estimator._task, estimator._network = task, network
     return estimator
+
+
+def _opened(
+    scratch: Path, tensors: dict[str, torch.Tensor], head: Head, dtype: torch.dtype, folder: Path
+) -> Network:
+    """The network of files and weights that were read from ``folder``."""
+    try:
+        network = open_network(vet(scratch, tensors), head, dtype=dtype, fresh_head=False)
+    except ModelError as error:
+        raise SaveError(
+            str(error).replace(str(scratch), str(folder)) + " It was not written by skbert."
+        ) from error
+    network.model.config.name_or_path = network.tokenizer.name_or_path = str(folder)
+    return network
 
 
 def _parameters(estimator: Any) -> dict[str, Any]:

@@ -302,7 +302,7 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
         path : str or path-like
             Folder to make, or one that ``save`` made before. It is also a transformers
             folder: every estimator takes it as ``model``. An estimator that was given as
-            ``model`` is not in it, but its encoder is.
+            ``model`` is not in it, but its encoder is. ``memory`` is not saved.
 
         Raises
         ------
@@ -312,8 +312,7 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
         kept = copy.copy(self)
         if not isinstance(self.model, str | os.PathLike):
             kept.model = ""
-        place = getattr(self.memory, "location", self.memory)
-        kept.memory = None if place is None else os.fspath(place)
+        kept.memory = None
         super(BertTransformer, kept).save(path)
 
     @classmethod
@@ -329,7 +328,8 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
         -------
         transformer : BertTransformer
             The fitted transformer, bit for bit. Its ``model`` is the folder where it was an
-            estimator.
+            estimator. ``memory`` is None: a saved folder does not choose where this machine
+            writes.
 
         Raises
         ------
@@ -339,6 +339,7 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
         with seeded(0, pick_device("cpu")):  # draws a pooler where none was saved
             transformer = super().load(path)
         transformer.model = transformer.model or str(Path(path).resolve())
+        transformer.memory = None  # version 0.1 saved it
         reading(transformer._network, transformer._task)
         return transformer
 

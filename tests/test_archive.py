@@ -628,6 +628,35 @@ def test_a_failure_at_any_step_leaves_the_earlier_folder(
     assert names(tmp_path) in ([], ["model"])
 
 
+@pytest.mark.parametrize("call", range(1, 5))
+def test_a_folder_replaced_while_it_is_read_gives_one_save_whole(saved: Path, call: int) -> None:
+    calls, original = 0, Path.read_bytes
+
+    def read_after_another_save(path: Path) -> bytes:
+        nonlocal calls
+        calls += 1
+        if calls == call:
+            archive.write(saved, dict.fromkeys(MEMBERS, b"{}"), {"n": 2}, {})
+        return original(path)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "read_bytes", read_after_another_save)
+        header, members, tensors = read(saved)
+    assert calls > 4  # it was read again
+    assert header["n"] == 2
+    assert set(members.values()) == {b"{}"}
+    assert tensors == {}
+
+
+def test_a_save_between_its_two_renames_is_waited_for(
+    saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = saved.parent / ".model.0123abcd.old"
+    saved.rename(old)
+    monkeypatch.setattr(archive.time, "sleep", lambda seconds: old.rename(saved))
+    assert read(saved)[1] == MEMBERS
+
+
 def test_the_message_of_a_full_disk(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fail_at(monkeypatch, "the tensors", 1, OSError(28, "No space left on device"))
     with pytest.raises(

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import pickle
 import shutil
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +28,7 @@ from transformers import (
 )
 
 import skbert
-from skbert import BertClassifier, BertRegressor
+from skbert import BertClassifier, BertRegressor, BertTransformer
 from skbert._core import archive
 from skbert.exceptions import ModelError, SaveError
 
@@ -239,6 +243,92 @@ def test_what_version_0_1_saved_opens_and_predicts_the_same(name: str, tmp_path:
 def test_version_0_1_saved_every_estimator() -> None:
     named = {name for name in skbert.__all__ if name.startswith("Bert")}
     assert {case["class"] for case in EXPECTED.values()} == named
+
+
+def test_a_saved_folder_does_not_choose_where_vectors_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    state = json.loads((SAVED_BY_0_1 / "transformer" / "state.json").read_text(encoding="utf-8"))
+    assert ["memory", "kept"] in state["params"]["dict"]  # as version 0.1 saved it
+    loaded = BertTransformer.load(SAVED_BY_0_1 / "transformer")
+    loaded.transform(["the film is good"])
+    assert loaded.memory is None
+    assert not list(tmp_path.iterdir())
+    loaded.set_params(memory="mine").save("saved")
+    assert loaded.memory == "mine"
+    assert "mine" not in (tmp_path / "saved" / "state.json").read_text(encoding="utf-8")
+
+
+# --- other processes -----------------------------------------------------------------------------
+
+
+def two_alike() -> tuple[BertClassifier, BertClassifier]:
+    """Two classifiers whose classes and weights say which of them it is."""
+    both = [BertClassifier.load(SAVED_BY_0_1 / "classifier") for _ in range(2)]
+    for number, one in enumerate(both):
+        one.classes_ = np.array([f"bad {number}", f"good {number}"])
+        for weight in one.model_.parameters():
+            weight.detach().fill_(number)
+    return both[0], both[1]
+
+
+def is_one_of_them(loaded: BertClassifier) -> bool:
+    number = int(loaded.classes_[0][-1])
+    return all(bool((weight == number).all()) for weight in loaded.model_.parameters())
+
+
+def test_a_load_is_built_from_what_was_hashed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = two_alike()
+    first.save(tmp_path / "model")
+    read = archive.read
+
+    def read_before_another_save(*given: Any) -> Any:
+        parts = read(*given)
+        second.save(tmp_path / "model")
+        return parts
+
+    monkeypatch.setattr(archive, "read", read_before_another_save)
+    loaded = BertClassifier.load(tmp_path / "model")
+    assert loaded.classes_.tolist() == first.classes_.tolist()
+    assert is_one_of_them(loaded)
+
+
+def test_loads_beside_a_process_that_saves(tmp_path: Path) -> None:
+    first, second = two_alike()
+    first.save(tmp_path / "model")
+    first.save(tmp_path / "0")
+    second.save(tmp_path / "1")
+    code = """
+        import sys, torch
+        from pathlib import Path
+        from skbert import BertClassifier
+        torch.set_num_threads(1)
+        folder = Path(sys.argv[1])
+        both = [BertClassifier.load(folder / name) for name in "01"]
+        print("ready", flush=True)
+        while True:
+            both[1].save(folder / "model")
+            both[0].save(folder / "model")
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code), str(tmp_path)],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])},
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        loaded = [BertClassifier.load(tmp_path / "model") for _ in range(60)]
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+    assert {one.classes_[0][-1] for one in loaded} == {"0", "1"}
+    assert all(map(is_one_of_them, loaded))
 
 
 # --- damage --------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ import re
 import secrets
 import shutil
 import stat
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,7 @@ FORMAT = 1
 MANIFEST = "MANIFEST.json"
 TENSORS = "model.safetensors"
 
+_ATTEMPTS, _PAUSE = 50, 0.01  # while another process replaces what is read; seconds between
 _RESERVED = ("format", "versions", "members", "digest")
 _PACKAGES = ("skbert", "torch", "transformers", "tokenizers", "safetensors", "numpy",
              "scikit-learn")  # fmt: skip
@@ -205,12 +207,43 @@ def read(
 ) -> tuple[dict[str, Any], dict[str, bytes], dict[str, torch.Tensor]]:
     """Header, members and tensors of a folder that `write` made, after proving it whole.
 
+    All of it is one save, however often other processes save to the same place meanwhile.
+
     The members must be exactly ``allowed``; those in ``optional`` may be absent. The header
     comes with ``versions``, those of the libraries that wrote it.
     """
+    root = Path(folder).expanduser()
+    for attempt in range(_ATTEMPTS):
+        before = _identity(root)
+        try:
+            return _read(root, allowed, optional)
+        except SaveError:
+            if attempt == _ATTEMPTS - 1 or not _is_being_replaced(root, before):
+                raise
+            time.sleep(_PAUSE)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _identity(root: Path) -> tuple[int, int] | None:
+    """What another folder in the same place would not have; None where there is no folder."""
+    try:
+        status = root.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns
+
+
+def _is_being_replaced(root: Path, before: tuple[int, int] | None) -> bool:
+    """Whether a save moved another folder to this place, or is about to."""
+    now = _identity(root)
+    return now != before or (now is None and bool(_left_aside(root)))
+
+
+def _read(
+    root: Path, allowed: Collection[str], optional: Collection[str]
+) -> tuple[dict[str, Any], dict[str, bytes], dict[str, torch.Tensor]]:
     from safetensors.torch import load
 
-    root = Path(folder).expanduser()
     header = _manifest(root)
     listed = header.pop("members")
     _check_listed(root, listed, {*allowed, *optional, TENSORS}, {*allowed, TENSORS} - {*optional})
@@ -264,8 +297,13 @@ def _check_format(path: Path, version: object) -> None:
 
 def _rescue(root: Path) -> str:
     """Name the earlier version that a save killed at its very last step has left aside."""
-    left = sorted(root.parent.glob(f".{glob.escape(root.name)}.*.old")) if root.name else []
+    left = _left_aside(root)
     return f" (but {left[0]} is an earlier version: rename it to {root.name})" if left else ""
+
+
+def _left_aside(root: Path) -> list[Path]:
+    """Earlier versions that saves have moved out of their way and not yet removed."""
+    return sorted(root.parent.glob(f".{glob.escape(root.name)}.*.old")) if root.name else []
 
 
 def _well_formed(entry: object) -> bool:

@@ -334,7 +334,8 @@ def _quietly_load(
         config.problem_type = None
     with _quiet():
         model, loaded = kind.from_pretrained(
-            checkpoint.folder,
+            checkpoint.folder if checkpoint.tensors is None else None,
+            state_dict=checkpoint.tensors,
             config=config,
             dtype=dtype,
             attn_implementation="sdpa",

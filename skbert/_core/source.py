@@ -20,7 +20,7 @@ from skbert._core.strict import INDEX, SINGLE
 from skbert.exceptions import ModelError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 __all__ = ["FAMILIES", "POSITIONS", "Checkpoint", "vet"]
 
@@ -68,10 +68,14 @@ class Checkpoint:
     lowercase: bool | None  # None: not declared
     weights: tuple[Path, ...]  # one safetensors file, or the shards
     head_pooling: str | None  # what its own head reads, where skbert saved it
+    tensors: Mapping[str, Any] | None = None  # the weights, where they were read before
 
 
-def vet(folder: Path) -> Checkpoint:
-    """Check a checkpoint folder without loading it; return what it declares."""
+def vet(folder: Path, tensors: Mapping[str, Any] | None = None) -> Checkpoint:
+    """Check a checkpoint folder without loading it; return what it declares.
+
+    With ``tensors``, which somebody has read from it before, its files of weights play no part.
+    """
     folder = Path(folder)
     if os.path.lexists(folder / "adapter_config.json"):
         raise ModelError(
@@ -79,14 +83,17 @@ def vet(folder: Path) -> Checkpoint:
             " the two first (merge_and_unload in peft), and save the whole model."
         )
     config = _config(folder)
+    if tensors is not None:
+        _check_memory(folder, config, sum(math.prod(tensor.shape) for tensor in tensors.values()))
     return Checkpoint(
         folder=folder,
         config=config,
         pooling=config.get("skbert_pooling") or _pooling(folder),
         max_length=min(config["max_position_embeddings"], 512),
         lowercase=strict.check_tokenizer(folder, config["vocab_size"]),
-        weights=_weights(folder, config),
+        weights=_weights(folder, config) if tensors is None else (),
         head_pooling=config.get("skbert_pooling"),
+        tensors=tensors,
     )
 
 
