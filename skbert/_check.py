@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 import re
 import reprlib
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
@@ -26,7 +25,7 @@ from skbert._check_tables import (
     open_table,
     row_length,
 )
-from skbert.exceptions import InputError, InputTypeError, SkbertWarning
+from skbert.exceptions import InputError, InputTypeError, warn
 
 SURROGATE = re.compile("[\ud800-\udfff]")
 SLICE = 1 << 20  # characters encoded at once: no copy of a huge text
@@ -245,7 +244,7 @@ def _replace_surrogates(found: list[list[str]]) -> None:
             f"{len(dirty)} row(s) of X hold lone surrogates (no characters), the first is row "
             f"{min(dirty)}; each became U+FFFD. Read the file in the encoding it was written in."
         )
-        warnings.warn(msg, SkbertWarning, stacklevel=3)
+        warn(msg)
 
 
 def _warn_if_mostly_empty(found: list[list[str]]) -> None:
@@ -258,4 +257,4 @@ def _warn_if_mostly_empty(found: list[list[str]]) -> None:
             f"{len(empty)} of {len(found[0])} rows of X are empty or whitespace, the first is row "
             f"{empty[0]}. Nothing can be learned or told from them; look at how X was read."
         )
-        warnings.warn(msg, SkbertWarning, stacklevel=3)
+        warn(msg)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 import reprlib
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
@@ -27,7 +26,7 @@ from skbert._check import (
 )
 from skbert._check_tables import ROW_TYPES, Table, check_not_empty, is_missing, open_table
 from skbert._check_y import COLUMN_VECTOR, check_length
-from skbert.exceptions import InputError, InputTypeError, SkbertWarning
+from skbert.exceptions import InputError, InputTypeError, warn
 
 __all__ = ["Choices", "check_choices", "check_picks"]
 
@@ -242,7 +241,7 @@ def _replace_surrogates(options: list[list[str | None]]) -> list[list[str | None
             f"first is row {dirty[0]}; each became U+FFFD. Read the file in the encoding it was "
             "written in."
         )
-        warnings.warn(msg, SkbertWarning, stacklevel=4)
+        warn(msg)
     return options
 
 
@@ -304,7 +303,7 @@ def _cells(y: Any, n: int, estimator_name: str) -> list[Any]:
         msg = f"y has {table.width} values per row, but a question has one right option. {_PICKS}"
         raise InputError(msg)
     if len(table.shape) == 2:
-        warnings.warn(COLUMN_VECTOR, DataConversionWarning, stacklevel=4)
+        warn(COLUMN_VECTOR, DataConversionWarning)
     return table.read(0)
 
 

@@ -7,7 +7,6 @@ and `skbert.exceptions`; knows no torch and no tokenizer.
 from __future__ import annotations
 
 import reprlib
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
@@ -28,7 +27,7 @@ from skbert._check import (
 from skbert._check_tables import ROW_TYPES, Table, check_not_empty, is_missing, open_table
 from skbert._check_y import check_length
 from skbert._entities import Entity
-from skbert.exceptions import InputError, InputTypeError, SkbertWarning
+from skbert.exceptions import InputError, InputTypeError, warn
 
 __all__ = ["WordRows", "check_spans", "check_tags", "check_words", "open_rows"]
 
@@ -196,7 +195,7 @@ def _warn_if_single_words(texts: list[str], fitted: FitRecord | None) -> None:
             f"Every row of X is a text of one word, row 0 {texts[0]!r}, and is read by itself. If "
             "they are the words of one row, type [X]."
         )
-        warnings.warn(msg, SkbertWarning, stacklevel=3)
+        warn(msg)
 
 
 def _replace_surrogates(rows: list[list[str]]) -> None:
@@ -211,7 +210,7 @@ def _replace_surrogates(rows: list[list[str]]) -> None:
             f"{len(dirty)} row(s) of X hold lone surrogates (no characters), the first is row "
             f"{dirty[0]}; each became U+FFFD. Read the file in the encoding it was written in."
         )
-        warnings.warn(msg, SkbertWarning, stacklevel=3)
+        warn(msg)
 
 
 def _warn_if_mostly_empty(rows: list[list[str]]) -> None:
@@ -222,7 +221,7 @@ def _warn_if_mostly_empty(rows: list[list[str]]) -> None:
             f"{len(empty)} of {len(rows)} rows of X hold no word, the first is row {empty[0]}. "
             "Nothing can be learned or told from them; look at how X was read."
         )
-        warnings.warn(msg, SkbertWarning, stacklevel=3)
+        warn(msg)
 
 
 def check_tags(y: Any, lengths: Sequence[int]) -> list[list[str]]:

@@ -8,7 +8,6 @@ these are used.
 from __future__ import annotations
 
 import reprlib
-import warnings
 from numbers import Complex, Real
 from typing import Any
 
@@ -25,7 +24,7 @@ from skbert._check_numbers import (
     refuse_gaps,
 )
 from skbert._check_tables import Table, is_missing
-from skbert.exceptions import InputError, InputTypeError
+from skbert.exceptions import InputError, InputTypeError, warn
 
 COLUMN_VECTOR = (
     "A column-vector y was passed when a 1d array was expected. Please change the shape of y to "
@@ -103,7 +102,7 @@ def _open_y(y: Any, n: int, estimator_name: str, hint: str) -> Table:
         )
         raise InputError(msg)
     if table.shape == (n, 1):
-        warnings.warn(COLUMN_VECTOR, DataConversionWarning, stacklevel=3)
+        warn(COLUMN_VECTOR, DataConversionWarning)
     return table
 
 

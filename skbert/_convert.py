@@ -12,7 +12,6 @@ import math
 import os
 import secrets
 import shutil
-import warnings
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +23,13 @@ from skbert._core.bundle import Bundle
 from skbert._core.source import vet
 from skbert._core.strict import load_json
 from skbert._tf_names import Shape, plan, renamed
-from skbert.exceptions import InputTypeError, ModelError, SaveError, SkbertError, SkbertWarning
+from skbert.exceptions import (
+    InputTypeError,
+    ModelError,
+    SaveError,
+    SkbertError,
+    warn,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -199,11 +204,9 @@ def _read_pieces(path: Path, vocab_size: int) -> list[str]:
             " checkpoint, one word piece a line."
         )
     if len(pieces) < vocab_size:
-        warnings.warn(
+        warn(
             f"{path} has {len(pieces)} pieces, but the model knows {vocab_size}. Make sure that it"
-            " is the vocab.txt that came with the checkpoint.",
-            SkbertWarning,
-            stacklevel=3,
+            " is the vocab.txt that came with the checkpoint."
         )
     return pieces
 

@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import sqlite3
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -23,7 +22,7 @@ from joblib import Memory
 from skbert._check import Texts
 from skbert._core.encoder import Network
 from skbert._core.tokens import IntArray
-from skbert.exceptions import InputError, SkbertWarning
+from skbert.exceptions import InputError, warn
 
 __all__ = ["EmbeddingCache", "cache_folder", "fingerprint"]
 
@@ -162,18 +161,14 @@ class EmbeddingCache:
         if getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED:
             with suppress(OSError):
                 self.path.replace(aside)
-                warnings.warn(
+                warn(
                     f"The cache file {self.path} is damaged ({error}). It was set aside as "
-                    f"{aside.name}, and its texts are encoded again.",
-                    SkbertWarning,
-                    stacklevel=2,
+                    f"{aside.name}, and its texts are encoded again."
                 )
                 return True
-        warnings.warn(
+        warn(
             f"The cache file {self.path} cannot be used ({error}): texts are encoded without it. "
-            "Make sure that it can be written and that there is room, or set memory=None.",
-            SkbertWarning,
-            stacklevel=2,
+            "Make sure that it can be written and that there is room, or set memory=None."
         )
         return False
 

@@ -6,7 +6,6 @@ Speaks to scikit-learn above and to ``_core`` below; knows no task by name.
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -34,7 +33,7 @@ from skbert._core.find import find
 from skbert._core.infer import infer
 from skbert._core.source import vet
 from skbert._core.task import Head, Items, Task
-from skbert.exceptions import InputError, ModelError, TruncationWarning
+from skbert.exceptions import InputError, ModelError, TruncationWarning, warn
 
 __all__ = ["COUNT", "READS_ROWS", "TextEstimator", "encode", "longest_row", "results"]
 
@@ -284,11 +283,10 @@ def _say_if_cut(task: Task, n_cut: int, n_rows: int) -> None:
     if n_cut:
         windows = "long_text='windows' reads all of a long text; " * hasattr(task, "long_text")
         what = getattr(task, "truncated", "rows")
-        warnings.warn(
+        warn(
             f"{n_cut} of {n_rows} {what} were longer than max_length has room for and were cut: "
             f"{windows}a larger max_length cuts less, where the model allows it.",
             TruncationWarning,
-            stacklevel=3,
         )
 
 

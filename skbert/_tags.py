@@ -6,7 +6,6 @@ Depends on numpy, `skbert._entities` and `skbert.exceptions`; knows no torch and
 from __future__ import annotations
 
 import re
-import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from skbert._entities import Entity, entities_of
-from skbert.exceptions import SkbertWarning
+from skbert.exceptions import warn
 
 __all__ = [
     "Chain", "CharacterSpans", "convert", "follow", "guess_scheme", "tag_names", "tags_of",
@@ -121,7 +120,7 @@ def follow(rows: Sequence[list[str]], scheme: str | None) -> tuple[list[list[str
             f"{changed[0]}. Entities were read as by the conlleval script, as score does, and "
             "told in that scheme. If y is in another one, name it: scheme='IOB1', for example."
         )
-        warnings.warn(msg, SkbertWarning, stacklevel=3)
+        warn(msg)
     return legal, scheme
 
 
@@ -135,7 +134,7 @@ def warn_if_prefixed(tags: set[str], what: str) -> None:
             f"none, because of {odd!r}: each tag is read as a label of single words. Tags of "
             "schemes look like 'B-PER', 'I-PER' and 'O'. Use scheme=None if that is meant."
         )
-        warnings.warn(msg, SkbertWarning, stacklevel=4)
+        warn(msg)
 
 
 def tag_names(labels: Iterable[str], scheme: str) -> list[str]:
@@ -207,7 +206,7 @@ class CharacterSpans:
                 f"{moved[0]}. Each was learned as the whole words that it touches, and not at all "
                 "where it touches none; predictions are whole words, too."
             )
-            warnings.warn(msg, SkbertWarning, stacklevel=2)
+            warn(msg)
         return coded
 
 

@@ -6,10 +6,9 @@ Depends on `_core.bundle`, whose entries it is asked about, and the standard lib
 from __future__ import annotations
 
 import re
-import warnings
 from typing import TYPE_CHECKING, Any
 
-from skbert.exceptions import ModelError, SkbertWarning
+from skbert.exceptions import ModelError, warn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,11 +59,9 @@ def _check_rest(
             " that came with the checkpoint."
         )
     if rest:
-        warnings.warn(
+        warn(
             f"{len(rest)} variables of {bundle.index} have no place in a {head} and were left out,"
-            f" {rest[0]!r} first.",
-            SkbertWarning,
-            stacklevel=4,
+            f" {rest[0]!r} first."
         )
 
 

@@ -1,4 +1,4 @@
-"""The errors and warnings of skbert; this module depends on nothing.
+"""The errors and warnings of skbert, and how a warning is given; depends on nothing.
 
 An error that is the caller's mistake is a ``ValueError`` or a ``TypeError`` too, so code
 written for scikit-learn catches it without knowing this package::
@@ -20,6 +20,9 @@ written for scikit-learn catches it without knowing this package::
 
 from __future__ import annotations
 
+import sys
+import warnings
+
 __all__ = [
     "InputError",
     "InputTypeError",
@@ -31,7 +34,11 @@ __all__ = [
     "SkbertWarning",
     "TrainingError",
     "TruncationWarning",
+    "warn",
 ]
+
+# A warning is about a call from outside of these packages, which call each other.
+_INNER_PACKAGES = frozenset({"joblib", "skbert", "sklearn", "torch"})
 
 
 class SkbertError(Exception):
@@ -72,3 +79,23 @@ class SkbertWarning(UserWarning):
 
 class TruncationWarning(SkbertWarning):
     """Texts were longer than ``max_length`` and were cut."""
+
+
+def warn(message: str, category: type[Warning] = SkbertWarning) -> None:
+    """Warn, and point at the line of the user's code that called skbert.
+
+    Parameters
+    ----------
+    message : str
+        What to look at, where, and what to type.
+    category : type of Warning, default=SkbertWarning
+        The kind of warning.
+    """
+    frame, level = sys._getframe(), 1
+    while frame.f_back is not None and _is_inner(frame.f_globals.get("__name__", "")):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)
+
+
+def _is_inner(module: str) -> bool:
+    return module.partition(".")[0] in _INNER_PACKAGES

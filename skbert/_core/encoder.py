@@ -7,7 +7,6 @@ what they read; knows no task.
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -28,7 +27,7 @@ from skbert._core.rows import RowGradients
 from skbert._core.source import Checkpoint
 from skbert._core.task import Batch, Head
 from skbert._core.tokens import IntArray, TextTokenizer
-from skbert.exceptions import ModelError, SkbertWarning
+from skbert.exceptions import ModelError, warn
 
 __all__ = [
     "Network",
@@ -273,18 +272,14 @@ def _warn_of_odd_use(checkpoint: Checkpoint, head: Head, missing: set[str], pool
     """Warn where weights serve that are random, or that learned to be used otherwise."""
     lacks_pooler = any("pooler." in name for name in missing)
     if head.fresh and head.reads == "rows" and pooling == "pooler" and lacks_pooler:
-        warnings.warn(
+        warn(
             f"The checkpoint {checkpoint.folder} has no pooler: it starts from random "
-            "weights. pooling='mean' or 'cls' needs none.",
-            SkbertWarning,
-            stacklevel=3,
+            "weights. pooling='mean' or 'cls' needs none."
         )
     if checkpoint.config.get("is_decoder") and not head.causal:
-        warnings.warn(
+        warn(
             f"The checkpoint {checkpoint.folder} is a decoder: it has learned to read from left "
-            "to right, and will read both ways here. Fine-tune it before you use its vectors.",
-            SkbertWarning,
-            stacklevel=3,
+            "to right, and will read both ways here. Fine-tune it before you use its vectors."
         )
 
 
