@@ -22,16 +22,17 @@ from skbert._check_weights import check_sample_weight
 from skbert._check_y import listed
 from skbert._core.blank import Blank
 from skbert._core.device import Precision, pick_device, seeded
-from skbert._core.encoder import Network, open_network
+from skbert._core.encoder import Network, copy_network, open_network
 from skbert._core.find import find
 from skbert._core.loop import Fresh, Recipe, train
-from skbert._core.optim import SCHEDULES
+from skbert._core.optim import SCHEDULES, learning_parameters
 from skbert._core.probe import probe
 from skbert._core.source import Checkpoint, vet
 from skbert._core.task import Items, Task
-from skbert._core.tokens import TextTokenizer
+from skbert._core.tokens import IntArray, TextTokenizer
 from skbert._core.watch import Watch, hold_out
 from skbert._core.world import join
+from skbert._learned import draft_of, take_over
 from skbert._pretrained import COUNT, TextEstimator, encode, longest_row
 from skbert._report import Report, Run, decode_held, validate
 from skbert.exceptions import InputError
@@ -77,6 +78,7 @@ class Lesson(NamedTuple):
     weights: np.ndarray[Any, Any] | None = None  # (n_samples,) of the loss; None: all alike
     tune: Tune | None = None  # after training
     draw: Draw = as_they_are
+    kept: IntArray | None = None  # place of each output of before among the task's; None: as it is
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -138,7 +140,10 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
     def _teach(
         self, y: Any, texts: Any, room: int, network: Network | None, weight: Any
     ) -> Lesson:
-        """Check ``y`` for these rows; a network that learned is adapted to what is new in it."""
+        """Check ``y`` for these rows, and say what to learn; nothing is changed.
+
+        With a ``network`` what is learned goes on from it, and from the attributes at hand.
+        """
         raise NotImplementedError
 
     def _source(self, texts: Any) -> Checkpoint | Blank:  # noqa: ARG002 - for who learns from it
@@ -197,13 +202,12 @@ class BertEstimator(TrainedEstimator):
         ModelError
             If ``model`` is not found or not safe to open.
         NonFiniteError
-            If a loss or gradient is not finite; the estimator is then not fitted.
+            If a loss or gradient is not finite; the estimator then stays as it was.
         """
         run_fit(self, X, y, sample_weight, again=self.warm_start)
         return self
 
     def _start(self, run: Run, metric: Metric | None) -> None:
-        self.__dict__.pop("probe_score_", None)
         pairs = _reads_pairs(run.network, run.learn)
         if self.head_init == "probe" or (self.head_init == "auto" and not pairs):
             probe(run.network, run.task, run.learn, run.precision)
@@ -220,47 +224,56 @@ def _reads_pairs(network: Network, items: Items) -> bool:
 
 
 def run_fit(
-    estimator: Any, X: Any, y: Any, sample_weight: Any, *, again: bool, epochs: int | None = None
-) -> None:
-    """Fit an estimator; ``again`` goes on from the weights at hand, if there are any."""
+    estimator: Any, X: Any, y: Any, sample_weight: Any, *, again: bool, epochs: int | None = None,
+    **labels: Any,
+) -> None:  # fmt: skip
+    """Fit an estimator; ``again`` goes on from the weights at hand, if there are any.
+
+    It is a draft that learns, and the estimator has what was learned in the last step: whatever
+    comes between leaves it as it was. ``labels`` are for ``_teach``, beside ``y``.
+    """
     _check_parameters(estimator)
     device = pick_device(estimator.device)
     precision = Precision(estimator.precision, device)
-    old = _old_network(estimator, again=again)
-    texts = estimator._read(X, fitting=old is None or estimator._seen is None)
+    draft, texts = _begin(estimator, X, again=again)
     y, weight = listed(y), check_sample_weight(listed(sample_weight), len(texts))
     seed = join().agree_on(draw_seed(estimator.random_state))
     with seeded(seed, device):
-        network, lesson = _open(estimator, texts, y, old, weight, precision)
-        vars(estimator).pop("_network", None)  # not fitted until this fit is over
+        if again and _network_of(estimator) is not _network_of(draft):  # by another thread
+            draft, texts = _begin(estimator, X, again=True)
+        network, lesson = _open(draft, texts, y, weight, precision, labels)
         network.to(device, precision.weights)
-        if estimator.compile:
+        if draft.compile:
             network.compile()
         items = encode(lesson.task, texts, lesson.targets, network)
         fresh = partial(lesson.draw, network.text)
-        learn, held = _split(items, estimator.validation_fraction, lesson, seed, fresh)
-        recipe = _recipe(estimator, epochs, pairs=_reads_pairs(network, learn))
+        learn, held = _split(items, draft.validation_fraction, lesson, seed, fresh)
+        recipe = _recipe(draft, epochs, pairs=_reads_pairs(network, learn))
         run = Run(network, lesson.task, learn, held, recipe, precision, seed, fresh)
-        if old is None:
-            estimator._start(run, lesson.metric)
-        with Report(estimator, run, lesson.learned, X, y, sample_weight) as report:
-            estimator.history_ = _train(run, lesson.metric, estimator.patience, report)
-        estimator.n_iter_, estimator.n_truncated_ = len(estimator.history_), items.n_truncated
-        estimator._task = lesson.task
-        vars(estimator).update(lesson.learned)
-        estimator._finish(run)
+        if _network_of(draft) is None:
+            draft._start(run, lesson.metric)
+        draft._network, draft._task = network, lesson.task
+        vars(draft).update(lesson.learned)
+        with Report(estimator, draft, run, X, y, sample_weight) as report:
+            draft.history_ = _train(run, lesson.metric, draft.patience, report)
+        draft.n_iter_, draft.n_truncated_ = len(draft.history_), items.n_truncated
+        draft._finish(run)
         if lesson.tune and held is not None:
-            vars(estimator).update(lesson.tune(*decode_held(run)[1:]))
-    estimator._network = network
+            vars(draft).update(lesson.tune(*decode_held(run)[1:]))
+        take_over(estimator, draft)
     report.fitted()
 
 
-def _old_network(estimator: Any, *, again: bool) -> Network | None:
-    """The network to go on from; where there is none, the estimator is fitted no more."""
-    network: Network | None = vars(estimator).get("_network") if again else None
-    if network is None:
-        vars(estimator).pop("_network", None)
+def _network_of(estimator: Any) -> Network | None:
+    network: Network | None = vars(estimator).get("_network")
     return network
+
+
+def _begin(estimator: Any, X: Any, *, again: bool) -> tuple[Any, Any]:
+    """A draft of the estimator, and X as rows for it."""
+    draft = draft_of(estimator, learned=again and _network_of(estimator) is not None)
+    is_new = _network_of(draft) is None or draft._seen is None
+    return draft, draft._read(X, fitting=is_new)
 
 
 def _check_parameters(estimator: Any) -> None:
@@ -273,27 +286,40 @@ def _check_parameters(estimator: Any) -> None:
 
 
 def _open(
-    estimator: Any,
+    draft: Any,
     texts: Texts,
     y: Any,
-    old: Network | None,
     weight: Any,
     precision: Precision,
+    labels: dict[str, Any],
 ) -> tuple[Network, Lesson]:
-    """Understand ``y``, and have a network for it: a new one, or the old one adapted."""
+    """Understand ``y``, and have a network for it: a new one, or a copy of the one there is."""
+    old = _network_of(draft)
     if old is not None:
-        room = longest_row(old.max_length, estimator.max_length)
-        return old, estimator._teach(y, texts, room, old, weight)
-    checkpoint = estimator._source(texts)
-    room = longest_row(checkpoint.max_length, estimator.max_length)
-    lesson: Lesson = estimator._teach(y, texts, room, None, weight)
-    pooling = getattr(estimator, "pooling", "auto")  # tokens are read as they are
+        room = longest_row(old.max_length, draft.max_length)
+        lesson: Lesson = draft._teach(y, texts, room, old, weight, **labels)
+        network = _copy_to_learn(old, draft.freeze, precision)
+        if lesson.kept is not None:
+            network.grow(lesson.task.head().n_outputs, lesson.kept)
+        return network, lesson
+    checkpoint = draft._source(texts)
+    room = longest_row(checkpoint.max_length, draft.max_length)
+    lesson = draft._teach(y, texts, room, None, weight, **labels)
+    pooling = getattr(draft, "pooling", "auto")  # tokens are read as they are
     if pooling == "auto" and texts.n_columns > 1 and checkpoint.head_pooling is None:
         pooling = "pooler"  # what a sentence encoder declares is for single texts
-    network = open_network(
-        checkpoint, lesson.task.head(), pooling=pooling, dtype=precision.weights
-    )
-    return network, lesson
+    head = lesson.task.head()
+    return open_network(checkpoint, head, pooling=pooling, dtype=precision.weights), lesson
+
+
+def _copy_to_learn(network: Network, freeze: int | str, precision: Precision) -> Network:
+    """A network to go on from, which shares with the given one what does not learn."""
+    if (network.device, network.dtype) != (precision.device, precision.weights):
+        return copy_network(network)
+    learning = learning_parameters(network.model, network.head.layer, freeze)
+    learns = set(map(id, learning))
+    still = [p for p in network.model.parameters() if id(p) not in learns]
+    return copy_network(network, still)
 
 
 def _train(

@@ -19,6 +19,7 @@ from skbert._choices import Choice
 from skbert._core.encoder import Network
 from skbert._core.task import Head
 from skbert._core.tokens import LongText
+from skbert._learned import reads_one_state
 from skbert._pretrained import READS_ROWS
 
 __all__ = ["BertChoiceRanker"]
@@ -198,11 +199,12 @@ class BertChoiceRanker(BertEstimator):
         ModelError
             If ``model`` is not found or not safe to open.
         NonFiniteError
-            If a loss or gradient is not finite; the estimator is then not fitted.
+            If a loss or gradient is not finite; the estimator then stays as it was.
         """
         run_fit(self, X, y, sample_weight, again=self.warm_start)
         return self
 
+    @reads_one_state
     def predict(self, X: Any) -> np.ndarray[Any, Any]:
         """Position of the best option of each row.
 
@@ -218,6 +220,7 @@ class BertChoiceRanker(BertEstimator):
         """
         return _best(*self._scored(X))
 
+    @reads_one_state
     def predict_text(self, X: Any) -> np.ndarray[Any, Any]:
         """Text of the best option of each row.
 
@@ -236,6 +239,7 @@ class BertChoiceRanker(BertEstimator):
         texts[:] = [rows.options[i][at] for i, at in enumerate(_best(rows, scores))]
         return texts
 
+    @reads_one_state
     def predict_proba(self, X: Any) -> np.ndarray[Any, Any]:
         """Probability of each option of each row.
 
@@ -258,6 +262,7 @@ class BertChoiceRanker(BertEstimator):
             probabilities[row, list(places.values())] = np.exp(score)
         return probabilities
 
+    @reads_one_state
     def rank(self, X: Any) -> pd.DataFrame:
         """Options of each row from the best to the worst.
 
@@ -288,6 +293,7 @@ class BertChoiceRanker(BertEstimator):
         ranking["rank"] = ranking.groupby("row").cumcount() + 1
         return ranking
 
+    @reads_one_state
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Accuracy: the share of rows whose best option is the right one.
 

@@ -27,6 +27,7 @@ from skbert._labels import (
     teach_indicator,
     teach_labels,
 )
+from skbert._learned import reads_one_state
 from skbert._pretrained import READS_ROWS
 from skbert._report import Run
 from skbert._tuning import fit_temperature
@@ -221,13 +222,10 @@ class BertClassifier(ClassifierMixin, BertEstimator):
         self : BertClassifier
             The estimator, one pass wiser.
         """
-        self._more_classes = () if classes is None else classes
-        try:
-            run_fit(self, X, y, sample_weight, again=True, epochs=1)
-            return self
-        finally:
-            del self._more_classes
+        run_fit(self, X, y, sample_weight, again=True, epochs=1, classes=classes)
+        return self
 
+    @reads_one_state
     def predict(self, X: Any) -> np.ndarray[Any, Any]:
         """Predict a label per row, or an indicator matrix.
 
@@ -248,6 +246,7 @@ class BertClassifier(ClassifierMixin, BertEstimator):
             labels = self.classes_[scores.argmax(axis=1)]
         return np.asarray(labels)
 
+    @reads_one_state
     def predict_proba(self, X: Any) -> np.ndarray[Any, Any]:
         """Probability of each class, or of each label by itself.
 
@@ -268,6 +267,7 @@ class BertClassifier(ClassifierMixin, BertEstimator):
         )
         return probabilities
 
+    @reads_one_state
     def decision_function(self, X: Any) -> np.ndarray[Any, Any]:
         """Score of each class: the logits.
 
@@ -286,6 +286,7 @@ class BertClassifier(ClassifierMixin, BertEstimator):
             scores = scores[:, 1] - scores[:, 0]
         return np.asarray(scores)
 
+    @reads_one_state
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Accuracy; for multi-label targets the share of rows with every label right.
 
@@ -313,7 +314,13 @@ class BertClassifier(ClassifierMixin, BertEstimator):
         return float(accuracy_score(labels, predicted, sample_weight=sample_weight))
 
     def _teach(
-        self, y: Any, texts: Any, room: int, network: Network | None, weight: Any
+        self,
+        y: Any,
+        texts: Any,
+        room: int,
+        network: Network | None,
+        weight: Any,
+        classes: Any = None,
     ) -> Lesson:
         labels, multi_label = check_labels(y, len(texts), estimator_name=type(self).__name__)
         check_hold_out(self, multi_label=multi_label)
@@ -323,10 +330,9 @@ class BertClassifier(ClassifierMixin, BertEstimator):
                 "fitted estimator learned otherwise. Give the same kind of y, or fit anew with "
                 "warm_start=False."
             )
-        more = np.asarray(self.__dict__.get("_more_classes", labels[:0]))
+        more = np.asarray(() if classes is None else classes)
         if multi_label:
             return teach_indicator(self, labels, more, room, network, weight)
-        self.__dict__.pop("thresholds_", None)
         return teach_labels(self, labels, more, room, network, weight)
 
     def _finish(self, run: Run) -> None:

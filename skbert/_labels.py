@@ -120,15 +120,14 @@ def teach_labels(
     per_class = check_class_weight(estimator.class_weight, classes, codes, weight)
     if per_class is not None:
         weight = per_class[codes] * (1.0 if weight is None else weight)
-    if network is not None:  # last, so that a refusal leaves the network as it was
-        network.grow(len(classes), np.searchsorted(classes, old))
+    kept = None if network is None else np.searchsorted(classes, old)
     learned = {"classes_": classes, "temperature_": 1.0}
     task = SingleLabel(len(classes), room, estimator.long_text, estimator.label_smoothing)
 
     def accuracy(scores: np.ndarray[Any, Any], rows: np.ndarray[Any, Any]) -> float:
         return float((scores.argmax(axis=1) == codes[rows]).mean())
 
-    return Lesson(task, codes, learned, accuracy, codes, weight)
+    return Lesson(task, codes, learned, accuracy, codes, weight, kept=kept)
 
 
 def teach_indicator(

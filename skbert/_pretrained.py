@@ -33,6 +33,7 @@ from skbert._core.find import find
 from skbert._core.infer import infer
 from skbert._core.source import vet
 from skbert._core.task import Head, Items, Task
+from skbert._learned import reads_one_state
 from skbert.exceptions import InputError, ModelError, TruncationWarning, warn
 
 __all__ = ["COUNT", "READS_ROWS", "TextEstimator", "encode", "longest_row", "results"]
@@ -78,6 +79,7 @@ class TextEstimator(BaseEstimator):
     _tasks: ClassVar[tuple[Any, ...]] = ()  # the task classes of this estimator
     _saved_attributes: ClassVar[tuple[str, ...]] = ("n_features_in_", "feature_names_in_")
 
+    @reads_one_state
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save the fitted estimator to a folder of JSON and safetensors, nothing pickled.
 
@@ -117,6 +119,7 @@ class TextEstimator(BaseEstimator):
         estimator: Self = _save.load(cls, Path(path))
         return estimator
 
+    @reads_one_state
     def save_pretrained(self, path: str | os.PathLike[str]) -> None:
         """Write a plain transformers folder, whose model gives the same outputs.
 

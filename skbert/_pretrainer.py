@@ -21,6 +21,7 @@ from skbert._core.blank import Blank
 from skbert._core.encoder import Network
 from skbert._core.source import POSITIONS, Checkpoint
 from skbert._core.task import Head
+from skbert._learned import reads_one_state
 from skbert._objectives import SIZES, TASKS, blank_for, draw_of, loss_of, reader, require
 from skbert._pretrained import COUNT, encode, results
 from skbert._pretraining import MaskedWords, NextSentence
@@ -228,11 +229,12 @@ class BertPretrainer(TrainedEstimator):
         ModelError
             If ``model`` is not found or not safe to open.
         NonFiniteError
-            If a loss or gradient is not finite; the estimator is then not fitted.
+            If a loss or gradient is not finite; the estimator then stays as it was.
         """
         run_fit(self, X, y, None, again=self.warm_start)
         return self
 
+    @reads_one_state
     def score(self, X: Any, y: Any = None) -> float:  # noqa: ARG002
         """Negative loss on texts.
 
@@ -252,6 +254,7 @@ class BertPretrainer(TrainedEstimator):
         learned = require(self, "score", *TASKS)
         return -loss_of(self, self._read(X, fitting=False), learned)
 
+    @reads_one_state
     def perplexity(self, X: Any) -> float:
         """Perplexity of the words of other texts: the exponential of their mean loss.
 
@@ -275,6 +278,7 @@ class BertPretrainer(TrainedEstimator):
         of_words = learned.removesuffix("+nsp")
         return float(np.exp(loss_of(self, self._read(X, fitting=False), of_words)))
 
+    @reads_one_state
     def predict_masked(self, X: Any, top_k: int = 5) -> pd.DataFrame:
         """Predict the words under the masks.
 
@@ -303,6 +307,7 @@ class BertPretrainer(TrainedEstimator):
         items = encode(task, self._read(X, fitting=False), None, network)
         return filled(network, task, precision, items, top_k)
 
+    @reads_one_state
     def next_sentence_proba(self, pairs: Any) -> np.ndarray[Any, Any]:
         """Probability that the second text of each pair follows the first.
 
@@ -331,6 +336,7 @@ class BertPretrainer(TrainedEstimator):
         network, precision = reader(self, task)
         return results(task, texts, network, precision)
 
+    @reads_one_state
     def generate(
         self, X: Any, max_new_tokens: int = 20, temperature: float = 0.0
     ) -> np.ndarray[Any, Any]:

@@ -17,6 +17,7 @@ from skbert._check_y import check_targets
 from skbert._core.encoder import Network
 from skbert._core.task import Batch, Head, Items, mean_by_sample
 from skbert._core.tokens import LongText, Ragged, TextTokenizer, encode_texts
+from skbert._learned import reads_one_state
 from skbert._pretrained import READS_ROWS
 from skbert.exceptions import InputError, ModelError
 
@@ -192,6 +193,7 @@ class BertRegressor(RegressorMixin, BertEstimator):
     )  # fmt: skip
     _tasks: ClassVar[tuple[type, ...]] = (Numbers,)
 
+    @reads_one_state
     def predict(self, X: Any) -> np.ndarray[Any, Any]:
         """Predict a number per row, or several.
 

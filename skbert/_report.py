@@ -5,7 +5,6 @@ Depends on tqdm and on ``_core``; is handed estimators, never imports one.
 
 from __future__ import annotations
 
-import copy
 import sys
 from collections.abc import Callable
 from operator import itemgetter
@@ -18,11 +17,12 @@ from tqdm.auto import tqdm
 
 from skbert._core.batches import collate
 from skbert._core.device import Precision
-from skbert._core.encoder import Network
+from skbert._core.encoder import Network, copy_network
 from skbert._core.infer import infer, mean_loss
 from skbert._core.loop import Fresh, Recipe
 from skbert._core.task import Items, Task
 from skbert._core.tokens import Ragged
+from skbert._learned import learned_attributes
 
 __all__ = ["Report", "Run", "decode_held", "held_out_loss", "validate"]
 
@@ -49,16 +49,16 @@ class Report:
     ----------
     estimator : BertEstimator
         The estimator being fitted; its ``verbose`` turns the bar on.
+    draft : BertEstimator
+        Its draft, which learns.
     run : Run
         What is being run.
-    learned : dict
-        Attributes that the estimator has from ``y``.
     X, y, sample_weight : array-like
         What was given to ``fit``, for the callbacks.
     """
 
     def __init__(
-        self, estimator: Any, run: Run, learned: dict[str, Any], X: Any, y: Any, sample_weight: Any
+        self, estimator: Any, draft: Any, run: Run, X: Any, y: Any, sample_weight: Any
     ) -> None:
         self.bar = tqdm(
             total=run.recipe.epochs * run.recipe.steps_per_pass(run.learn),
@@ -70,7 +70,7 @@ class Report:
         self.n_passes = run.recipe.epochs
         metadata = None if sample_weight is None else {"sample_weight": sample_weight}
         self.told = {"estimator": estimator, "X": X, "y": y, "metadata": metadata}
-        self.attributes = {**learned, "_task": run.task, "_network": run.network}
+        self.draft = draft
         self.context: Any = None
         self.subcontext: Any = None
 
@@ -110,9 +110,7 @@ class Report:
 
     def _ready(self) -> dict[str, Any]:
         """What makes a copy of the estimator predict as after this pass, then and later."""
-        network = copy.copy(self.attributes["_network"])
-        network.model = copy.deepcopy(network.model)
-        return {**self.attributes, "_network": network}
+        return {**learned_attributes(self.draft), "_network": copy_network(self.draft._network)}
 
     def _begin_pass(self) -> None:
         self.subcontext = self.context.subcontext(task_name="pass")

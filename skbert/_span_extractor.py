@@ -17,6 +17,7 @@ from skbert._base import BertEstimator, Lesson
 from skbert._check import FitRecord, Texts
 from skbert._check_answers import check_answers
 from skbert._core.encoder import Network
+from skbert._learned import reads_one_state
 from skbert._pretrained import COUNT
 from skbert.exceptions import InputError, ModelError
 from skbert.metrics import squad_f1
@@ -195,6 +196,7 @@ class BertSpanExtractor(BertEstimator):
     )  # fmt: skip
     _tasks: ClassVar[tuple[type, ...]] = (Answers,)
 
+    @reads_one_state
     def predict(self, X: Any) -> np.ndarray[Any, Any]:
         """Predict the answer to each question, a part of its context.
 
@@ -212,6 +214,7 @@ class BertSpanExtractor(BertEstimator):
         contexts, found = self._found(X)
         return best_texts(found, contexts, self.no_answer_threshold_)
 
+    @reads_one_state
     def predict_answers(self, X: Any, n_best: int = 5) -> pd.DataFrame:
         """Predict several answers to each question, with their places and probabilities.
 
@@ -254,6 +257,7 @@ class BertSpanExtractor(BertEstimator):
         names = ["row", "rank", "answer", "start", "end", "score", "no_answer_score"]
         return pd.DataFrame(lines, columns=names)
 
+    @reads_one_state
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Mean word overlap of the predicted answers with the right ones, SQuAD's F1.
 

@@ -53,15 +53,14 @@ def teach(
         found = tell(chain, scored, scheme, in_words=in_words)
         return f1([gold[row] for row in held], found, scheme, None)
 
-    if network is not None:  # last, so that a refusal leaves the network as it was
-        network.grow(len(tags), np.array([tags.index(tag) for tag in old]))
+    kept = None if network is None else np.array([tags.index(tag) for tag in old])
     attributes = {
         "classes_": np.array(tags, object),
         "scheme_": scheme,
         "learned_scheme_": learned,
     }
     task = WordTags(len(tags), room, estimator.label_pieces == "all")
-    return Lesson(task, targets, attributes, score, None, weight)
+    return Lesson(task, targets, attributes, score, None, weight, kept=kept)
 
 
 def _code_words(

@@ -17,6 +17,7 @@ from skbert._check import FitRecord, Texts
 from skbert._check_words import WordRows, check_words
 from skbert._core.encoder import Network
 from skbert._entities import SCHEMES, entities_of
+from skbert._learned import reads_one_state
 from skbert._report import Run
 from skbert._tagging import f1, objects, right, spans, teach, tell
 from skbert._tags import Chain, guess_scheme, warn_if_prefixed
@@ -222,11 +223,12 @@ class BertTokenTagger(BertEstimator):
         ModelError
             If ``model`` is not found or not safe to open.
         NonFiniteError
-            If a loss or gradient is not finite; the estimator is then not fitted.
+            If a loss or gradient is not finite; the estimator then stays as it was.
         """
         run_fit(self, X, y, sample_weight, again=self.warm_start)
         return self
 
+    @reads_one_state
     def predict(self, X: Any) -> np.ndarray[Any, Any]:
         """Predict a tag for each word; in texts, the spans of the entities.
 
@@ -246,6 +248,7 @@ class BertTokenTagger(BertEstimator):
             tell(self._chain, scored, self.scheme_, in_words=isinstance(rows, WordRows))
         )
 
+    @reads_one_state
     def predict_proba(self, X: Any) -> np.ndarray[Any, Any]:
         """Probability of each tag for each word by itself, whatever its neighbours have.
 
@@ -264,6 +267,7 @@ class BertTokenTagger(BertEstimator):
         _, scored = self._scored(X)
         return objects([softmax(row.logits, axis=1) for row in scored])
 
+    @reads_one_state
     def predict_spans(self, X: Any) -> pd.DataFrame:
         """Find the entities, each with its text and how sure it is.
 
@@ -285,6 +289,7 @@ class BertTokenTagger(BertEstimator):
         rows, scored = self._scored(X)
         return spans(self._chain, rows, scored)
 
+    @reads_one_state
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """F1 of the entities; for tags without a scheme, the share of words tagged rightly.
 

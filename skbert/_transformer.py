@@ -32,6 +32,7 @@ from skbert._features import (
     vectors_of,
     width,
 )
+from skbert._learned import draft_of, reads_one_state, take_over
 from skbert._pretrained import COUNT, READS_ROWS, TextEstimator
 from skbert.exceptions import InputError
 
@@ -218,6 +219,7 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
         assert vectors is not None
         return vectors
 
+    @reads_one_state
     def transform(self, X: Any) -> Array:
         """Give the vector of each row.
 
@@ -235,6 +237,7 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
         rows, owner = distinct(self._read(X, fitting=False))
         return self._finished(vectors_of(self, self._network, self._task, rows))[owner]
 
+    @reads_one_state
     def transform_tokens(self, X: Any) -> Array:
         """Give one vector per word piece.
 
@@ -294,6 +297,7 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
         transformer._network, transformer._task = open_features(transformer, pairs=False)
         return transformer
 
+    @reads_one_state
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save the fitted transformer to a folder of JSON and safetensors, nothing pickled.
 
@@ -382,15 +386,15 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
         """Fit; the vectors of X where they are wanted."""
         self._validate_params()
         cache_folder(self.memory)
-        for name in ("_network", "_hash", "components_", "mean_", "explained_variance_ratio_"):
-            self.__dict__.pop(name, None)
-        rows, owner = distinct(self._read(X, fitting=True))
-        network, task = open_features(self, pairs=rows.second is not None)
-        vectors = vectors_of(self, network, task, rows) if embed else None
-        if vectors is not None and self.n_components is not None:
-            self.__dict__.update(pca_of(vectors, self.n_components))
-        self._network, self._task = network, task
-        return None if vectors is None else self._finished(vectors)[owner]
+        draft = draft_of(self, learned=False)
+        rows, owner = distinct(draft._read(X, fitting=True))
+        network, task = open_features(draft, pairs=rows.second is not None)
+        vectors = vectors_of(draft, network, task, rows) if embed else None
+        if vectors is not None and draft.n_components is not None:
+            vars(draft).update(pca_of(vectors, draft.n_components))
+        draft._network, draft._task = network, task
+        take_over(self, draft)
+        return None if vectors is None else draft._finished(vectors)[owner]
 
     def _finished(self, vectors: Array) -> Array:
         """Vectors after the PCA and scaled, as asked for."""

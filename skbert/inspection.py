@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skbert._base import TrainedEstimator
 from skbert._check_y import listed
-from skbert._core.device import Precision, pick_device, seeded
+from skbert._core.device import Precision, pick_device
 from skbert._core.encoder import Network
 from skbert._core.heads import attention_weights, gate_gradients, with_its_weights
 from skbert._core.pruned import heads_left, prune
@@ -97,8 +97,7 @@ def head_importance(
     """
     _check_estimator(estimator, TrainedEstimator)
     rows, network, task = estimator._read(X, fitting=False), _opened(estimator), estimator._task
-    with seeded(0, network.device):  # what a head that grows draws
-        lesson = copy.copy(estimator)._teach(listed(y), rows, task.max_length, network, None)
+    lesson = estimator._teach(listed(y), rows, task.max_length, network, None)
     if lesson.task.head() != estimator._network.head:
         raise InputError(
             f"y makes {lesson.task.head().n_outputs} outputs with what the estimator has learned, "

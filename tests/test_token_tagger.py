@@ -679,7 +679,7 @@ def test_nothing_is_loaded_for_bad_input(tiny_model: Path) -> None:
     with pytest.raises(InputError, match="Row 2 of y has 1 tag"):
         fitted.fit(X, [*Y[:2], ["O"], *Y[3:]])
     with pytest.raises(NotFittedError):
-        fitted.predict(X)
+        bad.predict(X)
 
 
 @pytest.mark.parametrize("method", ["predict", "predict_proba", "predict_spans"])

@@ -714,16 +714,6 @@ def test_bad_texts(tiny_model: Path, X: Any, error: type[Exception], words: str)
             method(X)
 
 
-def test_a_refused_fit_leaves_nothing_fitted(tiny_model: Path) -> None:
-    transformer = plain(tiny_model, n_components=2).fit(TEXTS)
-    with pytest.raises(InputError):
-        transformer.fit([None])
-    for method in (transformer.transform, transformer.transform_tokens):
-        with pytest.raises(NotFittedError):
-            method(TEXTS)
-    assert not hasattr(transformer, "components_")
-
-
 @pytest.mark.filterwarnings("ignore:.*empty or whitespace")
 def test_missing_texts_can_be_empty(tiny_model: Path) -> None:
     found = plain(tiny_model, missing="empty").fit_transform(["good", None, ""])

@@ -7,7 +7,7 @@ what they read; knows no task.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +33,7 @@ __all__ = [
     "Network",
     "PreTrainedModel",
     "PreTrainedTokenizerBase",
+    "copy_network",
     "open_network",
     "write_folder",
 ]
@@ -202,6 +203,15 @@ class Network:
         if self.device.type != "cpu":
             state["model"] = copy.deepcopy(self.model).cpu()
         return state
+
+
+def copy_network(network: Network, shared: Iterable[torch.Tensor] = ()) -> Network:
+    """A network of the same kind with weights of its own, but for those that are shared."""
+    twin = object.__new__(Network)  # of a pickle, copy.copy would take the weights to the CPU
+    model = copy.deepcopy(network.model, {id(tensor): tensor for tensor in shared})
+    twin.__dict__.update(network.__dict__, model=model, compiled=None, words=None)
+    twin.through = copy.copy(network.through)
+    return twin
 
 
 def _pooled(network: Network, hidden: torch.Tensor, batch: Batch) -> torch.Tensor:

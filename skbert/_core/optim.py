@@ -22,6 +22,7 @@ __all__ = [
     "adamw",
     "freeze",
     "gradient_norm",
+    "learning_parameters",
     "multiplier",
     "parameter_groups",
     "take_step",
@@ -69,19 +70,27 @@ def freeze(model: torch.nn.Module, head: str, layers: int | str) -> None:
 
     0 freezes nothing; ``"all"`` leaves nothing but the head to learn.
     """
+    learning = set(map(id, learning_parameters(model, head, layers)))
+    for parameter in model.parameters():
+        parameter.requires_grad_(id(parameter) in learning)
+
+
+def learning_parameters(
+    model: torch.nn.Module, head: str, layers: int | str
+) -> list[torch.nn.Parameter]:
+    """The parameters that `freeze` lets learn."""
     n_layers = _n_layers(model)
     if layers != "all" and int(layers) > n_layers:
         raise InputError(
             f"freeze={layers}: the model has {n_layers} layers. Use freeze='all' to train nothing "
             "but the output layer."
         )
-    for name, parameter in model.named_parameters():
-        is_head = name.startswith(head + ".")
-        if layers == "all":
-            parameter.requires_grad_(is_head)
-        else:
-            frozen = int(layers) > 0 and _depth(name, n_layers) <= int(layers)
-            parameter.requires_grad_(not frozen or is_head)
+    highest = math.inf if layers == "all" else int(layers) or -1  # 0 freezes no embeddings, too
+    return [
+        parameter
+        for name, parameter in model.named_parameters()
+        if name.startswith(head + ".") or _depth(name, n_layers) > highest
+    ]
 
 
 def _n_layers(model: torch.nn.Module) -> int:

@@ -1,0 +1,296 @@
+"""What a fit may break: nothing. Refused, failed or interrupted, it leaves what was learned."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+
+from skbert import (
+    BertChoiceRanker,
+    BertClassifier,
+    BertPretrainer,
+    BertRegressor,
+    BertSpanExtractor,
+    BertTokenTagger,
+    BertTransformer,
+    _pretrained,
+)
+from skbert._core import loop
+from skbert._learned import learned_attributes
+from skbert.exceptions import InputError, ModelError, NonFiniteError, SkbertError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+WORDS = ["good", "bad", "nice", "poor"]
+TEXTS = [f"the {word} {thing} is {word}" for word in WORDS for thing in ("book", "room", "film")]
+LABELS = [["yes", "no"][row % 2] for row in range(12)]
+PAIRS = [(f"what is {text[4:8]}", text) for text in TEXTS]
+CHOICES = [(text, ["good", "bad"]) for text in TEXTS]
+SPLIT = [text.split() for text in TEXTS]
+
+DATA: dict[type, tuple[Any, Any]] = {
+    BertClassifier: (TEXTS, LABELS),
+    BertRegressor: (TEXTS, [float(row) for row in range(12)]),
+    BertTokenTagger: (SPLIT, [["O", "B-A", "O", "O", "B-B"]] * 12),
+    BertSpanExtractor: (PAIRS, [text.split()[2] for text in TEXTS]),
+    BertChoiceRanker: (CHOICES, [row % 2 for row in range(12)]),
+    BertPretrainer: (TEXTS, None),
+}
+ALL = pytest.mark.parametrize("kind", DATA, ids=lambda kind: kind.__name__)
+
+
+def plain(kind: type, model: Path, **changes: Any) -> Any:
+    settings = {"epochs": 2, "batch_size": 4, "device": "cpu", "random_state": 0}
+    return kind(model, **(settings | changes))
+
+
+def weights(estimator: Any) -> dict[str, torch.Tensor]:
+    return {name: w.clone() for name, w in estimator.model_.state_dict().items()}
+
+
+def answers(estimator: Any) -> Any:
+    X, _ = DATA[type(estimator)]
+    if isinstance(estimator, BertPretrainer):
+        return estimator.score(X)
+    return [str(answer) for answer in estimator.predict(X)]
+
+
+class State:
+    """All of a fitted estimator."""
+
+    def __init__(self, estimator: Any) -> None:
+        self.estimator = estimator
+        self.attributes = dict(vars(estimator))
+        self.weights, self.answers = weights(estimator), answers(estimator)
+
+    def assert_as_it_was(self) -> None:
+        now = vars(self.estimator)
+        assert now.keys() == self.attributes.keys()
+        assert all(now[name] is value for name, value in self.attributes.items())
+        after = weights(self.estimator)
+        assert all(torch.equal(after[name], w) for name, w in self.weights.items())
+        assert answers(self.estimator) == self.answers
+        assert not self.estimator.model_.training
+        assert all(p.requires_grad and p.grad is None for p in self.estimator.model_.parameters())
+
+
+@pytest.fixture
+def at_step(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[], object]], None]:
+    """Give a function: what happens in a step of the training that follows, once."""
+    whole, steps = loop._Stepper.step, []
+
+    def happen(number: int, what: Callable[[], object]) -> None:
+        def step(stepper: Any, chosen: Any) -> None:
+            steps.append(number)
+            if len(steps) == number:
+                what()
+            whole(stepper, chosen)
+
+        steps.clear()
+        monkeypatch.setattr(loop._Stepper, "step", step)
+
+    return happen
+
+
+def interrupt() -> None:
+    signal.raise_signal(signal.SIGINT)
+
+
+@ALL
+@pytest.mark.parametrize("again", [False, True])
+def test_a_fit_that_fails_leaves_the_old_one(
+    kind: type, again: bool, tiny_model: Path, at_step: Callable[..., None]
+) -> None:
+    X, y = DATA[kind]
+    fitted = plain(kind, tiny_model).fit(X, y)
+    fitted.warm_start = again
+    before = State(fitted)
+    bad_y = [None] * len(X)
+    with pytest.raises(SkbertError):
+        fitted.fit([None] * len(X), y)
+    if y is not None:
+        with pytest.raises(SkbertError):
+            fitted.fit(X, bad_y)
+    at_step(4, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        fitted.fit(X, y)
+    before.assert_as_it_was()
+    for changes in ({"learning_rate": 1e30, "max_grad_norm": None}, {"max_length": 10**4}):
+        usual = fitted.get_params()
+        before = State(fitted.set_params(**changes))
+        with pytest.raises((NonFiniteError, InputError)):
+            fitted.fit(X, y)
+        before.assert_as_it_was()
+        fitted.set_params(**usual)
+    fitted.fit(X, y)  # and it can go on
+
+
+@pytest.mark.parametrize("kind", [BertClassifier, BertRegressor, BertPretrainer])
+def test_rows_that_cannot_be_held_out_leave_the_old_fit(kind: type, tiny_model: Path) -> None:
+    X, y = DATA[kind]
+    fitted = plain(kind, tiny_model, validation_fraction=0.3, warm_start=True).fit(X, y)
+    before = State(fitted)
+    with pytest.raises(InputError, match="hold"):
+        fitted.fit(X[:1], y and y[:1])
+    if kind is BertClassifier:
+        with pytest.raises(InputError, match="hold"):
+            fitted.partial_fit(X[:1], y[:1])
+        with pytest.raises(InputError, match="hold-out"):
+            fitted.partial_fit(X[:6], y[:6], sample_weight=[1.0] + [0.0] * 5)
+    before.assert_as_it_was()
+
+
+@pytest.mark.parametrize("step", [1, 2, 3])
+def test_an_interrupted_batch_with_new_labels_leaves_the_old_ones(
+    step: int, tiny_model: Path, at_step: Callable[..., None]
+) -> None:
+    fitted = plain(BertClassifier, tiny_model).fit(TEXTS, LABELS)
+    before = State(fitted)
+    at_step(step, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        fitted.partial_fit(TEXTS, ["perhaps"] * 12, classes=["never"])
+    before.assert_as_it_was()
+    fitted.partial_fit(TEXTS, ["perhaps"] * 12)
+    assert fitted.classes_.tolist() == ["no", "perhaps", "yes"]
+
+
+@ALL
+def test_a_first_fit_that_fails_leaves_nothing(
+    kind: type, tiny_model: Path, at_step: Callable[..., None]
+) -> None:
+    X, y = DATA[kind]
+    fresh = plain(kind, tiny_model)
+    before = dict(vars(fresh))
+    at_step(2, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        fresh.fit(X, y)
+    assert vars(fresh) == before
+
+
+def test_a_transformer_that_cannot_fit_stays_fitted(tiny_model: Path, tmp_path: Path) -> None:
+    fitted = BertTransformer(tiny_model, device="cpu", n_components=3).fit(TEXTS)
+    vectors, before = fitted.transform(TEXTS), dict(vars(fitted))
+    with pytest.raises(InputError, match="n_components"):
+        fitted.fit(TEXTS[:2])
+    with pytest.raises(InputError):
+        fitted.fit([None])
+    with pytest.raises(ModelError):
+        fitted.set_params(model=tmp_path / "none").fit(TEXTS)
+    fitted.set_params(model=tiny_model)
+    assert all(vars(fitted)[name] is value for name, value in before.items())
+    np.testing.assert_array_equal(fitted.transform(TEXTS), vectors)
+    fitted.set_params(n_components=None).fit(TEXTS)
+    assert not hasattr(fitted, "components_")
+
+
+def test_nothing_of_an_earlier_fit_is_left_after_another(tiny_model: Path) -> None:
+    fitted = plain(BertClassifier, tiny_model, validation_fraction=0.3, pooling="mean")
+    fitted.fit(TEXTS, np.eye(2, dtype=int)[[0, 1] * 6])
+    assert {"thresholds_", "probe_score_"} <= learned_attributes(fitted).keys()
+    fitted.set_params(validation_fraction=None).fit(TEXTS, LABELS)
+    assert not {"thresholds_", "probe_score_"} & learned_attributes(fitted).keys()
+
+
+def test_understanding_y_changes_nothing(tiny_model: Path) -> None:
+    fitted = plain(BertClassifier, tiny_model).fit(TEXTS, LABELS)
+    before, state = State(fitted), torch.get_rng_state()
+    rows = fitted._read(TEXTS, fitting=False)
+    lesson = fitted._teach(["perhaps"] * 12, rows, 64, fitted._network, None, classes=["a"])
+    assert lesson.task.head().n_outputs == 4
+    assert lesson.kept.tolist() == [1, 3]  # of a, no, perhaps, yes
+    assert torch.equal(torch.get_rng_state(), state)
+    before.assert_as_it_was()
+
+
+def test_what_does_not_learn_is_not_copied(tiny_model: Path) -> None:
+    fitted = plain(BertClassifier, tiny_model, freeze=1).fit(TEXTS, LABELS)
+    before = dict(fitted.model_.named_parameters())
+    fitted.partial_fit(TEXTS, LABELS)
+    after = dict(fitted.model_.named_parameters())
+    shared = {name for name in before if after[name] is before[name]}
+    below = ("bert.embeddings.", "bert.encoder.layer.0.")
+    assert shared == {name for name in before if name.startswith(below)}
+    fitted.set_params(precision="float64").partial_fit(TEXTS, LABELS)
+    assert next(iter(before.values())).dtype == torch.float32
+
+
+# --- threads -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["fit", "partial_fit"])
+def test_predictions_do_not_notice_a_fit_in_another_thread(
+    name: str, tiny_model: Path, at_step: Callable[..., None]
+) -> None:
+    def go_on(fitted: Any) -> Any:
+        return getattr(fitted, name)(TEXTS, ["yes", "no", "perhaps"] * 4)
+
+    alone = go_on(plain(BertClassifier, tiny_model).fit(TEXTS, LABELS))
+    fitted = plain(BertClassifier, tiny_model).fit(TEXTS, LABELS)
+    before, seen = fitted.predict_proba(TEXTS), []
+    with ThreadPoolExecutor(1) as other:
+        at_step(3, lambda: seen.append(other.submit(fitted.predict_proba, TEXTS).result()))
+        go_on(fitted)
+    np.testing.assert_array_equal(seen, [before])
+    for weight, same in zip(weights(fitted).values(), weights(alone).values(), strict=True):
+        assert torch.equal(weight, same)
+
+
+def test_a_prediction_reads_one_state(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fitted = plain(BertClassifier, tiny_model).fit(TEXTS, LABELS)
+    want, compute = fitted.predict(TEXTS), _pretrained.infer
+
+    def infer(*given: Any) -> Any:
+        found = compute(*given)
+        monkeypatch.setattr(_pretrained, "infer", compute)
+        fitted.fit(TEXTS, ["p", "q", "r"] * 4)  # as another thread may at any time
+        return found
+
+    monkeypatch.setattr(_pretrained, "infer", infer)
+    np.testing.assert_array_equal(fitted.predict(TEXTS), want)
+    assert set(fitted.predict(TEXTS)) <= {"p", "q", "r"}
+
+
+def test_batches_of_two_threads_are_both_learned(
+    tiny_model: Path, at_step: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fitted = plain(BertClassifier, tiny_model).fit(TEXTS, LABELS)
+    read, has_read = BertClassifier._read, threading.Event()
+    other = threading.Thread(target=fitted.partial_fit, args=(TEXTS, ["second"] * 12))
+
+    def note(estimator: Any, X: Any, *, fitting: bool) -> Any:
+        found = read(estimator, X, fitting=fitting)
+        if threading.current_thread() is other:
+            has_read.set()
+        return found
+
+    def meanwhile() -> None:
+        other.start()
+        assert has_read.wait(60)
+
+    monkeypatch.setattr(BertClassifier, "_read", note)
+    at_step(1, meanwhile)
+    fitted.partial_fit(TEXTS, ["first"] * 12)
+    other.join()
+    assert fitted.classes_.tolist() == ["first", "no", "second", "yes"]
+
+
+# --- numbers of numpy ----------------------------------------------------------------------------
+
+
+def test_small_numbers_of_numpy_do_not_overflow(tiny_model: Path) -> None:
+    small = {"batch_size": np.int8(100), "accumulate": np.int8(2), "max_length": np.int8(100)}
+    fitted = plain(BertClassifier, tiny_model, **small).fit(TEXTS, LABELS)
+    same = plain(BertClassifier, tiny_model, batch_size=100, accumulate=2, max_length=100)
+    same.fit(TEXTS, LABELS)
+    np.testing.assert_array_equal(fitted.predict_proba(TEXTS), same.predict_proba(TEXTS))
+    params = fitted.get_params()
+    assert all(params[name] is value for name, value in small.items())
+    assert type(fitted._task.max_length) is int
