@@ -27,7 +27,6 @@ from skbert._core.encoder import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
     open_network,
-    write_folder,
 )
 from skbert._core.find import find
 from skbert._core.infer import infer
@@ -92,7 +91,8 @@ class TextEstimator(BaseEstimator):
         Raises
         ------
         SaveError
-            If the folder holds anything else, or an attribute has no form in JSON.
+            If the folder holds anything else, cannot be written, or has no room, or an attribute
+            has no form in JSON.
         """
         check_is_fitted(self)
         _save.save(self, Path(path))
@@ -133,6 +133,8 @@ class TextEstimator(BaseEstimator):
         ModelError
             If the head reads another pooling than BERT's pooler, attention heads were pruned, or
             positions are relative: transformers has no class for that. ``save`` keeps it.
+        SaveError
+            If there is no such place, no right to write there, or no room.
         """
         check_is_fitted(self)
         head = self._network.head
@@ -142,7 +144,7 @@ class TextEstimator(BaseEstimator):
                 "with such a head: its model would give other predictions. Use save(path) to "
                 "keep the estimator as it is, or fit with pooling='pooler'."
             )
-        write_folder(self._exported(), Path(path))
+        _save.export(self._exported(), path)
 
     @classmethod
     def from_pretrained(cls, path: str | os.PathLike[str], **params: Any) -> Self:

@@ -21,9 +21,9 @@ from skbert._core import archive
 from skbert._core.encoder import Network, open_network, write_folder
 from skbert._core.source import vet
 from skbert._core.task import Head
-from skbert.exceptions import ModelError, SaveError
+from skbert.exceptions import ModelError, SaveError, SkbertError
 
-__all__ = ["load", "save"]
+__all__ = ["export", "load", "save"]
 
 _STATE = "state.json"
 _REQUIRED = ("config.json", "tokenizer.json", "tokenizer_config.json", _STATE)
@@ -45,12 +45,37 @@ def save(estimator: Any, folder: Path) -> None:
         "class": type(estimator).__name__,
         "dtype": str(network.dtype).removeprefix("torch."),
     }
-    with tempfile.TemporaryDirectory() as scratch:
-        write_folder(network, Path(scratch), weights=False)
-        names = [n for n in (*_REQUIRED, *_OPTIONAL) if (Path(scratch) / n).is_file()]
-        members = {name: (Path(scratch) / name).read_bytes() for name in names}
-    members[_STATE] = json.dumps(state).encode()
+    members = {**_files(network, archive.place(folder)), _STATE: json.dumps(state).encode()}
     archive.write(folder, members, header, network.model.state_dict())
+
+
+def _files(network: Network, target: Path) -> dict[str, bytes]:
+    """What transformers writes beside the weights, to be saved in ``target``."""
+    try:
+        with tempfile.TemporaryDirectory() as scratch:
+            write_folder(network, Path(scratch), weights=False)
+            names = [n for n in (*_REQUIRED, *_OPTIONAL) if (Path(scratch) / n).is_file()]
+            return {name: (Path(scratch) / name).read_bytes() for name in names}
+    except SkbertError:
+        raise
+    except Exception as error:  # tokenizers has no class of its own for a full disk
+        raise archive.unsaved(target, error) from error
+
+
+def export(network: Network, folder: str | os.PathLike[str]) -> None:
+    """Write a plain transformers folder."""
+    target = archive.place(folder)
+    if target.exists() and not target.is_dir():
+        raise SaveError(f"{target} is a file, not a folder: give another path, or remove it.")
+    try:
+        write_folder(network, target)
+    except SkbertError:
+        raise
+    except Exception as error:  # safetensors and tokenizers have none of their own for a full disk
+        raise SaveError(
+            f"{target} could not be written: {error}. What is there is not whole: remove it, and "
+            "write again where there is room, into a folder you may write."
+        ) from error
 
 
 def load(cls: type[Any], folder: Path) -> Any:
@@ -74,10 +99,8 @@ def load(cls: type[Any], folder: Path) -> Any:
             f"{folder / _STATE} does not describe a {cls.__name__}: {error!r}. It was not "
             "written by this version of skbert; save again with it."
         ) from error
-    with tempfile.TemporaryDirectory() as scratch:  # of the bytes that were hashed, no others
-        for name in members.keys() - {_STATE}:
-            (Path(scratch) / name).write_bytes(members[name])
-        network = _opened(Path(scratch), tensors, task.head(), dtype, folder)
+    del members[_STATE]
+    network = _opened(members, tensors, task.head(), dtype, folder)
     vars(estimator).update(attributes)
     estimator._seen = None if seen is None else FitRecord(*seen)
     estimator._task, estimator._network = task, network
@@ -85,14 +108,27 @@ def load(cls: type[Any], folder: Path) -> Any:
 
 
 def _opened(
-    scratch: Path, tensors: dict[str, torch.Tensor], head: Head, dtype: torch.dtype, folder: Path
+    files: dict[str, bytes],
+    tensors: dict[str, torch.Tensor],
+    head: Head,
+    dtype: torch.dtype,
+    folder: Path,
 ) -> Network:
-    """The network of files and weights that were read from ``folder``."""
+    """The network of the very bytes and weights that were hashed in ``folder``."""
     try:
-        network = open_network(vet(scratch, tensors), head, dtype=dtype, fresh_head=False)
+        with tempfile.TemporaryDirectory() as scratch:
+            for name, data in files.items():
+                (Path(scratch) / name).write_bytes(data)
+            checkpoint = vet(Path(scratch), tensors)
+            network = open_network(checkpoint, head, dtype=dtype, fresh_head=False)
     except ModelError as error:
         raise SaveError(
-            str(error).replace(str(scratch), str(folder)) + " It was not written by skbert."
+            str(error).replace(scratch, str(folder)) + " It was not written by skbert."
+        ) from error
+    except OSError as error:
+        raise SaveError(
+            f"{folder} cannot be opened, because that takes some room for a moment: {error}. Set "
+            "TMPDIR to a folder with some MB of room that you may write."
         ) from error
     network.model.config.name_or_path = network.tokenizer.name_or_path = str(folder)
     return network

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import hashlib
 import json
 import math
@@ -26,7 +28,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from skbert._core import archive
+from skbert._core import archive, leftovers
 from skbert.exceptions import SaveError
 
 if TYPE_CHECKING:
@@ -686,24 +688,152 @@ def test_a_save_killed_between_the_two_renames_says_where_the_old_one_is(saved: 
     saved.rename(saved.parent / ".model.0123abcd.old")
     with pytest.raises(SaveError, match=r"\.model\.0123abcd\.old is an earlier version: rename"):
         read(saved)
+    assert names(saved.parent) == [".model.0123abcd.old"]
+    save(saved)
+    assert names(saved.parent) == ["model"]
+
+
+@pytest.mark.parametrize("damage", ["gone", "cut", "changed", "empty"])
+def test_half_of_an_earlier_version_is_not_offered(saved: Path, damage: str) -> None:
+    old = saved.parent / ".model.0123abcd.old"
+    saved.rename(old)
+    data = (old / archive.TENSORS).read_bytes()
+    (old / archive.TENSORS).unlink()
+    if damage != "gone":
+        half = {"cut": data[:-8], "changed": data[:-8] + bytes(8), "empty": b""}
+        (old / archive.TENSORS).write_bytes(half[damage])
+    with pytest.raises(SaveError, match=r"there is no folder [^(]*: give the path"):
+        read(saved)
+
+
+# --- leftovers -----------------------------------------------------------------------------------
+
+
+def leave(folder: Path, *kinds: str) -> None:
+    """Leave beside a folder what killed saves leave, in whatever state."""
+    for kind in kinds:
+        left = folder.with_name(f".{folder.name}.0123abcd.{kind}")
+        left.mkdir()
+        (left / "half").write_bytes(b"x")
+
+
+@pytest.mark.parametrize("use", [save, read], ids=["save", "read"])
+def test_what_killed_saves_left_is_removed(saved: Path, use: Callable[[Path], Any]) -> None:
+    leave(saved, "part", "old")
+    use(saved)
+    assert names(saved.parent) == ["model"]
+
+
+def test_a_save_that_fails_for_want_of_room_has_made_room_before(saved: Path) -> None:
+    leave(saved, "part", "old")
+    with pytest.MonkeyPatch.context() as patch:
+        fail_at(patch, "the tensors", 1, OSError(28, "No space left on device"))
+        with pytest.raises(SaveError, match="No space left"):
+            save(saved)
+    assert names(saved.parent) == ["model"]
+
+
+def test_what_belongs_to_other_folders_stays(saved: Path) -> None:
+    others = [saved.with_name(name) for name in ("model.v2", "a", "mode", "model.0123abcd")]
+    for other in others:
+        leave(other, "part", "old")
+    (saved.parent / ".model.notahash.part").mkdir()
+    (saved.parent / ".model.0123abcd.parts").mkdir()
+    (saved.parent / ".model.01234567.old").write_bytes(b"a file")
+    (saved.parent / ".model.76543210.old").symlink_to(saved)
+    before = names(saved.parent)
+    save(saved)
+    read(saved)
+    assert names(saved.parent) == before
+
+
+def test_a_part_that_a_process_works_on_stays_until_the_process_ends(saved: Path) -> None:
+    code = """
+        import sys, time
+        from pathlib import Path
+        from skbert._core.leftovers import own_part
+        with own_part(Path(sys.argv[1])) as part:
+            print(part.name, flush=True)
+            time.sleep(600)
+    """
+    process = start(code, saved)
+    try:
+        assert process.stdout is not None
+        part = process.stdout.readline().decode().strip()
+        save(saved)
+        read(saved)
+        assert names(saved.parent) == [part, "model"]
+    finally:
+        process.kill()
+        process.communicate()
+    assert names(saved.parent) == [part, "model"]
+    read(saved)
+    assert names(saved.parent) == ["model"]
+
+
+def test_a_part_that_is_removed_before_it_is_locked_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, made, mkdir = tmp_path / "model", [], Path.mkdir
+
+    def mkdir_then_lose_the_first(path: Path, **named: Any) -> None:
+        mkdir(path, **named)
+        made.append(path)
+        if len(made) == 1:
+            leftovers.remove_leftovers(target)
+
+    monkeypatch.setattr(Path, "mkdir", mkdir_then_lose_the_first)
+    save(target)
+    assert len(made) == 2
+    assert names(tmp_path) == ["model"]
+
+
+def test_without_locks_nothing_is_removed(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(handle: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    leave(saved, "part", "old")
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    save(saved, epochs=7)
+    assert read(saved)[0]["epochs"] == 7
+    assert names(saved.parent) == [".model.0123abcd.old", ".model.0123abcd.part", "model"]
+
+
+def test_a_folder_that_may_not_be_written_is_read(
+    saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*given: Any, **named: Any) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    leave(saved, "part", "old")
+    monkeypatch.setattr(os, "rmdir", refuse)
+    assert read(saved)[1] == MEMBERS
+
+
+# --- killed --------------------------------------------------------------------------------------
+
+
+def start(code: str, folder: Path) -> subprocess.Popen[bytes]:
+    """Start Python code that is given the folder."""
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code), str(folder)],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])},
+    )
 
 
 def test_kill_at_any_moment_leaves_a_whole_folder(tmp_path: Path) -> None:
     folder, rounds = tmp_path / "model", 3
     code = """
         import sys, torch
-        from skbert._core import archive
+        from skbert._core import archive, leftovers
         for n in range(10**9):
             tensors = {str(i): torch.full((500,), n) for i in range(20)}
             archive.write(sys.argv[1], {"state.json": b"x" * 5000}, {"n": n}, tensors)
             if n == 0: print("ready", flush=True)
     """
     for attempt in range(rounds):
-        process = subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(code), str(folder)],
-            stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])},
-        )
+        process = start(code, folder)
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
         time.sleep(0.02 + 0.025 * attempt)
@@ -716,3 +846,28 @@ def test_kill_at_any_moment_leaves_a_whole_folder(tmp_path: Path) -> None:
         header, members, tensors = archive.read(folder, ["state.json"])
         assert members == {"state.json": b"x" * 5000}
         assert all(bool((tensor == header["n"]).all()) for tensor in tensors.values())
+        assert names(tmp_path) == ["model"]
+
+
+# --- places --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("/", "is the root of all folders: give the path of one"),
+        ("a\0b", "cannot be the path of a folder: embedded null byte"),
+        ("~nobody-of-that-name/model", "cannot be the path of a folder: Could not determine home"),
+        ("~", "is not empty and is no earlier save"),
+    ],
+)
+def test_places_that_cannot_be_saved_to(
+    place: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "mine").write_bytes(b"")
+    with pytest.raises(SaveError, match=message):
+        save(Path(place))
+    with pytest.raises(SaveError):
+        read(Path(place))
+    assert names(tmp_path) == ["mine"]

@@ -6,9 +6,11 @@ import copy
 import json
 import os
 import pickle
+import resource
 import shutil
 import subprocess
 import sys
+import tempfile
 import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -199,6 +201,52 @@ def test_places(fitted: BertClassifier, tmp_path: Path, sentiment: Sentiment) ->
     for folder in (tmp_path / "a" / "b", tmp_path / "empty"):
         fitted.save(folder)
         assert_same(fitted, BertClassifier.load(folder), sentiment.texts)
+
+
+PLACES = ["/", "a\0b", "~nobody-of-that-name/model", "/dev/null", "/dev/null/model"]
+
+
+@pytest.mark.parametrize("method", ["save", "save_pretrained"])
+@pytest.mark.parametrize("place", PLACES)
+def test_places_that_cannot_be_written(fitted: BertClassifier, place: str, method: str) -> None:
+    with pytest.raises(SaveError, match=r"(?i)\bgive|write"):
+        getattr(fitted, method)(place)
+    with pytest.raises(SaveError):
+        BertClassifier.load(place)
+
+
+@pytest.mark.parametrize("method", ["save", "save_pretrained"])
+@pytest.mark.parametrize("room", [0, 300, 3000])
+def test_a_full_disk(fitted: BertClassifier, tmp_path: Path, method: str, room: int) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, hard))  # for each file, the scratch's too
+    try:
+        with pytest.raises(SaveError, match=r"(?s)File too large.*where there is room"):
+            getattr(fitted, method)(tmp_path / "saved")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert method == "save_pretrained" or not list(tmp_path.iterdir())
+
+
+def test_no_room_to_load_in(
+    fitted: BertClassifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fitted.save(tmp_path / "saved")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    with pytest.raises(SaveError, match=r"gone.*TMPDIR"):
+        BertClassifier.load(tmp_path / "saved")
+    with pytest.raises(SaveError, match="gone"):
+        fitted.save(tmp_path / "saved")
+
+
+def test_a_tilde_is_the_home_folder(
+    fitted: BertClassifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    fitted.save("~/saved")
+    fitted.save_pretrained("~/plain")
+    assert {path.name for path in tmp_path.iterdir()} == {"saved", "plain"}
+    assert BertClassifier.load("~/saved").classes_.tolist() == fitted.classes_.tolist()
 
 
 def test_generators_are_not_saved(tiny_model: Path, sentiment: Sentiment, tmp_path: Path) -> None:

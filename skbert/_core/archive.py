@@ -1,26 +1,25 @@
 """A folder of plain files with a manifest that proves it whole.
 
 Knows bytes, JSON values and tensors, and not what they mean; of skbert it imports only
-``skbert.exceptions`` and `strict`. Nothing is ever unpickled.
+``skbert.exceptions``, `leftovers` and `strict`. Nothing is ever unpickled.
 """
 
 from __future__ import annotations
 
 import contextlib
-import glob
 import hashlib
 import importlib.metadata
 import json
 import os
 import platform
 import re
-import secrets
 import shutil
 import stat
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from skbert._core.leftovers import locked, older, own_part, remove_leftovers
 from skbert._core.strict import is_plain, load_json
 from skbert.exceptions import SaveError, SkbertError
 
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
-__all__ = ["FORMAT", "MANIFEST", "TENSORS", "read", "write"]
+__all__ = ["FORMAT", "MANIFEST", "TENSORS", "place", "read", "unsaved", "write"]
 
 FORMAT = 1
 MANIFEST = "MANIFEST.json"
@@ -56,22 +55,43 @@ def write(
     ``header`` (JSON values) goes into the manifest. A folder that is there is replaced only
     if it holds an earlier save and nothing else.
     """
-    target = Path(os.path.realpath(Path(folder).expanduser()))
-    part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+    target = place(folder)
     try:
         _check_members(members, header)
-        _check_target(target)
-        part.mkdir(parents=True)
-        _fill(part, members, header, tensors)
-        _move(part, target)
-    except BaseException as exc:
-        shutil.rmtree(part, ignore_errors=True)
-        if isinstance(exc, SkbertError) or not isinstance(exc, Exception):
-            raise
+        with locked(target.parent):  # where nobody puts another folder in this place now
+            _check_target(target)
+        remove_leftovers(target)  # which may take up the room that is needed now
+        with own_part(target) as part:
+            _fill(part, members, header, tensors)
+            _move(part, target)
+    except SkbertError:
+        raise
+    except Exception as exc:
+        raise unsaved(target, exc) from exc
+    remove_leftovers(target)
+
+
+def place(folder: str | os.PathLike[str]) -> Path:
+    """The folder that a path stands for, ``~`` and links followed; never a root."""
+    try:
+        path = Path(os.path.realpath(Path(folder).expanduser()))
+    except (OSError, RuntimeError, ValueError) as exc:
         raise SaveError(
-            f"{target} could not be saved: {exc}. Nothing of it was kept, and what was there"
-            " before is untouched. Save again where there is room, into a folder you may write."
+            f"{os.fspath(folder)!r} cannot be the path of a folder: {exc}. Give a path such as"
+            " 'models/first'."
         ) from exc
+    if not path.name:
+        raise SaveError(f"{path} is the root of all folders: give the path of one, such as"
+                        " 'models/first'.")  # fmt: skip
+    return path
+
+
+def unsaved(target: Path, exc: Exception) -> SaveError:
+    """What is said when a disk or a right to write fails."""
+    return SaveError(
+        f"{target} could not be saved: {exc}. Nothing of it was kept, and what was there"
+        " before is untouched. Save again where there is room, into a folder you may write."
+    )
 
 
 def _check_members(members: Mapping[str, bytes], header: Mapping[str, Any]) -> None:
@@ -185,14 +205,15 @@ def _sync(path: Path) -> None:
 def _move(part: Path, target: Path) -> None:
     """Put ``part`` in the place of ``target``; the old folder goes only when that is done."""
     old = part.with_suffix(".old")
-    if target.exists():
-        target.rename(old)
-    try:
-        part.rename(target)
-    except BaseException:
-        if old.exists():
-            old.rename(target)
-        raise
+    with locked(target.parent):
+        if target.exists():
+            target.rename(old)
+        try:
+            part.rename(target)
+        except BaseException:
+            if old.exists():
+                old.rename(target)
+            raise
     try:
         _sync(target.parent)
     finally:
@@ -212,16 +233,19 @@ def read(
     The members must be exactly ``allowed``; those in ``optional`` may be absent. The header
     comes with ``versions``, those of the libraries that wrote it.
     """
-    root = Path(folder).expanduser()
     for attempt in range(_ATTEMPTS):
+        root = place(folder)
         before = _identity(root)
         try:
-            return _read(root, allowed, optional)
+            found = _read(root, allowed, optional)
         except SaveError:
-            if attempt == _ATTEMPTS - 1 or not _is_being_replaced(root, before):
+            if attempt == _ATTEMPTS - 1 or not _is_being_replaced(place(folder), before):
                 raise
             time.sleep(_PAUSE)
-    raise AssertionError("the last attempt returns or raises")
+        else:
+            remove_leftovers(root)
+            break
+    return found
 
 
 def _identity(root: Path) -> tuple[int, int] | None:
@@ -236,7 +260,7 @@ def _identity(root: Path) -> tuple[int, int] | None:
 def _is_being_replaced(root: Path, before: tuple[int, int] | None) -> bool:
     """Whether a save moved another folder to this place, or is about to."""
     now = _identity(root)
-    return now != before or (now is None and bool(_left_aside(root)))
+    return now != before or (now is None and bool(older(root)))
 
 
 def _read(
@@ -296,14 +320,19 @@ def _check_format(path: Path, version: object) -> None:
 
 
 def _rescue(root: Path) -> str:
-    """Name the earlier version that a save killed at its very last step has left aside."""
-    left = _left_aside(root)
-    return f" (but {left[0]} is an earlier version: rename it to {root.name})" if left else ""
+    """Name the earlier version that a save killed between its two renames has left aside."""
+    whole = [old for old in older(root) if _is_whole(old)]
+    return f" (but {whole[0]} is an earlier version: rename it to {root.name})" if whole else ""
 
 
-def _left_aside(root: Path) -> list[Path]:
-    """Earlier versions that saves have moved out of their way and not yet removed."""
-    return sorted(root.parent.glob(f".{glob.escape(root.name)}.*.old")) if root.name else []
+def _is_whole(root: Path) -> bool:
+    try:
+        for name, entry in _manifest(root)["members"].items():
+            _check_size(root / name, entry["size"])
+            _hashed(root / name, entry)
+    except SaveError:
+        return False
+    return True
 
 
 def _well_formed(entry: object) -> bool:

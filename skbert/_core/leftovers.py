@@ -1,0 +1,107 @@
+"""What killed saves have left beside a saved folder, and whether somebody still works on it.
+
+A save fills ``.name.0123abcd.part``, moves what was there to ``.name.0123abcd.old``, puts its part
+in the place, and removes the old one. It holds a lock on its part, and while it moves folders one
+on the folder around them; locks end with their process. Knows paths only.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import secrets
+import shutil
+import sys
+import time
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+if sys.platform != "win32":  # which has no such locks: nothing is removed there
+    import fcntl
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+__all__ = ["locked", "older", "own_part", "remove_leftovers"]
+
+_PATIENCE, _PAUSE = 1.0, 0.01  # seconds to wait for a lock, and between two attempts
+
+
+@contextmanager
+def own_part(target: Path) -> Iterator[Path]:
+    """Make a part and hold its lock; remove what is left of it in the end."""
+    while True:
+        part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+        part.mkdir(parents=True)
+        with locked(part):
+            if part.is_dir():  # else another process removed it before it was locked
+                try:
+                    yield part
+                finally:
+                    shutil.rmtree(part, ignore_errors=True)
+                return
+
+
+@contextmanager
+def locked(folder: Path, patience: float = _PATIENCE) -> Iterator[bool]:
+    """Hold the lock on a folder; give whether it could be had."""
+    handle = _open(folder)
+    try:
+        yield handle is not None and _lock(handle, patience)
+    finally:
+        if handle is not None and sys.platform != "win32":
+            with suppress(OSError):  # a forked child may hold the handle, too
+                fcntl.flock(handle, fcntl.LOCK_UN)
+            os.close(handle)
+
+
+def _open(folder: Path) -> int | None:
+    if sys.platform == "win32":
+        return None
+    try:
+        return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        return None
+
+
+def _lock(handle: int, patience: float) -> bool:
+    end = time.monotonic() + patience
+    while sys.platform != "win32":
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= end:
+                return False
+            time.sleep(_PAUSE)
+        except OSError:  # not on this file system
+            return False
+        else:
+            return True
+    return False
+
+
+def older(target: Path) -> list[Path]:
+    """Folders that saves have moved out of their way and not yet removed."""
+    return _beside(target, "old")
+
+
+def _beside(target: Path, kind: str) -> list[Path]:
+    """The name in between is exact: ``model.v2`` beside ``model`` has leftovers of its own."""
+    token = "[0-9a-f]" * 8
+    found = target.parent.glob(f".{glob.escape(target.name)}.{token}.{kind}")
+    return sorted(path for path in found if path.is_dir() and not path.is_symlink())
+
+
+def remove_leftovers(target: Path) -> None:
+    """Remove the parts that no process owns, and earlier versions where there is a newer one."""
+    with suppress(OSError):
+        for part in _beside(target, "part"):
+            with locked(part, 0.0) as is_unowned:
+                if is_unowned:
+                    shutil.rmtree(part, ignore_errors=True)
+        if older(target):
+            with locked(target.parent) as is_still:  # nobody is between two renames
+                if is_still and target.is_dir():
+                    for old in older(target):
+                        shutil.rmtree(old, ignore_errors=True)
