@@ -8,12 +8,10 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from safetensors import safe_open
 from sklearn.decomposition import PCA
 from sklearn.frozen import FrozenEstimator
 
@@ -197,7 +195,7 @@ def _find_source(model: Any, *, pairs: bool) -> _Source:
     checkpoint = vet(find(model))
     declared = None if pairs else checkpoint.pooling  # what sentence encoders say is for texts
 
-    names = [name for path in checkpoint.weights for name in _tensors(path)]
+    names = [name for file in checkpoint.weights for name in file.tensors]
     has_pooler = any("pooler." in name for name in names)
 
     def open_(pooling: str, dtype: torch.dtype) -> Network:
@@ -210,12 +208,6 @@ def _find_source(model: Any, *, pairs: bool) -> _Source:
     depth = checkpoint.config["num_hidden_layers"]
     declared = checkpoint.head_pooling or declared
     return _Source(declared, depth, checkpoint.max_length, has_pooler, open_)
-
-
-def _tensors(path: Path) -> list[str]:
-    """Names of the tensors in a file of weights."""
-    with safe_open(path, "numpy") as file:
-        return list(file.keys())
 
 
 def _fitted_source(estimator: TextEstimator) -> _Source:

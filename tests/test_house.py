@@ -392,6 +392,7 @@ IMPORT_RULES = [
     ),
     ImportRule("skbert._core.find", never=("torch", "tokenizers", "transformers")),
     ImportRule("skbert._core.source", never=("torch", "tokenizers", "transformers")),
+    ImportRule("skbert._core.wordpiece", never=("torch", "tokenizers", "transformers")),
     ImportRule("skbert._core.pruned", never=(), only=STANDARD),
     # A checkpoint of TensorFlow is converted without torch.
     *(

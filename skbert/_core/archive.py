@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
-__all__ = ["FORMAT", "MANIFEST", "TENSORS", "place", "read", "unsaved", "write"]
+__all__ = ["FORMAT", "MANIFEST", "TENSORS", "hashes", "place", "read", "unsaved", "write"]
 
 FORMAT = 1
 MANIFEST = "MANIFEST.json"
@@ -282,6 +282,11 @@ def _read(
             " It was not written by skbert: do not use it."
         ) from exc
     return {key: header[key] for key in header if key != "format"}, members, tensors
+
+
+def hashes(folder: Path) -> dict[str, str]:
+    """SHA-256 of each member that the manifest of a saved folder lists."""
+    return {name: entry["sha256"] for name, entry in _manifest(folder)["members"].items()}
 
 
 def _manifest(root: Path) -> dict[str, Any]:

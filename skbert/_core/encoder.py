@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -27,7 +28,8 @@ from skbert._core.rows import RowGradients
 from skbert._core.source import Checkpoint
 from skbert._core.task import Batch, Head
 from skbert._core.tokens import IntArray, TextTokenizer
-from skbert.exceptions import ModelError, warn
+from skbert._core.weights import check_finite, check_missing, read_weights, warn_of_odd_use
+from skbert.exceptions import ModelError, SkbertError
 
 __all__ = [
     "Network",
@@ -251,12 +253,33 @@ def open_network(
         pooling = _own_pooling(checkpoint, head, fresh_head=fresh_head)
     if isinstance(checkpoint, Blank):
         return Network(*_make(checkpoint, head, dtype), head, pooling)
-    model, missing = _quietly_load(checkpoint, head, dtype, keep_head=not fresh_head)
-    _check_missing(checkpoint, head, missing, fresh_head=fresh_head)
-    _warn_of_odd_use(checkpoint, head, missing, pooling)
+    with _refusing(checkpoint):
+        model, missing = _quietly_load(checkpoint, head, dtype, keep_head=not fresh_head)
+    check_missing(checkpoint, head, missing, fresh_head=fresh_head)
+    warn_of_odd_use(checkpoint, head, missing, pooling)
     if fresh_head and head.fresh:
         _draw(model, head)
-    return Network(model.eval(), _open_tokenizer(checkpoint), head, pooling)
+    check_finite(checkpoint, model, head.layer)
+    with _refusing(checkpoint):
+        tokenizer = _open_tokenizer(checkpoint)
+    return Network(model.eval(), tokenizer, head, pooling)
+
+
+@contextmanager
+def _refusing(checkpoint: Checkpoint) -> Iterator[None]:
+    """Whatever a library raises at a folder, the folder cannot be opened."""
+    try:
+        yield
+    except (SkbertError, MemoryError):
+        raise
+    except BaseException as error:
+        # A panic in compiled code is no Exception.
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise ModelError(
+            f"{checkpoint.folder} does not open: {type(error).__name__}: {str(error)[:500]}."
+            " Restore config.json, the tokenizer and the weights from a whole copy of the model."
+        ) from error
 
 
 def _own_pooling(checkpoint: Checkpoint | Blank, head: Head, *, fresh_head: bool) -> str:
@@ -276,40 +299,6 @@ def _make(blank: Blank, head: Head, dtype: torch.dtype) -> tuple[Any, Any]:
         vocab=blank.vocabulary, do_lower_case=blank.lowercase, model_max_length=blank.max_length
     )
     return model, tokenizer
-
-
-def _warn_of_odd_use(checkpoint: Checkpoint, head: Head, missing: set[str], pooling: str) -> None:
-    """Warn where weights serve that are random, or that learned to be used otherwise."""
-    lacks_pooler = any("pooler." in name for name in missing)
-    if head.fresh and head.reads == "rows" and pooling == "pooler" and lacks_pooler:
-        warn(
-            f"The checkpoint {checkpoint.folder} has no pooler: it starts from random "
-            "weights. pooling='mean' or 'cls' needs none."
-        )
-    if checkpoint.config.get("is_decoder") and not head.causal:
-        warn(
-            f"The checkpoint {checkpoint.folder} is a decoder: it has learned to read from left "
-            "to right, and will read both ways here. Fine-tune it before you use its vectors."
-        )
-
-
-def _check_missing(
-    checkpoint: Checkpoint, head: Head, missing: set[str], *, fresh_head: bool
-) -> None:
-    """Refuse a checkpoint that lacks more than a head and a pooler may be lacking."""
-    of_head = {name for name in missing if name.startswith(head.layer + ".")}
-    absent = sorted(name for name in missing - of_head if "pooler." not in name)
-    if absent:
-        raise ModelError(
-            f"The checkpoint {checkpoint.folder} lacks {len(absent)} of the model's weights, or "
-            f"holds them in another shape, {absent[0]!r} first. Give a complete checkpoint; "
-            "nothing was filled in."
-        )
-    if of_head and not fresh_head:
-        raise ModelError(
-            f"The checkpoint {checkpoint.folder} has no head for {head.model}: it is not "
-            "fine-tuned for this job. Give it as model= and call fit."
-        )
 
 
 @contextmanager
@@ -339,18 +328,18 @@ def _quietly_load(
         config.problem_type = None
     with _quiet():
         model, loaded = kind.from_pretrained(
-            checkpoint.folder if checkpoint.tensors is None else None,
-            state_dict=checkpoint.tensors,
+            None,  # nothing of the folder is read but what was vetted
+            state_dict=read_weights(checkpoint),
             config=config,
             dtype=dtype,
             attn_implementation="sdpa",
-            use_safetensors=True,
             local_files_only=True,
             ignore_mismatched_sizes=True,  # they count as missing here
             output_loading_info=True,
         )
     for parameter in model.parameters():  # aligned alike however the file was laid out
         parameter.data = parameter.data.clone()
+    model.config.name_or_path = model.name_or_path = str(checkpoint.folder)
     return model, {*loaded["missing_keys"], *(name for name, *_ in loaded["mismatched_keys"])}
 
 
@@ -371,11 +360,43 @@ def _altered(kind: Any, lost: dict[str, list[int]] | None = None) -> Any:
 
 
 def _open_tokenizer(checkpoint: Checkpoint) -> Any:
-    """The tokenizer; the library takes it for a lower-casing one unless told what it is."""
-    declared = {} if checkpoint.lowercase is None else {"do_lower_case": checkpoint.lowercase}
-    return transformers.AutoTokenizer.from_pretrained(
-        checkpoint.folder, local_files_only=True, trust_remote_code=False, **declared
-    )
+    """The tokenizer, from a folder of its own that holds nothing but what was vetted.
+
+    The library takes it for a lower-casing one unless told what it is.
+    """
+    files = checkpoint.tokenizer
+    declared = {"do_lower_case": files.lowercase, "vocab": files.words}
+    with TemporaryDirectory() as scratch, _quiet():
+        for name, data in files.members.items():
+            (Path(scratch) / name).write_bytes(data)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(
+            scratch,
+            local_files_only=True,
+            trust_remote_code=False,
+            **{key: value for key, value in declared.items() if value is not None},
+        )
+    _check_opened(checkpoint, tokenizer.backend_tokenizer)
+    tokenizer.name_or_path = tokenizer.init_kwargs["name_or_path"] = str(checkpoint.folder)
+    return tokenizer
+
+
+def _check_opened(checkpoint: Checkpoint, backend: Any) -> None:
+    """What was opened must be what was vetted: each token with its id, and text left as tokens."""
+    vetted, size = checkpoint.tokenizer.vocabulary, checkpoint.config["vocab_size"]
+    opened = backend.get_vocab(with_added_tokens=True)
+    for token, number in opened.items() if opened != vetted else ():
+        if vetted.get(token, number) != number or number >= size:
+            raise ModelError(
+                f"the tokenizer in {checkpoint.folder} opens with the id {number} for {token!r},"
+                f" but its files say {vetted.get(token, 'nothing of it')} and config.json says"
+                f" vocab_size={size}. Put in the tokenizer that the model was trained with."
+            )
+    if backend.encode("a", "a").special_tokens_mask.count(0) < 2:
+        raise ModelError(
+            f"the tokenizer in {checkpoint.folder} leaves nothing of the text 'a': its normalizer"
+            " or pre_tokenizer removes letters. Put in the tokenizer that the model was trained"
+            " with."
+        )
 
 
 def _draw(model: Any, head: Head) -> None:

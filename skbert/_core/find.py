@@ -86,7 +86,10 @@ def _lacks(folder: Path) -> str | None:
         return None
     if not (folder / strict.INDEX).exists():
         return strict.SINGLE
-    return next((name for name in strict.shards(folder) if not (folder / name).exists()), None)
+    return next(
+        (name for name in strict.shards(strict.Members(folder)) if not (folder / name).exists()),
+        None,
+    )
 
 
 def _packaged(name: str) -> Path | str:

@@ -1,0 +1,96 @@
+"""The weights of a checkpoint: read from vetted files, and judged; what is missing, what is odd.
+
+Depends on torch; what a file holds was read from its header in `strict`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from skbert.exceptions import ModelError, warn
+
+if TYPE_CHECKING:
+    from skbert._core.source import Checkpoint
+    from skbert._core.strict import TensorFile
+    from skbert._core.task import Head
+
+__all__ = ["check_finite", "check_missing", "read_weights", "warn_of_odd_use"]
+
+_TYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16,
+          "BF16": torch.bfloat16, "I64": torch.int64, "I32": torch.int32, "I16": torch.int16,
+          "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool}  # fmt: skip
+_MOST = 1e9  # no model learns a larger weight, and products of such weights overflow
+
+
+def read_weights(checkpoint: Checkpoint) -> dict[str, torch.Tensor]:
+    """All tensors of a checkpoint, which share the memory of the files that were read."""
+    if checkpoint.tensors is not None:
+        return dict(checkpoint.tensors)
+    return {name: t for file in checkpoint.weights for name, t in _tensors(file).items()}
+
+
+def _tensors(file: TensorFile) -> dict[str, torch.Tensor]:
+    data, tensors = file.read(), {}
+    for name, (kind, shape, begin) in file.tensors.items():
+        if kind not in _TYPES:
+            continue  # no weight: see strict
+        dtype, size = _TYPES[kind], torch.Size(shape)
+        tensors[name] = torch.empty(size, dtype=dtype)
+        if size.numel():
+            flat = torch.frombuffer(data, dtype=dtype, count=size.numel(), offset=begin)
+            tensors[name] = flat.reshape(size)
+    return tensors
+
+
+def check_finite(checkpoint: Checkpoint, model: torch.nn.Module, output: str) -> None:
+    """Refuse weights that are not finite, or so large that what they give is not.
+
+    Those of the layer ``output`` may be large, because the targets were.
+    """
+    for name, weight in model.named_parameters():
+        if not weight.numel():
+            continue
+        most = torch.finfo(weight.dtype).max if output and name.startswith(output) else _MOST
+        low, high = (float(end) for end in torch.aminmax(weight.detach()))
+        if not -most <= low <= high <= most:
+            raise ModelError(
+                f"The checkpoint {checkpoint.folder} holds the weight {name!r} with values from"
+                f" {low} to {high}, which nothing can be computed with. Restore its weights from a"
+                " whole copy, or train the model again with a smaller learning rate."
+            )
+
+
+def warn_of_odd_use(checkpoint: Checkpoint, head: Head, missing: set[str], pooling: str) -> None:
+    """Warn where weights serve that are random, or that learned to be used otherwise."""
+    lacks_pooler = any("pooler." in name for name in missing)
+    if head.fresh and head.reads == "rows" and pooling == "pooler" and lacks_pooler:
+        warn(
+            f"The checkpoint {checkpoint.folder} has no pooler: it starts from random "
+            "weights. pooling='mean' or 'cls' needs none."
+        )
+    if checkpoint.config.get("is_decoder") and not head.causal:
+        warn(
+            f"The checkpoint {checkpoint.folder} is a decoder: it has learned to read from left "
+            "to right, and will read both ways here. Fine-tune it before you use its vectors."
+        )
+
+
+def check_missing(
+    checkpoint: Checkpoint, head: Head, missing: set[str], *, fresh_head: bool
+) -> None:
+    """Refuse a checkpoint that lacks more than a head and a pooler may be lacking."""
+    of_head = {name for name in missing if name.startswith(head.layer + ".")}
+    absent = sorted(name for name in missing - of_head if "pooler." not in name)
+    if absent:
+        raise ModelError(
+            f"The checkpoint {checkpoint.folder} lacks {len(absent)} of the model's weights, or "
+            f"holds them in another shape, {absent[0]!r} first. Give a complete checkpoint; "
+            "nothing was filled in."
+        )
+    if of_head and not fresh_head:
+        raise ModelError(
+            f"The checkpoint {checkpoint.folder} has no head for {head.model}: it is not "
+            "fine-tuned for this job. Give it as model= and call fit."
+        )
