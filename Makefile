@@ -21,6 +21,8 @@ lint: .venv/dev.stamp
 
 types: .venv/dev.stamp
 	$(BIN)/mypy
+	$(BIN)/basedpyright
+	$(BIN)/basedpyright --project examples
 
 bench: .venv/bench.stamp
 	mkdir -p $(FOUND) && rm -f $(FOUND)/learning.jsonl

@@ -69,7 +69,7 @@ def parts_of(folder: Path | None, rows: int | None) -> list[Any]:
     """Texts and labels to learn from and to test on, as ``train_test_split`` orders them."""
     if folder is None:
         X, y = load_intents(return_X_y=True)
-        return train_test_split(X, y, test_size=0.25, stratify=y, random_state=0)
+        return list(train_test_split(X, y, test_size=0.25, stratify=y, random_state=0))
     train, test = (pd.read_csv(folder / f"{part}.csv") for part in ("train", "test"))
     train = train.sample(rows or len(train), random_state=0)
     return [train["text"].tolist(), test["text"].tolist(), train["label"], test["label"]]
