@@ -32,6 +32,7 @@ from skbert._core.task import Items, Task
 from skbert._core.tokens import IntArray, TextTokenizer
 from skbert._core.watch import Watch, hold_out
 from skbert._core.world import join
+from skbert._guidance import requires_y
 from skbert._learned import draft_of, take_over
 from skbert._pretrained import COUNT, TextEstimator, encode, longest_row
 from skbert._report import Report, Run, decode_held, validate
@@ -177,6 +178,7 @@ class BertEstimator(TrainedEstimator):
         *TrainedEstimator._saved_attributes, "probe_score_",
     )  # fmt: skip
 
+    @requires_y
     @with_callbacks
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fine-tune on texts ``X`` and targets ``y``.

@@ -19,6 +19,7 @@ from skbert._choices import Choice
 from skbert._core.encoder import Network
 from skbert._core.task import Head
 from skbert._core.tokens import LongText
+from skbert._guidance import requires_y
 from skbert._learned import reads_one_state
 from skbert._pretrained import READS_ROWS
 
@@ -173,7 +174,11 @@ class BertChoiceRanker(BertEstimator):
         "long_text": [StrOptions({"truncate", "head_tail"})],
     }
     _tasks: ClassVar[tuple[type, ...]] = (Choice,)
+    _y_holds: ClassVar[str] = (
+        "the right option of each row: its position, counted from 0, or its text"
+    )
 
+    @requires_y
     @with_callbacks
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fine-tune on questions ``X`` and their right options ``y``.
@@ -293,6 +298,7 @@ class BertChoiceRanker(BertEstimator):
         ranking["rank"] = ranking.groupby("row").cumcount() + 1
         return ranking
 
+    @requires_y
     @reads_one_state
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Accuracy: the share of rows whose best option is the right one.

@@ -19,6 +19,7 @@ from skbert._check_y import check_labels
 from skbert._core.encoder import Network
 from skbert._core.infer import infer
 from skbert._core.tokens import LongText
+from skbert._guidance import requires_y
 from skbert._labels import (
     MultiLabel,
     SingleLabel,
@@ -198,7 +199,9 @@ class BertClassifier(ClassifierMixin, BertEstimator):
         *BertEstimator._saved_attributes, "classes_", "temperature_", "thresholds_",
     )  # fmt: skip
     _tasks: ClassVar[tuple[type, ...]] = (SingleLabel, MultiLabel)
+    _y_holds: ClassVar[str] = "a label per row, or an indicator matrix"
 
+    @requires_y
     @with_callbacks
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Learn from one more batch of rows, in one pass at constant learning rates.
@@ -286,6 +289,7 @@ class BertClassifier(ClassifierMixin, BertEstimator):
             scores = scores[:, 1] - scores[:, 0]
         return np.asarray(scores)
 
+    @requires_y
     @reads_one_state
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Accuracy; for multi-label targets the share of rows with every label right.

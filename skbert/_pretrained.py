@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
@@ -32,6 +31,7 @@ from skbert._core.find import find
 from skbert._core.infer import infer
 from skbert._core.source import vet
 from skbert._core.task import Head, Items, Task
+from skbert._guidance import GuidedEstimator
 from skbert._learned import reads_one_state
 from skbert.exceptions import InputError, ModelError, TruncationWarning, warn
 
@@ -48,7 +48,7 @@ READS_ROWS: dict[str, list[Any]] = {
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class TextEstimator(BaseEstimator):
+class TextEstimator(GuidedEstimator):
     """Base of all that reads texts with a BERT; use one of the estimators."""
 
     model: str | os.PathLike[str] = field(

@@ -192,6 +192,7 @@ class BertRegressor(RegressorMixin, BertEstimator):
         *BertEstimator._saved_attributes, "n_outputs_", "mean_", "scale_",
     )  # fmt: skip
     _tasks: ClassVar[tuple[type, ...]] = (Numbers,)
+    _y_holds: ClassVar[str] = "a number per row, or several"
 
     @reads_one_state
     def predict(self, X: Any) -> np.ndarray[Any, Any]:

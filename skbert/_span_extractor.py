@@ -17,6 +17,7 @@ from skbert._base import BertEstimator, Lesson
 from skbert._check import FitRecord, Texts
 from skbert._check_answers import check_answers
 from skbert._core.encoder import Network
+from skbert._guidance import requires_y
 from skbert._learned import reads_one_state
 from skbert._pretrained import COUNT
 from skbert.exceptions import InputError, ModelError
@@ -195,6 +196,7 @@ class BertSpanExtractor(BertEstimator):
         *BertEstimator._saved_attributes, "no_answer_threshold_",
     )  # fmt: skip
     _tasks: ClassVar[tuple[type, ...]] = (Answers,)
+    _y_holds: ClassVar[str] = "the answer to each question, and '' where its context holds none"
 
     @reads_one_state
     def predict(self, X: Any) -> np.ndarray[Any, Any]:
@@ -257,6 +259,7 @@ class BertSpanExtractor(BertEstimator):
         names = ["row", "rank", "answer", "start", "end", "score", "no_answer_score"]
         return pd.DataFrame(lines, columns=names)
 
+    @requires_y
     @reads_one_state
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Mean word overlap of the predicted answers with the right ones, SQuAD's F1.

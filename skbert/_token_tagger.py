@@ -17,6 +17,7 @@ from skbert._check import FitRecord, Texts
 from skbert._check_words import WordRows, check_words
 from skbert._core.encoder import Network
 from skbert._entities import SCHEMES, entities_of
+from skbert._guidance import requires_y
 from skbert._learned import reads_one_state
 from skbert._report import Run
 from skbert._tagging import f1, objects, right, spans, teach, tell
@@ -196,7 +197,11 @@ class BertTokenTagger(BertEstimator):
         *BertEstimator._saved_attributes, "classes_", "scheme_", "learned_scheme_",
     )  # fmt: skip
     _tasks: ClassVar[tuple[type, ...]] = (WordTags,)
+    _y_holds: ClassVar[str] = (
+        "a list per row: a tag for each word, or in texts (start, end, label) for each span"
+    )
 
+    @requires_y
     @with_callbacks
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fine-tune on rows of words and their tags, or on texts and the spans in them.
@@ -289,6 +294,7 @@ class BertTokenTagger(BertEstimator):
         rows, scored = self._scored(X)
         return spans(self._chain, rows, scored)
 
+    @requires_y
     @reads_one_state
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """F1 of the entities; for tags without a scheme, the share of words tagged rightly.

@@ -375,6 +375,7 @@ IMPORT_RULES = [
         for name in (
             "_base",
             "_callbacks",
+            "_guidance",
             *CHECKS,
             "_pretrained",
             "_report",
