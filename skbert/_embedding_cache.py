@@ -10,7 +10,9 @@ import hashlib
 import json
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -30,7 +32,10 @@ Compute = Callable[[Texts], np.ndarray[Any, Any]]
 
 _FORMAT = 1
 _AT_ONCE = 1024  # texts that are computed and written together
-_PATIENCE = 1800.0  # seconds to wait while another process computes the same texts
+_PATIENCE = 30.0  # seconds to wait for a process that computes and shows no sign of life
+_BEAT, _POLL = 1.0, 0.05  # seconds between two such signs, and between two attempts
+_TABLE = "CREATE TABLE vectors (key TEXT PRIMARY KEY, vector BLOB, checksum INTEGER)"
+_SCHEMA = [("index", None), ("table", _TABLE)]
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
 _SETTINGS = ("hidden_act", "layer_norm_eps", "num_attention_heads")  # not seen in the weights
 
@@ -40,10 +45,15 @@ def cache_folder(memory: str | os.PathLike[str] | Memory | None) -> Path | None:
     location = memory.location if isinstance(memory, Memory) else memory
     if location is None:
         return None
-    folder = Path(location).expanduser() / "skbert"
+    if not os.fspath(location):
+        raise InputError(
+            "memory='' is no folder. Give the folder to keep vectors in, such as "
+            "memory='vectors', or memory=None to keep none."
+        )
     try:
+        folder = Path(location).expanduser() / "skbert"
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
+    except (OSError, RuntimeError, ValueError) as error:
         raise InputError(
             f"memory={os.fspath(location)!r}: no folder can be made there: {error}. Give a "
             "folder that you may write to, or memory=None."
@@ -78,7 +88,7 @@ class EmbeddingCache:
         """Vectors ``(n_texts, width)``; ``compute`` is asked for those that are not kept.
 
         The texts must differ. While one process computes some of them, others that want to
-        compute wait, and then find them kept.
+        compute wait as long as it shows that it lives, and then find them kept.
         """
         keys = _keys(texts)
         found = np.empty((len(keys), self.width), self.dtype)
@@ -100,18 +110,69 @@ class EmbeddingCache:
 
     @contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
-        connection = sqlite3.connect(self.path, timeout=_PATIENCE, isolation_level=None)
+        connection = sqlite3.connect(self.path, timeout=0.0, isolation_level=None)
         try:
-            if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-                connection.execute("BEGIN IMMEDIATE")
-                connection.execute(
-                    "CREATE TABLE IF NOT EXISTS vectors"
-                    " (key TEXT PRIMARY KEY, vector BLOB, checksum INTEGER)"
-                )
-                connection.execute("COMMIT")
+            if not self._schema(connection):
+                self._ask(connection, "BEGIN IMMEDIATE")
+                if not self._schema(connection):
+                    connection.execute(_TABLE)
+                self._ask(connection, "COMMIT")
+            if self._schema(connection) != _SCHEMA:
+                foreign = sqlite3.DatabaseError("its table is not the one that skbert makes")
+                foreign.sqlite_errorcode = sqlite3.SQLITE_NOTADB
+                raise foreign
             yield connection
         finally:
             connection.close()  # what is not committed is undone
+
+    def _schema(self, connection: sqlite3.Connection) -> list[Any]:
+        """What the file declares: a view that never ends, or a trigger, is never asked."""
+        return self._ask(connection, "SELECT type, sql FROM sqlite_master ORDER BY type LIMIT 3")
+
+    def _ask(
+        self, connection: sqlite3.Connection, sql: str, values: Sequence[Any] = ()
+    ) -> list[Any]:
+        """All rows of a statement, after waiting for another process that has locked the file."""
+        sign, quiet_since = self._sign_of_life(), time.monotonic()
+        while True:
+            try:
+                return connection.execute(sql, values).fetchall()
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                    raise
+                if self._sign_of_life() != sign:
+                    sign, quiet_since = self._sign_of_life(), time.monotonic()
+                elif time.monotonic() > quiet_since + _PATIENCE:
+                    raise
+            time.sleep(_POLL)  # in short steps, between which Ctrl-C comes through
+
+    def _sign_of_life(self) -> int:
+        """A number that changes while another process computes."""
+        try:
+            return self.path.with_suffix(".busy").stat().st_mtime_ns
+        except OSError:
+            return 0
+
+    @contextmanager
+    def _showing_life(self) -> Iterator[None]:
+        """Let other processes see that this one computes, and has not been stopped."""
+        sign, is_done = self.path.with_suffix(".busy"), threading.Event()
+
+        def beat() -> None:
+            with suppress(OSError):
+                sign.touch()
+                while not is_done.wait(_BEAT):
+                    sign.touch()
+
+        thread = threading.Thread(target=beat, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            is_done.set()
+            thread.join()
+            with suppress(OSError):
+                sign.unlink()
 
     def _read(
         self,
@@ -122,7 +183,8 @@ class EmbeddingCache:
     ) -> IntArray:
         """Fill in the rows of ``wanted`` that are kept; return the others."""
         rows = {keys[row]: row for row in wanted.tolist()}
-        kept = connection.execute(
+        kept = self._ask(
+            connection,
             "SELECT key, CAST(vector AS BLOB), checksum FROM vectors"
             " WHERE key IN (SELECT value FROM json_each(?))",
             [json.dumps(list(rows))],
@@ -144,16 +206,17 @@ class EmbeddingCache:
         compute: Compute,
     ) -> None:
         """Fill in the rows of ``wanted``, and keep those that nobody kept in the meantime."""
-        connection.execute("BEGIN IMMEDIATE")  # waits for whoever computes now
+        self._ask(connection, "BEGIN IMMEDIATE")  # waits for whoever computes now
         missing = self._read(connection, keys, found, wanted)
         if len(missing):
-            found[missing] = compute(texts.take(missing))
+            with self._showing_life():
+                found[missing] = compute(texts.take(missing))
             vectors = ((keys[row], found[row].tobytes()) for row in missing.tolist())
             connection.executemany(
                 "INSERT OR REPLACE INTO vectors VALUES (?, ?, ?)",
                 ((key, vector, crc32(vector)) for key, vector in vectors),
             )
-        connection.execute("COMMIT")
+        self._ask(connection, "COMMIT")
 
     def _set_aside(self, error: sqlite3.Error) -> bool:
         """Say that the file is of no use; move it out of the way if it is damaged."""

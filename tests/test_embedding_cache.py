@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 import sqlite3
 import subprocess
 import sys
 import textwrap
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +28,7 @@ from skbert._embedding_cache import EmbeddingCache, cache_folder, fingerprint
 from skbert.exceptions import InputError, SkbertWarning
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from conftest import Sentiment
 
@@ -279,6 +281,16 @@ def cache(tmp_path: Path) -> EmbeddingCache:
     return EmbeddingCache(tmp_path, {"a": 1}, WIDTH, np.dtype(np.float32))
 
 
+def only(n: int) -> Callable[[Texts], np.ndarray]:
+    """Compute that many texts at once, and no other number."""
+
+    def compute(rows: Texts) -> np.ndarray:
+        assert len(rows) == n
+        return lengths(rows)
+
+    return compute
+
+
 def refuse(rows: Texts) -> np.ndarray:
     raise AssertionError(rows)
 
@@ -371,6 +383,168 @@ def test_a_file_that_stays_locked(cache: EmbeddingCache, monkeypatch: pytest.Mon
         found = cache.vectors(texts(5), lengths)
     other.close()
     np.testing.assert_array_equal(found, lengths(texts(5)))
+
+
+HOSTILE = {
+    "a recursive view": (
+        "CREATE VIEW vectors AS WITH RECURSIVE more(key) AS"
+        " (SELECT 1 UNION ALL SELECT key + 1 FROM more)"
+        " SELECT CAST(key AS TEXT) AS key, x'00' AS vector, 0 AS checksum FROM more"
+    ),
+    "a trigger that never ends": (
+        "CREATE TABLE vectors (key TEXT PRIMARY KEY, vector BLOB, checksum INTEGER);"
+        "CREATE TABLE other (n);"
+        "CREATE TRIGGER endless AFTER INSERT ON vectors BEGIN INSERT INTO other"
+        " WITH RECURSIVE more(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM more)"
+        " SELECT n FROM more; END"
+    ),
+    "another table": "CREATE TABLE vectors (key, vector, checksum, more)",
+    "a table of another name": "CREATE TABLE numbers (n)",
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_file_with_other_tables_is_set_aside_unread(cache: EmbeddingCache, kind: str) -> None:
+    connection = sqlite3.connect(cache.path)
+    connection.executescript(HOSTILE[kind])
+    connection.close()
+    with pytest.warns(SkbertWarning, match=r"is damaged.*its table is not the one"):
+        found = cache.vectors(texts(5), lengths)
+    np.testing.assert_array_equal(found, lengths(texts(5)))
+    np.testing.assert_array_equal(cache.vectors(texts(5), refuse), found)
+
+
+def test_a_file_of_version_0_1_is_read(cache: EmbeddingCache) -> None:
+    expected = cache.vectors(texts(5), lengths)
+    rows = rows_of(cache.path)
+    cache.path.unlink()
+    connection = sqlite3.connect(cache.path)
+    connection.execute(
+        "CREATE TABLE IF NOT EXISTS vectors (key TEXT PRIMARY KEY, vector BLOB, checksum INTEGER)"
+    )
+    connection.executemany("INSERT INTO vectors VALUES (?, ?, ?)", rows)
+    connection.commit()
+    connection.close()
+    np.testing.assert_array_equal(cache.vectors(texts(5), refuse), expected)
+
+
+def rows_of(path: Path) -> list[Any]:
+    connection = sqlite3.connect(path)
+    rows = connection.execute("SELECT * FROM vectors").fetchall()
+    connection.close()
+    return rows
+
+
+# --- processes that stop -------------------------------------------------------------------------
+
+HOLDS = """
+    import pathlib, sqlite3, sys, time
+    path, seconds = pathlib.Path(sys.argv[1]), float(sys.argv[2])
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("BEGIN IMMEDIATE")
+    print("holds", flush=True)
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        path.with_suffix(".busy").touch()
+        time.sleep(0.02)
+    connection.execute("COMMIT")
+"""
+
+
+@contextmanager
+def another_process(cache: EmbeddingCache, seconds: float) -> Iterator[Any]:
+    """Another process that holds the file that long, and shows that it lives."""
+    cache.vectors(texts(1), lengths)
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(HOLDS), str(cache.path), str(seconds)],
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"holds\n"
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_process_that_computes_is_waited_for(
+    cache: EmbeddingCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_PATIENCE", 0.5)
+    with another_process(cache, 2.0):  # four times as long
+        np.testing.assert_array_equal(cache.vectors(texts(5), only(4)), lengths(texts(5)))
+    assert len(rows_of(cache.path)) == 5
+
+
+def test_a_process_that_is_stopped_is_not_waited_for(
+    cache: EmbeddingCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_PATIENCE", 0.5)
+    with another_process(cache, 600.0) as process:
+        process.send_signal(signal.SIGSTOP)
+        with pytest.warns(SkbertWarning, match="locked.*without it"):
+            found = cache.vectors(texts(5), lengths)
+    np.testing.assert_array_equal(found, lengths(texts(5)))
+
+
+def test_the_lock_of_a_dead_process_is_gone(
+    cache: EmbeddingCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_PATIENCE", 0.0)
+    with another_process(cache, 600.0) as process:
+        process.kill()
+        process.wait()
+        np.testing.assert_array_equal(cache.vectors(texts(5), only(4)), lengths(texts(5)))
+
+
+def test_who_computes_shows_it_until_the_end(
+    cache: EmbeddingCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_BEAT", 0.01)
+    sign = cache.path.with_suffix(".busy")
+
+    def compute(rows: Texts) -> np.ndarray:
+        signs: set[int] = set()
+        while len(signs) < 3:
+            signs.update(path.stat().st_mtime_ns for path in cache.path.parent.glob("*.busy"))
+        if len(rows) == 2:
+            raise KeyboardInterrupt
+        return lengths(rows)
+
+    cache.vectors(texts(5), compute)
+    assert not sign.exists()
+    with pytest.raises(KeyboardInterrupt):
+        cache.vectors(texts(7), compute)
+    assert not sign.exists()
+
+
+def test_waiting_can_be_interrupted(cache: EmbeddingCache) -> None:
+    def interrupt(*given: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        with another_process(cache, 600.0):
+            signal.setitimer(signal.ITIMER_REAL, 0.3)
+            with pytest.raises(KeyboardInterrupt):
+                cache.vectors(texts(5), refuse)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+# --- places --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("memory", ["", "a\0b", "~nobody-of-that-name/x"])
+def test_places_where_no_vectors_can_be_kept(
+    memory: str, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=r"^memory=.*Give (a|the) folder"):
+        plain(tiny_model, memory=memory).fit(TEXTS)
+    assert not list(tmp_path.iterdir())
 
 
 def test_where_the_cache_lies(tmp_path: Path, tiny_model: Path) -> None:
