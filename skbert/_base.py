@@ -18,7 +18,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from skbert._callbacks import CallbackSupportMixin, with_callbacks
 from skbert._check import Texts
-from skbert._check_weights import check_sample_weight
+from skbert._check_weights import check_sample_weight, to_learn_from
 from skbert._check_y import listed
 from skbert._core.blank import Blank
 from skbert._core.device import Precision, pick_device, seeded
@@ -238,7 +238,8 @@ def run_fit(
     device = pick_device(estimator.device)
     precision = Precision(estimator.precision, device)
     draft, texts = _begin(estimator, X, again=again)
-    y, weight = listed(y), check_sample_weight(listed(sample_weight), len(texts))
+    y = listed(y)
+    weight = to_learn_from(check_sample_weight(listed(sample_weight), len(texts)))
     seed = join().agree_on(draw_seed(estimator.random_state))
     with seeded(seed, device):
         if again and _network_of(estimator) is not _network_of(draft):  # by another thread

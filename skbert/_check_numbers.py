@@ -41,7 +41,7 @@ def read_numbers(values: Any, table: Table, column: int, name: str) -> np.ndarra
     else:
         numbers = np.empty(table.shape[0])
         for row, cell in enumerate(cells):
-            number = _number(cell)
+            number = read_number(cell)
             if number is None:
                 raise _no_number_error(cell, name, table.place(row, column))
             numbers[row] = number
@@ -49,7 +49,7 @@ def read_numbers(values: Any, table: Table, column: int, name: str) -> np.ndarra
     return numbers
 
 
-def _number(cell: Any) -> float | None:
+def read_number(cell: Any) -> float | None:
     """Return a cell as a float, NaN for a missing one, None for what is no real number."""
     if is_missing(cell):
         return math.nan

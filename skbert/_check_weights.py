@@ -14,12 +14,21 @@ from typing import Any
 
 import numpy as np
 
-from skbert._check_numbers import check_finite, open_values, read_numbers
+from skbert._check_numbers import check_finite, open_values, read_number, read_numbers
 from skbert.exceptions import InputError
+
+# Powers of two. Sums of weights within the first bounds are finite in float64; in float32 those of
+# weights whose mean is within the second. A probe with larger weights would hardly be held back.
+BOUNDS_OF_SUMS = (-900, 900)
+BOUNDS_OF_MEAN = (-30, 10)
+LOST = 2.0**-100  # what float32 hardly holds
 
 
 def check_sample_weight(weight: Any, n: int) -> np.ndarray | None:
-    """Return one finite, non-negative float64 weight per row, None for no weights."""
+    """Return one finite, non-negative float64 weight per row, None for no weights.
+
+    The largest one is brought near to 1 where sums of weights would not be finite.
+    """
     if weight is None:
         return None
     weight = np.full(n, weight) if isinstance(weight, Number) else weight
@@ -39,7 +48,26 @@ def check_sample_weight(weight: Any, n: int) -> np.ndarray | None:
     weights = read_numbers(weight, table, 0, "sample_weight")
     check_finite(weights, table, 0, "sample_weight")
     _check_worth(weights)
-    return weights
+    return _within(weights, weights.max(), BOUNDS_OF_SUMS)
+
+
+def to_learn_from(weights: np.ndarray | None) -> np.ndarray | None:
+    """Return weights that float32 holds, in the same ratio; 0 for what it loses beside the others.
+
+    Weights as they usually are stay the same, bit for bit; None stays None.
+    """
+    if weights is None:
+        return None
+    near = _within(weights, weights.mean(), BOUNDS_OF_MEAN)
+    return np.where(near < LOST, 0.0, near)
+
+
+def _within(weights: np.ndarray, size: float, bounds: tuple[int, int]) -> np.ndarray:
+    """Return the weights times the power of two that brings their size within the bounds."""
+    low, high = bounds
+    exponent = math.frexp(size)[1]
+    shift = min(max(exponent, low), high) - exponent
+    return np.asarray(np.ldexp(weights, shift))
 
 
 def _check_worth(weights: np.ndarray) -> None:
@@ -87,7 +115,8 @@ def check_class_weight(
         )
         raise InputError(msg)
     _check_class_keys(class_weight, classes.tolist())
-    return np.array([_class_weight(class_weight, label) for label in classes.tolist()])
+    multipliers = np.array([_class_weight(class_weight, label) for label in classes.tolist()])
+    return _within(multipliers, multipliers.max(), BOUNDS_OF_SUMS)
 
 
 def _check_class_keys(class_weight: Mapping[Any, Any], classes: list[Any]) -> None:
@@ -113,10 +142,11 @@ def _check_class_keys(class_weight: Mapping[Any, Any], classes: list[Any]) -> No
 def _class_weight(class_weight: Mapping[Any, Any], label: Any) -> float:
     """Return the weight of one class, 1 when it has none."""
     value: Any = class_weight.get(label, 1.0)
-    if not (isinstance(value, Real) and math.isfinite(value) and float(value) >= 0):
+    number = read_number(value) if isinstance(value, Real) else None
+    if number is None or not math.isfinite(number) or number < 0:
         msg = (
             f"class_weight[{label!r}] is {value!r}, but a class weight must be a finite number "
             "that is not negative. Use 0 to leave a class out, 1 for no change."
         )
         raise InputError(msg)
-    return float(value)
+    return number

@@ -8,6 +8,7 @@ these are used.
 from __future__ import annotations
 
 import reprlib
+from collections.abc import Mapping
 from numbers import Complex, Real
 from typing import Any
 
@@ -23,7 +24,7 @@ from skbert._check_numbers import (
     read_numbers,
     refuse_gaps,
 )
-from skbert._check_tables import Table, is_missing
+from skbert._check_tables import Table, is_missing, open_table
 from skbert.exceptions import InputError, InputTypeError, warn
 
 COLUMN_VECTOR = (
@@ -62,9 +63,10 @@ def check_labels(
     """
     dense = y.toarray() if hasattr(y, "toarray") and hasattr(y, "nnz") else y
     table = _open_y(dense, n, estimator_name, INDICATOR)
-    columns = [_plain_labels(dense, table, column) for column in range(table.width)]
+    columns = [_plain_labels(dense, table, column, "y") for column in range(table.width)]
     if table.width > 1:
         return _indicator(columns, table), True
+    _refuse_huge(columns[0], "y")
     try:
         check_classification_targets(columns[0])
     except (ValueError, TypeError) as error:
@@ -72,16 +74,58 @@ def check_labels(
     return columns[0], False
 
 
+def check_classes(classes: Any) -> np.ndarray:
+    """Return labels that need not be in y as a 1-D array, empty for None."""
+    if classes is None:
+        return np.array([], dtype=np.int64)
+    table = _open_classes(classes)
+    labels = _plain_labels(classes, table, 0, "classes")
+    _refuse_huge(labels, "classes")
+    is_whole = labels.dtype.kind != "f" or bool((labels == np.floor(labels)).all())
+    if not is_whole or (labels.dtype.kind == "O" and not isinstance(labels[0], str)):
+        msg = (
+            f"Unknown label type: classes is {reprlib.repr(labels.tolist())}. Labels must be str, "
+            "bool or whole numbers of 64 bits; type classes=['bad', 'good']."
+        )
+        raise InputError(msg)
+    return labels
+
+
+def _open_classes(classes: Any) -> Table:
+    """Open a flat list of labels without gaps."""
+    odd = isinstance(classes, (str, bytes, Mapping, set, frozenset))
+    if odd or not (hasattr(classes, "__len__") and hasattr(classes, "__getitem__")):
+        msg = (
+            f"classes is of type {type(classes).__name__}, but must be a list of labels, such as "
+            "classes=['bad', 'good']. For a set or a generator type classes=sorted(classes)."
+        )
+        raise InputTypeError(msg)
+    table = open_table(classes, "classes", None)
+    if len(table.shape) > 1:
+        msg = (
+            f"classes has the shape {table.shape}, but must be a flat list of labels; type "
+            "classes=['bad', 'good']."
+        )
+        raise InputError(msg)
+    gaps = [place for place, cell in enumerate(table.read(0)) if is_missing(cell)]
+    if gaps:
+        msg = (
+            f"classes has {len(gaps)} missing value(s), the first at position {gaps[0]}, but a "
+            "missing value is no label. Leave it out."
+        )
+        raise InputError(msg)
+    return table
+
+
 def check_targets(
     y: Any, n: int, dtype: Any = np.float64, *, estimator_name: str = "BertRegressor"
 ) -> np.ndarray:
-    """Return the numbers to predict for `n` rows, (n,) or (n, k), all finite in `dtype`."""
+    """Return the numbers to predict for `n` rows as float64, (n,) or (n, k), finite in `dtype`."""
     table = _open_y(y, n, estimator_name, "")
     columns = [read_numbers(y, table, column, "y") for column in range(table.width)]
-    with np.errstate(over="ignore"):
-        columns = [numbers.astype(dtype) for numbers in columns]
     for column, numbers in enumerate(columns):
-        check_finite(numbers, table, column, "y")
+        with np.errstate(over="ignore"):
+            check_finite(numbers.astype(dtype), table, column, "y")
     return np.stack(columns, axis=1) if table.width > 1 else columns[0]
 
 
@@ -106,39 +150,53 @@ def _open_y(y: Any, n: int, estimator_name: str, hint: str) -> Table:
     return table
 
 
-def _plain_labels(y: Any, table: Table, column: int) -> np.ndarray:
+def _plain_labels(y: Any, table: Table, column: int, name: str) -> np.ndarray:
     """Return the labels of one column as an array of one kind, without gaps."""
     labels = read_column(y, table, column)
     if isinstance(labels, list):
-        refuse_gaps([r for r, cell in enumerate(labels) if is_missing(cell)], table, column, "y")
-        _check_kinds(labels, table, column)
+        refuse_gaps([r for r, cell in enumerate(labels) if is_missing(cell)], table, column, name)
+        _check_kinds(labels, table, column, name)
         array = np.array(labels)
         # NumPy drops a NUL at the end of a str, and rounds integers beyond 64 bits.
         is_exact = array.tolist() == labels
         is_foreign = array.dtype.kind == "U" and not isinstance(y, (list, tuple))
         labels = array if is_exact and not is_foreign else np.array(labels, dtype=object)
     if labels.dtype.kind == "c":
-        raise complex_error("y", table.place(0, column))
+        raise complex_error(name, table.place(0, column))
     if labels.dtype.kind == "f":
-        refuse_gaps(np.flatnonzero(np.isnan(labels)).tolist(), table, column, "y")
-        check_finite(labels, table, column, "y")
+        refuse_gaps(np.flatnonzero(np.isnan(labels)).tolist(), table, column, name)
+        check_finite(labels, table, column, name)
     return labels
 
 
-def _check_kinds(labels: list[Any], table: Table, column: int) -> None:
+def _refuse_huge(labels: np.ndarray, name: str) -> None:
+    """Raise for whole floats beyond 64 bits, which scikit-learn takes for continuous ones."""
+    if labels.dtype.kind != "f" or (labels != np.floor(labels)).any():
+        return
+    huge = np.abs(labels) >= 2.0**63
+    if huge.any():
+        row = int(np.argmax(huge))
+        msg = (
+            f"Unknown label type: row {row} of {name} is {labels[row]!s}, and labels that are "
+            f"numbers must be integers of 64 bits. Type {name} = [str(label) for label in {name}]."
+        )
+        raise InputError(msg)
+
+
+def _check_kinds(labels: list[Any], table: Table, column: int, name: str) -> None:
     """Raise unless the labels are all str or all real numbers."""
     family = {kind: _family(kind) for kind in set(map(type, labels))}
-    odd = {kind for kind, name in family.items() if name not in {"str", "number"}}
+    odd = {kind for kind, of_kind in family.items() if of_kind not in {"str", "number"}}
     if odd:
         row = next(row for row, label in enumerate(labels) if type(label) in odd)
-        raise _odd_label_error(labels[row], table.place(row, column))
+        raise _odd_label_error(labels[row], table.place(row, column), name)
     if len(set(family.values())) > 1:
         rows = {family[type(label)]: row for row, label in reversed([*enumerate(labels)])}
         text, number = rows["str"], rows["number"]
         msg = (
-            f"y mixes str and numbers: {table.place(text, column)} is {labels[text]!r}, "
+            f"{name} mixes str and numbers: {table.place(text, column)} is {labels[text]!r}, "
             f"{table.place(number, column)} is {labels[number]!r}. Labels must be of one kind; "
-            "type y = [str(label) for label in y]."
+            f"type {name} = [str(label) for label in {name}]."
         )
         raise InputTypeError(msg)
 
@@ -150,15 +208,16 @@ def _family(kind: type) -> str:
     return "number" if issubclass(kind, (Real, np.bool_)) else "odd"
 
 
-def _odd_label_error(label: Any, place: str) -> InputError | InputTypeError:
+def _odd_label_error(label: Any, place: str, name: str) -> InputError | InputTypeError:
     """Make the error for what can be no label."""
     if isinstance(label, Complex):
-        return complex_error("y", place)
-    found = f"{place} of y holds {reprlib.repr(label)}, of type {type(label).__name__}."
+        return complex_error(name, place)
+    found = f"{place} of {name} holds {reprlib.repr(label)}, of type {type(label).__name__}."
     if isinstance(label, bytes):
         return InputTypeError(
             "Support for labels represented as bytes is not supported. Convert the labels to a "
-            f"string or integer format. {found} Type y = [label.decode('utf-8') for label in y]."
+            f"string or integer format. {found} Type {name} = [label.decode('utf-8') for label in "
+            f"{name}]."
         )
     return InputError(
         f"Unknown label type: unknown. {found} Labels must be str, bool or whole numbers. "

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from scipy.special import expit, softmax
 from sklearn.base import ClassifierMixin
-from sklearn.metrics import accuracy_score
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from skbert._base import BertEstimator, Lesson, run_fit
 from skbert._callbacks import with_callbacks
-from skbert._check_y import check_labels
+from skbert._check_weights import check_sample_weight
+from skbert._check_y import check_classes, check_labels, listed
 from skbert._core.encoder import Network
 from skbert._core.infer import infer
 from skbert._core.tokens import LongText
@@ -25,6 +25,7 @@ from skbert._labels import (
     SingleLabel,
     check_hold_out,
     describe,
+    is_right,
     teach_indicator,
     teach_labels,
 )
@@ -314,8 +315,10 @@ class BertClassifier(ClassifierMixin, BertEstimator):
             If X, y or a weight cannot be used; the message names the first bad row.
         """
         predicted = self.predict(X)
-        labels, _ = check_labels(y, len(predicted), estimator_name=type(self).__name__)
-        return float(accuracy_score(labels, predicted, sample_weight=sample_weight))
+        labels, _ = check_labels(listed(y), len(predicted), estimator_name=type(self).__name__)
+        right = is_right(labels, predicted, self.classes_)
+        weight = check_sample_weight(listed(sample_weight), len(predicted))
+        return float(np.average(right, weights=weight))
 
     def _teach(
         self,
@@ -334,7 +337,7 @@ class BertClassifier(ClassifierMixin, BertEstimator):
                 "fitted estimator learned otherwise. Give the same kind of y, or fit anew with "
                 "warm_start=False."
             )
-        more = np.asarray(() if classes is None else classes)
+        more = check_classes(classes)
         if multi_label:
             return teach_indicator(self, labels, more, room, network, weight)
         return teach_labels(self, labels, more, room, network, weight)

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from skbert._base import Lesson
 from skbert._check import Texts
-from skbert._check_weights import check_class_weight
+from skbert._check_weights import check_class_weight, to_learn_from
 from skbert._core.encoder import Network
 from skbert._core.task import Batch, Head, Items, mean_by_sample
 from skbert._core.tokens import LongText, Ragged, TextTokenizer, encode_texts
@@ -24,8 +24,12 @@ from skbert._tuning import best_thresholds
 from skbert.exceptions import InputError, InputTypeError
 
 __all__ = [
-    "MultiLabel", "SingleLabel", "check_hold_out", "describe", "teach_indicator", "teach_labels",
+    "MultiLabel", "SingleLabel", "check_hold_out", "describe", "is_right", "teach_indicator",
+    "teach_labels",
 ]  # fmt: skip
+
+_Labels = np.ndarray[Any, Any]
+_MOST = 2.0**40  # a factor on a label beside which float32 loses the rows without it
 
 
 @dataclass(frozen=True)
@@ -116,11 +120,11 @@ def teach_labels(
     """One label per row: their classes, with ``more`` of them and those known to the network."""
     old = labels[:0] if network is None else estimator.classes_
     classes = _union(labels, more, old)
-    codes = np.searchsorted(classes, labels)
+    codes = _codes(labels, classes)
     per_class = check_class_weight(estimator.class_weight, classes, codes, weight)
     if per_class is not None:
-        weight = per_class[codes] * (1.0 if weight is None else weight)
-    kept = None if network is None else np.searchsorted(classes, old)
+        weight = to_learn_from(per_class[codes] * (1.0 if weight is None else weight))
+    kept = None if network is None else _codes(old, classes)
     learned = {"classes_": classes, "temperature_": 1.0}
     task = SingleLabel(len(classes), room, estimator.long_text, estimator.label_smoothing)
 
@@ -148,7 +152,7 @@ def teach_indicator(
         per_label = weights.sum() / (2 * np.maximum(weights @ present, 1e-9))
         factors = dict(enumerate(np.where(present.any(axis=0), per_label, 1.0)))
     per_class = check_class_weight(factors, classes, present.argmax(axis=1), weight)
-    positive = None if per_class is None else tuple(per_class.tolist())
+    positive = None if per_class is None else tuple(np.minimum(per_class, _MOST).tolist())
     learned = {
         "classes_": classes,
         "temperature_": 1.0,
@@ -211,14 +215,61 @@ def describe(config: Any, task: SingleLabel, classes: np.ndarray[Any, Any]) -> N
         config.label2id = {str(name): i for i, name in enumerate(classes)}
 
 
-def _union(labels: np.ndarray[Any, Any], *known: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def is_right(labels: _Labels, predicted: _Labels, classes: _Labels) -> _Labels:
+    """Whether what was predicted of each row is its label, or all its labels."""
+    if labels.shape != predicted.shape:
+        one, several = "one label", "an indicator matrix of {} columns"
+        forms = [one if part.ndim == 1 else several.format(part.shape[1])
+                 for part in (labels, predicted)]  # fmt: skip
+        raise InputError(
+            f"y holds {forms[0]} per row, but the estimator predicts {forms[1]}. Give y in the "
+            "form that it had in fit."
+        )
+    if labels.ndim == 2:
+        return np.asarray((labels == predicted).all(axis=1))
+    _refuse_other_kind(labels, classes)
+    # As objects: numpy rounds integers of 64 bits that it compares with floats.
+    return np.asarray(labels.astype(object) == predicted.astype(object))
+
+
+def _refuse_other_kind(labels: _Labels, known: _Labels) -> None:
+    """Raise where labels are str and classes numbers, or the other way round."""
+    label, other = labels.tolist()[0], known.tolist()[0]
+    if isinstance(label, str) != isinstance(other, str):
+        raise InputTypeError(
+            f"y mixes str and numbers: row 0 is {label!r}, but the classes known or given are "
+            f"like {other!r}. Labels must be of one kind; type y = [str(label) for label in y], "
+            "or fit anew with warm_start=False."
+        )
+
+
+def _union(labels: _Labels, *known: _Labels) -> _Labels:
     """All classes there are, sorted: those in ``labels`` and those known before."""
-    is_text = isinstance(labels.tolist()[0], str)
+    known = tuple(part for part in known if len(part))
     for other in known:
-        if len(other) and isinstance(other.tolist()[0], str) != is_text:
-            raise InputTypeError(
-                f"y mixes str and numbers: row 0 is {labels.tolist()[0]!r}, but the classes known "
-                f"or given are like {other.tolist()[0]!r}. Labels must be of one kind; type "
-                "y = [str(label) for label in y], or fit anew with warm_start=False."
-            )
-    return np.unique(np.concatenate([part for part in (labels, *known) if len(part)]))
+        _refuse_other_kind(labels, other)
+    parts = [np.unique(part) for part in (labels, *known)]
+    if isinstance(parts[0].tolist()[0], str):
+        return np.unique(np.concatenate(parts))
+    for dtype in (np.result_type(*parts), np.dtype(np.int64), np.dtype(np.uint64)):
+        with np.errstate(invalid="ignore"):  # numbers that this type does not hold
+            whole = [part.astype(dtype) for part in parts]
+        if [part.tolist() for part in whole] == [part.tolist() for part in parts]:
+            return np.unique(np.concatenate(whole))
+    raise InputError(
+        f"No type of numbers holds all labels: y has {_ends(parts[0])}, and the classes known or "
+        f"given are {', '.join(map(_ends, parts[1:]))}. Type y = [str(label) for label in y], and "
+        "fit anew with warm_start=False."
+    )
+
+
+def _ends(part: _Labels) -> str:
+    """The smallest and the largest of sorted labels, and their type."""
+    return f"{part[0]} to {part[-1]} ({part.dtype})"
+
+
+def _codes(labels: _Labels, classes: _Labels) -> _Labels:
+    """Position of each label in the classes."""
+    if classes.dtype.kind in "biuf":  # else numpy compares integers of two types as floats
+        labels = labels.astype(classes.dtype)
+    return np.searchsorted(classes, labels)

@@ -13,7 +13,8 @@ from sklearn.metrics import r2_score
 
 from skbert._base import BertEstimator, Lesson, Run
 from skbert._check import Texts
-from skbert._check_y import check_targets
+from skbert._check_weights import check_sample_weight
+from skbert._check_y import check_targets, listed
 from skbert._core.encoder import Network
 from skbert._core.task import Batch, Head, Items, mean_by_sample
 from skbert._core.tokens import LongText, Ragged, TextTokenizer, encode_texts
@@ -209,21 +210,55 @@ class BertRegressor(RegressorMixin, BertEstimator):
             Predicted numbers; float32, float64 in that precision.
         """
         standard = self._decoded(X)
-        numbers: np.ndarray[Any, Any] = standard * self.scale_ + self.mean_
+        limits = np.finfo(standard.dtype)
+        with np.errstate(over="ignore"):
+            numbers = np.clip(standard * self.scale_ + self.mean_, limits.min, limits.max)
         numbers = numbers.astype(standard.dtype)
         return np.asarray(numbers[:, 0] if self.n_outputs_ == 1 else numbers)
+
+    @reads_one_state
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """R², the share of the variance of y that the predictions explain.
+
+        Parameters
+        ----------
+        X : array-like of str of shape (n_samples,), or pairs of shape (n_samples, 2)
+            The texts.
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+            The true numbers.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weight of each row; None weighs all alike.
+
+        Returns
+        -------
+        r2 : float
+            1 at best, averaged over the outputs; 0 for what the mean of y would get.
+
+        Raises
+        ------
+        InputError, InputTypeError
+            If X, y or a weight cannot be used; the message names the first bad row.
+        """
+        predicted = self.predict(X)
+        numbers = check_targets(
+            listed(y), len(predicted), predicted.dtype, estimator_name=type(self).__name__
+        )
+        self._check_columns(numbers)
+        weight = check_sample_weight(listed(sample_weight), len(predicted))
+        both = np.stack([numbers, predicted])
+        exponents = np.frexp(np.abs(both).max(axis=(0, 1)))[1]
+        both = np.ldexp(both, -exponents)  # so that no square is infinite
+        return float(r2_score(*both, sample_weight=weight))
 
     def _teach(
         self, y: Any, texts: Any, room: int, network: Network | None, weight: Any
     ) -> Lesson:
-        numbers = check_targets(y, len(texts), estimator_name=type(self).__name__)
+        dtype = np.float64 if self.precision == "float64" else np.float32
+        numbers = check_targets(y, len(texts), dtype, estimator_name=type(self).__name__)
         columns = numbers.reshape(len(texts), -1)
         n_outputs = columns.shape[1]
-        if network is not None and n_outputs != self.n_outputs_:
-            raise InputError(
-                f"y has {n_outputs} columns, but the fitted estimator predicts "
-                f"{self.n_outputs_}. Give the same columns, or fit anew with warm_start=False."
-            )
+        if network is not None:
+            self._check_columns(numbers)
         mean, scale = (self.mean_, self.scale_) if network else _standard(columns, weight)
         learned = {"mean_": mean, "scale_": scale, "n_outputs_": n_outputs}
         task = Numbers(n_outputs, room, self.long_text)
@@ -233,6 +268,15 @@ class BertRegressor(RegressorMixin, BertEstimator):
             return float(r2_score(targets[rows], predicted)) if len(rows) > 1 else float("nan")
 
         return Lesson(task, targets, learned, r2, None, weight)
+
+    def _check_columns(self, numbers: np.ndarray[Any, Any]) -> None:
+        """Raise where y has other columns than in fit."""
+        n_outputs = 1 if numbers.ndim == 1 else numbers.shape[1]
+        if n_outputs != self.n_outputs_:
+            raise InputError(
+                f"y has {n_outputs} columns, but the fitted estimator predicts "
+                f"{self.n_outputs_}. Give the same columns, or fit anew with warm_start=False."
+            )
 
     def _adopt(self, network: Network, room: int) -> None:
         self.n_outputs_ = network.model.config.num_labels
@@ -263,5 +307,5 @@ def _standard(
     unit = np.where(largest > 0, largest, 1.0)
     mean = np.average(columns / unit, axis=0, weights=weight)
     spread = np.sqrt(np.average((columns / unit - mean) ** 2, axis=0, weights=weight))
-    scale = np.where(spread > 1e-10, spread, 1.0 / unit) * unit
-    return mean * unit, scale
+    scale = np.where(spread > 1e-10, spread * unit, 1.0)
+    return mean * unit, np.maximum(scale, np.finfo(scale.dtype).tiny)

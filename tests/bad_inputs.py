@@ -1118,6 +1118,7 @@ for name, (error, y) in {
     "bytes": (InputTypeError, [label.encode() for label in LABELS]),
     "dates": (InputError, pd.Series(pd.to_datetime(["2020-01-01"] * 6))),
     "dicts": (InputError, [{"label": 1}] * 6),
+    "huge-floats": (InputError, [2.0, 1e300] * 3),
     "huge-ints": (InputError, [2**70, 1, 2, 2**70, 1, 2]),
 }.items():
     refuse(
@@ -1212,6 +1213,22 @@ accept("number-ints", "label", target(lambda: ONES), "regressor", has_shape(6))
 accept("number-bools", "label", target(lambda: [True, False] * 3), "regressor", has_shape(6))
 accept("number-huge", "label", target(lambda: [1e30, -1e30] * 3), "regressor", has_shape(6))
 accept("number-tiny", "label", target(lambda: [1e-30, 0.0] * 3), "regressor", is_near(0, 1e-25))
+accept("number-tiniest", "label", target(lambda: [5e-324, 0.0] * 3), "regressor", is_near(0, 1e-9))
+accept(
+    "number-hugest-in-float64",
+    "label",
+    target(lambda: [1.7e308, -1.7e308] * 3, params={"precision": "float64"}),
+    "regressor",
+    has_shape(6),
+)
+refuse(
+    "number-beyond-float32",
+    "label",
+    InputError,
+    ("Input y contains infinity or a value too large for dtype.'float32'", "row 2"),
+    target(lambda: [1.0, 2.0, 1e39, 1.0, 2.0, 3.0]),
+    on="regressor",
+)
 accept("number-constant", "label", target(lambda: [7.0] * 6), "regressor", is_near(7, 3))
 accept("number-zeros", "label", target(lambda: [0.0] * 6), "regressor", is_near(0, 3))
 accept(
@@ -1337,6 +1354,43 @@ accept(
     "classifier",
     GOOD_BAD,
 )
+EXTREMES = {"tiniest": 5e-324, "tiny": 1e-300, "small": 1e-40, "large": 1e20, "huge": 1e300,
+            "hugest": 1.7e308}  # fmt: skip
+for name, weight in EXTREMES.items():
+    for head in ("random", "probe"):
+        params = {"head_init": head}
+        accept(
+            f"weight-{name}-{head}",
+            "weight",
+            lambda _, weight=weight, params=params: {
+                "sample_weight": [weight] * 6,
+                "params": params,
+                "plain": TEXTS,
+            },
+            "learners",
+        )
+        accept(
+            f"weight-{name}-beside-1-{head}",
+            "weight",
+            lambda _, weight=weight, params=params: {
+                "sample_weight": [weight, *[1.0] * 5],
+                "params": params,
+                "plain": TEXTS,
+            },
+            "learners",
+        )
+        for targets, y, label in (("labels", LABELS, "good"), ("indicator", INDICATOR, 1)):
+            accept(
+                f"class-weight-{name}-{targets}-{head}",
+                "weight",
+                lambda _, y=y, params={**params, "class_weight": {label: weight}}: {
+                    "y": y,
+                    "params": params,
+                    "sample_weight": [1e300] * 6,
+                    "plain": TEXTS,
+                },
+                "classifier",
+            )
 accept("weight-one-row-counts", "weight", weighted(lambda: [0, 0, 0, 0, 0, 1]))
 for name, (weight, words) in {
     "short": (WEIGHTS[1:], r"sample_weight\.shape == \(5,\), expected \(6,\)"),
@@ -1400,6 +1454,7 @@ for name, (class_weight, words) in {
     "nan": ({"good": np.nan}, (r"class_weight\['good'\]", "nan")),
     "infinity": ({"good": np.inf}, (r"class_weight\['good'\]", "inf")),
     "str": ({"good": "2"}, (r"class_weight\['good'\]", "'2'")),
+    "beyond-floats": ({"good": 10**400}, (r"class_weight\['good'\]", "finite")),
     "all-zero": ({"good": 0, "bad": 0}, ("class_weight", "0")),
 }.items():
     refuse(

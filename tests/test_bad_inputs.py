@@ -187,6 +187,32 @@ def test_refused(row: Row, kind: str, tiny_model: Path) -> None:
         check_manners(caught.value)
 
 
+REFUSED_TARGETS = [
+    pytest.param(row, kind, id=f"{row.id}-{kind}")
+    for row in ROWS
+    for kind in row.estimators
+    if isinstance(row.expect, Refused)
+    and kind in BOTH
+    and row.make(Path()).keys() in ({"y"}, {"sample_weight"})
+]
+
+
+@functools.cache
+def fitted_once(kind: str, model: Path) -> Any:
+    return new_estimator(kind, model).fit(TEXTS, TARGETS[kind])
+
+
+@pytest.mark.parametrize(("row", "kind"), REFUSED_TARGETS)
+def test_score_refuses_what_fit_refuses(row: Row, kind: str, tiny_model: Path) -> None:
+    estimator = fitted_once(kind, tiny_model)
+    given = {"y": TARGETS[kind]} | row.make(tiny_model)
+    with pytest.raises(row.expect.error) as caught:
+        estimator.score(TEXTS, **given)
+    for words in row.expect.words:
+        assert re.search(words, str(caught.value)), (words, str(caught.value))
+    check_manners(caught.value)
+
+
 def check_manners(error: Exception) -> None:
     """What every message must be, whatever it says."""
     message = str(error)

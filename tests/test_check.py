@@ -29,7 +29,7 @@ from sklearn.utils.validation import _check_feature_names
 from skbert import exceptions
 from skbert._check import Texts, check_texts
 from skbert._check_tables import is_missing, open_table
-from skbert._check_weights import check_class_weight, check_sample_weight
+from skbert._check_weights import check_class_weight, check_sample_weight, to_learn_from
 from skbert._check_y import check_labels, check_length, check_targets
 from skbert.exceptions import InputError, InputTypeError, SkbertWarning
 
@@ -658,7 +658,7 @@ def test_any_finite_number_is_a_target(y: list[float]) -> None:
 
 def test_targets_of_other_types() -> None:
     assert check_targets([True, Fraction(1, 4), np.float32(0.5)], 3).tolist() == [1, 0.25, 0.5]
-    assert check_targets([1, 2], 2, np.float32).dtype == np.float32
+    assert check_targets([0.1, 2], 2, np.float32).tolist() == [0.1, 2]
     with pytest.raises(
         InputError, match=r"too large for dtype\('float32'\)\. The first is in row 1"
     ):
@@ -687,6 +687,27 @@ def test_sample_weight() -> None:
         assert found.tolist() == [1, 2, 0]
     assert check_sample_weight(2, 3).tolist() == [2, 2, 2]
     assert check_sample_weight(np.float32(0.5), 2).tolist() == [0.5, 0.5]
+
+
+def test_weights_to_learn_from_keep_their_ratios() -> None:
+    assert to_learn_from(None) is None
+    usual = np.array([0.3, 1.0, 0.0, 700.0, 1e-9])
+    np.testing.assert_array_equal(to_learn_from(usual), usual)
+    for exponent in (-1060, -300, -40, 40, 300, 1000):
+        found = to_learn_from(check_sample_weight(np.array([1.0, 3, 0]) * 2.0**exponent, 3))
+        assert 2.0**-31 <= found.mean() <= 2.0**10
+        np.testing.assert_array_equal(found / found[0], [1, 3, 0])
+        assert np.isfinite(np.float32(found) ** 2).all()
+    assert to_learn_from(np.array([1.0, 1e-40])).tolist() == [1, 0]  # float32 has no such number
+    assert to_learn_from(np.array([0.0, 0.0])).tolist() == [0, 0]
+
+
+def test_weights_too_large_to_be_added_up() -> None:
+    found = check_sample_weight([1.7e308, 0.85e308], 2)
+    assert np.isfinite(found.sum())
+    assert found[0] == 2 * found[1] > 1e200
+    huge = check_class_weight({"a": 1.7e308}, np.array(["a", "b"]), np.array([0, 1]))
+    assert np.isfinite(huge.sum() * 2.0**20)
 
 
 def test_a_weight_that_is_kept_is_not_the_one_given() -> None:

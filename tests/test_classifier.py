@@ -5,6 +5,7 @@ What all estimators promise of a fit is in ``test_regressor.py``, saving in ``te
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from sklearn.metrics import accuracy_score, f1_score
 from sklearn.utils.class_weight import compute_sample_weight
 
 from skbert import BertClassifier
-from skbert.exceptions import InputError, SkbertError, TruncationWarning
+from skbert.exceptions import InputError, InputTypeError, SkbertError, TruncationWarning
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -305,6 +306,87 @@ def test_classes_make_room(tiny_model: Path, sentiment: Sentiment) -> None:
         classifier(tiny_model).partial_fit(X, y, classes=[1, 2])
 
 
+@pytest.mark.parametrize(
+    ("classes", "error", "words"),
+    [
+        ((name for name in ("bad", "good")), InputTypeError, r"generator.*sorted\(classes\)"),
+        (3, InputTypeError, "type int.*a list of labels"),
+        ({"bad", "good"}, InputTypeError, r"type set.*sorted\(classes\)"),
+        ("good", InputTypeError, "type str.*a list of labels"),
+        ({"good": 1}, InputTypeError, "type dict"),
+        (np.array("good"), InputError, "dim 0"),
+        (np.array([["good"], ["bad"]]), InputError, r"shape \(2, 1\)"),
+        ([["good"], ["bad"]], InputError, r"row 0 of classes holds \['good'\]"),
+        ([dt.date(2020, 1, 1)], InputError, "row 0 of classes.*type date"),
+        (["good", None], InputError, "1 missing.*position 1"),
+        ([b"good"], InputTypeError, "bytes"),
+        (["good", 3], InputTypeError, "classes mixes str and numbers.*row 1 is 3"),
+        ([3, 4], InputTypeError, "mixes str and numbers.*'good'.*3"),
+    ],
+)
+def test_classes_that_are_no_labels(
+    classes: Any, error: type[Exception], words: str, tiny_model: Path, sentiment: Sentiment
+) -> None:
+    with pytest.raises(error, match=words):
+        classifier(tiny_model).partial_fit(*sentiment, classes=classes)
+
+
+@pytest.mark.parametrize(
+    ("classes", "words"),
+    [
+        ([0, 1, np.nan], "1 missing.*position 2"),
+        (np.array([0, 1, np.nan]), "1 missing.*position 2"),
+        ([0, 1, np.inf], "classes contains infinity.*row 2"),
+        ([0, 0.5], "Unknown label type"),
+        ([0, 2.0**70], "row 1 of classes is 1.18.*64 bits"),
+        ([0, 2**70], "Unknown label type"),
+        ([0, 1j], "Complex"),
+    ],
+)
+def test_classes_that_are_no_whole_numbers(
+    classes: Any, words: str, tiny_model: Path, sentiment: Sentiment
+) -> None:
+    y = [KINDS[label] for label in sentiment.labels]
+    with pytest.raises(InputError, match=words):
+        classifier(tiny_model).partial_fit(sentiment.texts, y, classes=classes)
+
+
+WIDE = [2**53, 2**53 + 1]
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "classes"),
+    [
+        (np.array(WIDE), np.array(WIDE, dtype=np.uint64), WIDE),
+        (np.array(WIDE), np.array([2**63 + 1, 2], dtype=np.uint64), [2, *WIDE, 2**63 + 1]),
+        (np.array([2**63 + 1, 2], dtype=np.uint64), np.array(WIDE), [2, *WIDE, 2**63 + 1]),
+        (np.array(WIDE), np.array([0.0, 1.0]), [0, 1, *WIDE]),
+        (np.array([0.0, 1.0]), np.array(WIDE), [0, 1, *WIDE]),
+        (np.array([0, 1]), np.array([1.0, 2.0]), [0, 1, 2]),
+        (np.array([False, True]), np.array([0, 1, 2]), [0, 1, 2]),
+        (np.array(["a", "bbb"]), np.array(["bbb\0", "cc"], dtype=object),
+         ["a", "bbb", "bbb\0", "cc"]),
+    ],
+)  # fmt: skip
+def test_labels_of_two_types_stay_apart(
+    first: Any, then: Any, classes: list[Any], tiny_model: Path
+) -> None:
+    online = classifier(tiny_model, **STILL).fit(["a", "b"], first)
+    online.partial_fit([*"abc"[: len(then)]], then)
+    assert online.classes_.tolist() == classes
+    assert sorted(online.score(["a"], [label]) for label in classes)[-2:] == [0, 1]
+    again = classifier(tiny_model).partial_fit(["a", "b"], first, classes=then)
+    assert again.classes_.tolist() == classes
+
+
+def test_labels_that_no_type_of_numbers_holds_together(tiny_model: Path) -> None:
+    online = classifier(tiny_model).fit(["a", "b"], [-1, 1])
+    before = online.predict_proba(["a"])
+    with pytest.raises(InputError, match=r"No type of numbers.*9223372036854775809.*-1 to 1"):
+        online.partial_fit(["a"], np.array([2**63 + 1], dtype=np.uint64))
+    np.testing.assert_array_equal(online.predict_proba(["a"]), before)
+
+
 def test_unseen_labels_leave_the_old_ones_alone(tiny_model: Path, sentiment: Sentiment) -> None:
     X, y = sentiment
     online = classifier(tiny_model, **LEARNS).fit(X, y)
@@ -334,6 +416,42 @@ def test_classes_of_an_indicator_are_its_columns(tiny_model: Path, sentiment: Se
     assert online.classes_.tolist() == list(range(Y.shape[1]))
     with pytest.raises(InputError, match="classes="):
         online.partial_fit(X, Y, classes=range(Y.shape[1] + 1))
+
+
+@pytest.mark.parametrize(
+    ("learned", "scored", "error", "words"),
+    [
+        ("labels", [0, 1], InputTypeError, "mixes str and numbers: row 0 is 0.*'bad'"),
+        ("codes", ["good", "bad"], InputTypeError, "mixes str and numbers: row 0 is 'good'.*0"),
+        ("labels", [[1, 0], [0, 1]], InputError, "y holds an indicator.*predicts one label"),
+        ("columns", ["good", "bad"], InputError, "y holds one label.*matrix of 3 columns"),
+        ("columns", [[1, 0], [0, 1]], InputError, "matrix of 2 columns.*matrix of 3 columns"),
+    ],
+)
+def test_score_of_labels_of_another_type(
+    learned: str, scored: Any, error: type[Exception], words: str,
+    tiny_model: Path, sentiment: Sentiment,
+) -> None:  # fmt: skip
+    X, labels = sentiment
+    y = {"labels": labels, "codes": [KINDS[label] for label in labels],
+         "columns": indicator(labels)}[learned]  # fmt: skip
+    fitted = classifier(tiny_model).fit(X, y)
+    with pytest.raises(error, match=words):
+        fitted.score(X[:2], scored)
+
+
+@pytest.mark.parametrize("of_columns", [False, True])
+def test_score_is_scikit_learns_accuracy(
+    of_columns: bool, tiny_model: Path, sentiment: Sentiment
+) -> None:
+    X, y = sentiment.texts, indicator(sentiment.labels) if of_columns else sentiment.labels
+    fitted = classifier(tiny_model).fit(X, y)
+    weight = np.arange(len(X)) / 7
+    for weights in (None, weight, weight * 2.0**1000, weight * 2.0**-1000):
+        expected = accuracy_score(y, fitted.predict(X), sample_weight=weight if weights is not None
+                                  else None)  # fmt: skip
+        assert fitted.score(X, y, sample_weight=weights) == expected
+    assert fitted.score(X, y, sample_weight=2.0) == fitted.score(X, y)
 
 
 @pytest.mark.parametrize("missing", [None, float("nan"), pd.NA])

@@ -116,6 +116,27 @@ def test_weight_of_two_is_the_row_twice(tiny_model_no_dropout: Path, sentiment: 
     )
 
 
+def test_score_of_numbers_whose_squares_are_infinite(
+    tiny_model: Path, sentiment: Sentiment
+) -> None:
+    X, y = sentiment.texts, numbers(sentiment)
+    fitted = regressor(tiny_model, precision="float64", **LEARNS).fit(X, np.stack([y, -y], axis=1))
+    usual = fitted.score(X, np.stack([y, -y], axis=1))
+    assert usual == pytest.approx(r2_score(np.stack([y, -y], axis=1), fitted.predict(X)))
+    fitted.mean_, fitted.scale_ = (np.ldexp(each, [1000, -800]) for each in (
+        fitted.mean_, fitted.scale_))  # fmt: skip
+    many = np.ldexp(np.stack([y, -y], axis=1), [1000, -800])
+    assert fitted.score(X, many) == usual
+    with pytest.raises(InputError, match=r"y has 1 columns, but .* predicts 2"):
+        fitted.score(X, y)
+
+
+def test_predictions_beyond_float32_are_the_largest(tiny_model: Path) -> None:
+    fitted = regressor(tiny_model, **STILL).fit(["good", "bad", "book"], [3.4e38, -3.4e38, 3.4e38])
+    fitted.scale_ = fitted.scale_ * 1e6
+    assert np.isfinite(fitted.predict(["good", "bad", "film"])).all()
+
+
 def test_loss_is_squared_error_of_standardised_targets(
     tiny_model_no_dropout: Path, sentiment: Sentiment
 ) -> None:
