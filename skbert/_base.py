@@ -25,7 +25,7 @@ from skbert._core.device import Precision, pick_device, seeded
 from skbert._core.encoder import Network, copy_network, open_network
 from skbert._core.find import find
 from skbert._core.loop import Fresh, Recipe, train
-from skbert._core.optim import SCHEDULES, learning_parameters
+from skbert._core.optim import SCHEDULES, freezes_encoder, learning_parameters
 from skbert._core.probe import probe
 from skbert._core.source import Checkpoint, vet
 from skbert._core.task import Items, Task
@@ -210,19 +210,23 @@ class BertEstimator(TrainedEstimator):
         return self
 
     def _start(self, run: Run, metric: Metric | None) -> None:
-        pairs = _reads_pairs(run.network, run.learn)
-        if self.head_init == "probe" or (self.head_init == "auto" and not pairs):
+        random = _pooler_learns_pairs(run.network, run.learn, self.freeze)
+        if self.head_init == "probe" or (self.head_init == "auto" and not random):
             probe(run.network, run.task, run.learn, run.precision)
             if run.held is not None:
                 self.probe_score_ = validate(run, metric)["validation_score"]
 
 
-def _reads_pairs(network: Network, items: Items) -> bool:
-    """Whether the head is given BERT's pooler of a pair, which says little without training."""
+def _pooler_learns_pairs(network: Network, items: Items, layers: int | str) -> bool:
+    """Whether the head reads BERT's pooler of a pair, and layers below it are trained as well.
+
+    The pooler says little of a pair without that, and a random head learns as much beside it.
+    """
     tokens = items.tokens
     pooled = network.head.reads == "rows" and network.pooling == "pooler"
     single = len(tokens) == len(items)  # options are compared with each other
-    return pooled and single and bool((tokens.second < tokens.lengths).any())
+    pairs = pooled and single and bool((tokens.second < tokens.lengths).any())
+    return pairs and not freezes_encoder(network.model, layers)
 
 
 def run_fit(
@@ -251,7 +255,8 @@ def run_fit(
         items = encode(lesson.task, texts, lesson.targets, network)
         fresh = partial(lesson.draw, network.text)
         learn, held = _split(items, draft.validation_fraction, lesson, seed, fresh)
-        recipe = _recipe(draft, epochs, pairs=_reads_pairs(network, learn))
+        low = _pooler_learns_pairs(network, learn, draft.freeze)
+        recipe = _recipe(draft, epochs, low=low)
         run = Run(network, lesson.task, learn, held, recipe, precision, seed, fresh)
         if _network_of(draft) is None:
             draft._start(run, lesson.metric)
@@ -368,12 +373,15 @@ def _split(
     return learn, fresh(held, np.random.default_rng(seed))
 
 
-def _recipe(estimator: Any, epochs: int | None, *, pairs: bool) -> Recipe:
-    """How to train; given ``epochs``, at constant rates: part of a stream has no end to near."""
+def _recipe(estimator: Any, epochs: int | None, *, low: bool) -> Recipe:
+    """How to train; given ``epochs``, at constant rates: part of a stream has no end to near.
+
+    A head that chooses its own rate takes the encoder's if that is to be ``low``.
+    """
     chosen = {field.name: getattr(estimator, field.name) for field in fields(Recipe)}
     rate = estimator.head_learning_rate
     if rate == "auto":
-        rate = None if pairs else _HEAD_RATE
+        rate = None if low else _HEAD_RATE
     chosen["head_learning_rate"] = rate or estimator.learning_rate
     if epochs is not None:
         chosen |= {"epochs": epochs, "schedule": "constant"}

@@ -47,7 +47,8 @@ class BertChoiceRanker(BertEstimator):
         Peak learning rate of the encoder, for AdamW.
     head_learning_rate : float, "auto" or None, default="auto"
         Peak learning rate of the output layer; None takes ``learning_rate``. ``"auto"`` takes
-        1e-3, but ``learning_rate`` for one pair a row that is read by BERT's pooler.
+        1e-3, but ``learning_rate`` for one pair a row that is read by BERT's pooler, unless
+        ``freeze`` leaves no layer of the encoder to learn.
     weight_decay : float, default=0.01
         Decoupled weight decay; biases and LayerNorm weights have none.
     warmup : float or int, default=0.1
@@ -69,7 +70,8 @@ class BertChoiceRanker(BertEstimator):
         sentence encoders do for single texts; else, and for pairs, BERT's pooler.
     head_init : {"auto", "probe", "random"}, default="auto"
         Start the head from a linear model on the frozen encoder's features, or at random.
-        ``"auto"`` probes, but not where the head reads BERT's pooler of one pair a row.
+        ``"auto"`` probes, but not where the head reads BERT's pooler of one pair a row,
+        unless ``freeze`` leaves no layer of the encoder to learn.
     max_length : int or None, default=None
         Longest row in tokens, special tokens included; None is the model's own limit, 512
         at most, and 384 where answers are sought in contexts.

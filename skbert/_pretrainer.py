@@ -76,7 +76,8 @@ class BertPretrainer(TrainedEstimator):
         Peak learning rate of the encoder, for AdamW.
     head_learning_rate : float, "auto" or None, default="auto"
         Peak learning rate of the output layer; None takes ``learning_rate``. ``"auto"`` takes
-        1e-3, but ``learning_rate`` for one pair a row that is read by BERT's pooler.
+        1e-3, but ``learning_rate`` for one pair a row that is read by BERT's pooler, unless
+        ``freeze`` leaves no layer of the encoder to learn.
     weight_decay : float, default=0.01
         Decoupled weight decay; biases and LayerNorm weights have none.
     warmup : float or int, default=0.1

@@ -21,6 +21,7 @@ __all__ = [
     "AdamW",
     "adamw",
     "freeze",
+    "freezes_encoder",
     "gradient_norm",
     "learning_parameters",
     "multiplier",
@@ -91,6 +92,11 @@ def learning_parameters(
         for name, parameter in model.named_parameters()
         if name.startswith(head + ".") or _depth(name, n_layers) > highest
     ]
+
+
+def freezes_encoder(model: torch.nn.Module, layers: int | str) -> bool:
+    """Whether `freeze` leaves none of the encoder's layers to learn."""
+    return layers == "all" or int(layers) >= _n_layers(model)
 
 
 def _n_layers(model: torch.nn.Module) -> int:

@@ -1,0 +1,156 @@
+"""Whatever is frozen, a fit with the defaults says more of its rows than a constant would."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from skbert import (
+    BertChoiceRanker,
+    BertClassifier,
+    BertRegressor,
+    BertSpanExtractor,
+    BertTokenTagger,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+WHERE = {"device": "cpu", "precision": "float32", "random_state": 0}
+LEARNS = {"epochs": 20, "learning_rate": 3e-3}  # layers of a tiny model, from nothing
+FREEZE = [0, 1, 2, "all"]  # the tiny model has two layers
+FROZEN = [2, "all"]
+POOLING = ["auto", "cls", "mean"]  # "auto" is BERT's pooler here
+THINGS = "movie film book food service staff phone room".split()
+KINDS = ("good", "bad", "great", "awful")
+
+Rows = tuple[list[Any], list[Any]]
+
+
+def texts(*, pairs: bool) -> Rows:
+    """Forty-eight texts or pairs that say of a thing that it is good or bad; a third is good."""
+    X, y = [], []
+    for row in range(48):
+        thing, other = THINGS[row % 8], THINGS[(row * 3 + 1) % 8]
+        label, said = ("bad", "i hate it") if row % 3 else ("good", "great, i love it")
+        text, second = f"the {thing} is {label}, {said}", f"my {other} works"
+        X.append((text, second) if pairs else f"{text}, {second}")
+        y.append(label)
+    return X, y
+
+
+def numbers(*, pairs: bool) -> Rows:
+    X, y = texts(pairs=pairs)
+    return X, [5.0 if label == "good" else 1.0 for label in y]
+
+
+def options() -> Rows:
+    X, y = [], []
+    for row in range(30):
+        of_row = [f"awful {THINGS[(row + k) % 8]}, bad" for k in range(2 + row % 4)]
+        y.append(row * 7 % len(of_row))
+        of_row[y[-1]] = f"great {THINGS[row % 8]}, i love it"
+        X.append((f"the {THINGS[row % 8]} is", of_row))
+    return X, y
+
+
+def words() -> Rows:
+    X = [["the", THINGS[row % 8], "is", KINDS[row % 4], "for", "you"] for row in range(40)]
+    return X, [["O", "B-THING", "O", "O", "O", "B-WHO"]] * 40
+
+
+def answers() -> Rows:
+    X, y = [], []
+    for row in range(40):
+        before = "we it was to my you".split()[: row % 7]
+        y.append(KINDS[row // 3 % 4].upper())
+        X.append((f"how is the {THINGS[row % 8]}?", f"{' '.join(before)} it is {y[-1]}, but so"))
+    return X, y
+
+
+def most_common(y: list[Any]) -> float:
+    """What the best constant scores."""
+    return Counter(y).most_common(1)[0][1] / len(y)
+
+
+@pytest.fixture(scope="module")
+def lively(make_tiny_model: Callable[..., Path]) -> Path:
+    """A tiny BERT whose features differ from text to text."""
+    return make_tiny_model(initializer_range=0.2)
+
+
+def learning(freeze: int | str) -> dict[str, Any]:
+    """The defaults where all layers are frozen; else they would take thousands of rows."""
+    return {**WHERE, "freeze": freeze, **({} if freeze in FROZEN else LEARNS)}
+
+
+@pytest.mark.parametrize(
+    ("freeze", "pooling", "pairs"), list(product(FREEZE, POOLING, [False, True]))
+)
+def test_rows_of_texts(lively: Path, freeze: int | str, pooling: str, pairs: bool) -> None:
+    params = {**learning(freeze), "pooling": pooling}
+    X, y = texts(pairs=pairs)
+    assert BertClassifier(lively, **params).fit(X, y).score(X, y) > most_common(y) + 0.1
+    X, y = numbers(pairs=pairs)
+    assert BertRegressor(lively, **params).fit(X, y).score(X, y) > 0.2
+
+
+@pytest.mark.parametrize("freeze", FROZEN)
+def test_several_labels_of_pairs(lively: Path, freeze: int | str) -> None:
+    X, y = texts(pairs=True)
+    both = np.array([[label == "good", label == "bad"] for label in y], dtype=int)
+    learner = BertClassifier(lively, **learning(freeze)).fit(X, both)
+    assert learner.score(X, both) > most_common(y) + 0.1
+
+
+@pytest.mark.parametrize(("freeze", "pooling"), list(product(FREEZE, POOLING)))
+def test_options(lively: Path, freeze: int | str, pooling: str) -> None:
+    X, y = options()
+    learner = BertChoiceRanker(lively, **learning(freeze), pooling=pooling).fit(X, y)
+    assert learner.score(X, y) > most_common(y) + 0.1
+
+
+@pytest.mark.parametrize("freeze", FREEZE)
+def test_words(lively: Path, freeze: int | str) -> None:
+    X, y = words()
+    assert BertTokenTagger(lively, **learning(freeze)).fit(X, y).score(X, y) > 0.2
+
+
+@pytest.mark.parametrize("freeze", FREEZE)
+def test_answers(lively: Path, freeze: int | str) -> None:
+    X, y = answers()
+    score = BertSpanExtractor(lively, **learning(freeze)).fit(X, y).score(X, y)
+    assert score > most_common(y) + 0.1
+
+
+def agreement() -> Rows:
+    """Sixty pairs, half of which say the same."""
+    first = [f"The {thing} is {kind}." for thing in THINGS for kind in KINDS][:30]
+    same = [(text, text.replace("The", "Our")) for text in first]
+    return [*same, *zip(first, first[7:] + first[:7], strict=True)], [1] * 30 + [0] * 30
+
+
+def test_pairs_with_the_real_encoder(minilm: Path) -> None:
+    X, y = agreement()
+    learner = BertClassifier(minilm, **WHERE, epochs=1, freeze="all").fit(X, y)
+    assert learner.pooling_ == "pooler"
+    assert learner.score(X, y) > 0.7
+
+
+def test_pairs_below_a_frozen_pooler_start_as_if_probed_at_the_rate_of_heads(
+    lively: Path,
+) -> None:
+    X, y = texts(pairs=True)
+    for freeze, how in ((1, "random"), (2, "probe"), ("all", "probe")):
+        rate = 1e-3 if how == "probe" else None
+        given = {**WHERE, "epochs": 1, "freeze": freeze}
+        chosen = BertClassifier(lively, **given, head_init=how, head_learning_rate=rate)
+        np.testing.assert_array_equal(
+            BertClassifier(lively, **given).fit(X, y).predict_proba(X),
+            chosen.fit(X, y).predict_proba(X),
+        )
