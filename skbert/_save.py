@@ -19,6 +19,8 @@ import torch
 from skbert._check import FitRecord
 from skbert._core import archive
 from skbert._core.encoder import Network, open_network, write_folder
+from skbert._core.interrupts import held
+from skbert._core.modes import default_modes
 from skbert._core.source import vet
 from skbert._core.task import Head
 from skbert.exceptions import ModelError, SaveError, SkbertError
@@ -78,6 +80,8 @@ def export(network: Network, folder: str | os.PathLike[str]) -> None:
         ) from error
 
 
+@held()
+@default_modes()
 def load(cls: type[Any], folder: Path) -> Any:
     """Check everything that was written, then build the estimator from it."""
     header, members, tensors = archive.read(folder, _REQUIRED, _OPTIONAL)

@@ -1,6 +1,6 @@
 """Where and how exactly to compute: device, precision, seeds, and memory that runs out.
 
-Depends on torch and ``world``.
+Depends on torch, ``interrupts``, ``modes`` and ``world``.
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ import os
 import re
 import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 
+from skbert._core.interrupts import held
+from skbert._core.modes import default_modes
 from skbert._core.world import local_rank
 from skbert.exceptions import InputError
 
@@ -68,11 +70,17 @@ class Precision:
         self.products: torch.dtype = getattr(torch, name)
         self.device = device
 
-    def context(self) -> AbstractContextManager[object]:
+    @contextmanager
+    def context(self) -> Iterator[None]:
         """Compute in this precision inside the ``with``."""
         if self.products == self.weights:
-            return nullcontext()
-        return torch.autocast(self.device.type, dtype=self.products)
+            yield
+            return
+        try:
+            with torch.autocast(self.device.type, dtype=self.products):
+                yield
+        finally:
+            torch.clear_autocast_cache()  # inside somebody's autocast torch does not
 
     @property
     def needs_loss_scale(self) -> bool:
@@ -147,13 +155,14 @@ class OnTheWay:
 
 @contextmanager
 def seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Draw torch's random numbers from ``seed`` inside, and leave the global state as it was.
+    """Draw torch's random numbers from ``seed`` inside, and leave the process as it was.
 
     torch's layers draw from one global generator, so that threads which fit at the same time
-    would take each other's numbers: they wait for each other here.
+    would take each other's numbers: they wait for each other here. torch's modes are the default
+    ones, and Ctrl-C is held.
     """
     devices = [device] if device.type == "cuda" else []
-    with _SEEDING, torch.random.fork_rng(devices):
+    with _SEEDING, held(), default_modes(), torch.random.fork_rng(devices):
         torch.default_generator.manual_seed(seed)
         if device.type == "cuda":
             with torch.cuda.device(device):

@@ -21,7 +21,9 @@ from transformers.utils import logging as library_logging
 
 from skbert._core import packed
 from skbert._core.blank import Blank
+from skbert._core.interrupts import held
 from skbert._core.layers import Layers
+from skbert._core.modes import default_modes, single_precision
 from skbert._core.pruned import prune
 from skbert._core.relative import add_distances
 from skbert._core.rows import RowGradients
@@ -174,7 +176,8 @@ class Network:
     def to(self, device: torch.device, dtype: torch.dtype) -> None:
         """Have the weights on that device and of that type."""
         if (self.device, self.dtype) != (device, dtype):
-            self.model.to(device, dtype)
+            with held(), default_modes():
+                self.model.to(device, dtype)
 
     def grow(self, n_outputs: int, kept: IntArray) -> None:
         """Give the output layer ``n_outputs`` outputs; output i of now becomes ``kept[i]``.
@@ -182,8 +185,8 @@ class Network:
         The new ones start as in ``open_network``, from torch's global generator.
         """
         old = self.output_layer
-        new = torch.nn.Linear(old.in_features, n_outputs, device=old.weight.device)
-        setattr(self.model, self.head.layer, new.to(old.weight.dtype))
+        where = {"device": old.weight.device, "dtype": old.weight.dtype}
+        setattr(self.model, self.head.layer, torch.nn.Linear(old.in_features, n_outputs, **where))
         _draw(self.model, self.head)
         with torch.no_grad():
             self.output_layer.weight[kept] = old.weight
@@ -235,6 +238,8 @@ def _takes_packed_batches(model: Any) -> bool:
     return taken
 
 
+@held()
+@default_modes()
 def open_network(
     checkpoint: Checkpoint | Blank,
     head: Head,
@@ -293,7 +298,7 @@ def _own_pooling(checkpoint: Checkpoint | Blank, head: Head, *, fresh_head: bool
 def _make(blank: Blank, head: Head, dtype: torch.dtype) -> tuple[Any, Any]:
     """A model with random weights, and its tokenizer."""
     config = transformers.BertConfig(**blank.config, is_decoder=head.causal)
-    with _quiet():
+    with _quiet(), single_precision():  # whose numbers are drawn, whatever they become then
         model = _altered(getattr(transformers, head.model))(config).to(dtype).eval()
     tokenizer = transformers.BertTokenizer(
         vocab=blank.vocabulary, do_lower_case=blank.lowercase, model_max_length=blank.max_length
@@ -408,6 +413,7 @@ def _draw(model: Any, head: Head) -> None:
     torch.nn.init.zeros_(layer.bias)
 
 
+@held()
 def write_folder(network: Network, folder: Path, *, weights: bool = True) -> None:
     """Write a plain transformers folder: configuration, safetensors and tokenizer files."""
     config = network.model.config

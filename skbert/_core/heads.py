@@ -20,7 +20,9 @@ from skbert._core.batches import by_length, collate
 from skbert._core.device import is_out_of_memory
 from skbert._core.encoder import Network
 from skbert._core.infer import INFERENCE_TOKENS
+from skbert._core.interrupts import held
 from skbert._core.loop import TRAINING_TOKENS
+from skbert._core.modes import default_modes
 from skbert._core.packed import scores
 from skbert._core.pruned import heads_left
 from skbert._core.task import Batch, FloatArray, Items, Layout, Task
@@ -44,6 +46,8 @@ def with_its_weights(network: Network) -> Network:
     return twin
 
 
+@held()
+@default_modes()
 def gate_gradients(network: Network, task: Task, items: Items) -> FloatArray:
     """Absolute gradient of each sample's loss by a gate of 1 on each head's output, averaged.
 
@@ -72,6 +76,8 @@ def gate_gradients(network: Network, task: Task, items: Items) -> FloatArray:
     return _in_place(network, np.split(means, ends[:-1]))
 
 
+@held()
+@default_modes()
 def attention_weights(
     network: Network, items: Items, mask: FloatArray | None = None
 ) -> list[FloatArray]:

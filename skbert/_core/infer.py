@@ -14,6 +14,8 @@ import torch
 from skbert._core.batches import by_length, collate
 from skbert._core.device import Budget, Precision, is_out_of_memory
 from skbert._core.encoder import Network
+from skbert._core.interrupts import held, let_through
+from skbert._core.modes import default_modes
 from skbert._core.task import Batch, Items, Task
 from skbert._core.tokens import IntArray, Ragged
 
@@ -24,6 +26,8 @@ Found = TypeVar("Found")
 INFERENCE_TOKENS = {"cpu": 4096, "cuda": 65536, "mps": 8192}
 
 
+@held()
+@default_modes()
 def infer(
     network: Network, items: Items, precision: Precision, *, features: bool = False
 ) -> Ragged:
@@ -48,6 +52,8 @@ def infer(
     return Ragged(out, where.starts[items.rows])
 
 
+@held()
+@default_modes()
 def mean_loss(network: Network, task: Task, items: Items, precision: Precision) -> float:
     """Loss of the task on the items per unit of weight; of the outputs nothing is kept."""
     total, weight = 0.0, 0.0
@@ -79,4 +85,5 @@ def _batch_by_batch(
             parts = by_length(sizes[rest], budget.tokens)
             waiting = [rest[part] for part in parts][::-1]
             continue
+        let_through()
         yield chosen, found

@@ -22,6 +22,7 @@ from torch.utils.checkpoint import checkpoint
 from skbert._core.batches import by_budget, collate, steps_of_a_pass
 from skbert._core.device import Budget, OnTheWay, Precision, is_out_of_memory, seeded
 from skbert._core.encoder import Network
+from skbert._core.interrupts import let_through
 from skbert._core.optim import (
     adamw,
     freeze,
@@ -111,6 +112,7 @@ def train(
             ):
                 total, weight = total + step_loss, weight + step_weight
                 tick(step_loss / step_weight)
+                let_through()
             stepper.put_together()
             n_tokens, seconds = int(stepper.sizes.sum()), time.perf_counter() - began
             yield Epoch(number, total / weight, stepper.rate, n_steps, n_tokens, seconds)
@@ -147,7 +149,7 @@ class _Stepper:
         self.rate = recipe.learning_rate
         self._divisor: float | torch.Tensor = 1.0  # of the gradients of a step
         self.waiting: deque[_Told] = deque()
-        self.failed = torch.zeros((), device=network.device)  # 1 from a step that is not finite
+        self.failed = torch.zeros((), device=network.device, dtype=torch.float32)  # 1: not finite
         freeze(network.model, network.head.layer, recipe.freeze)
         groups = parameter_groups(
             network.model,
@@ -269,12 +271,11 @@ class _Stepper:
         Returns the sum of the losses and of their weights.
         """
         chosen, factor = self.world.share(chosen)
-        n_parts = self.recipe.accumulate
-        parts = [p for p in np.array_split(chosen, n_parts) if len(p)]
+        parts = np.array_split(chosen, min(self.recipe.accumulate, len(chosen)))
         micro = [part[cut] for part in parts
                  for cut in by_budget(self.sizes[part], self.budget.tokens)]  # fmt: skip
         alone = len(micro) == self.world.size == 1
-        sums = torch.zeros(2, device=self.network.device)
+        sums = torch.zeros(2, device=self.network.device, dtype=self.network.dtype)
         for part in micro:
             batch = collate(self.items, part, self.network.device, self.precision.weights)
             with self.precision.context():

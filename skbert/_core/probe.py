@@ -15,6 +15,7 @@ from skbert._core.batches import collate
 from skbert._core.device import Precision
 from skbert._core.encoder import Network
 from skbert._core.infer import infer
+from skbert._core.interrupts import let_through
 from skbert._core.task import Items, Task
 
 __all__ = ["probe"]
@@ -47,6 +48,7 @@ def probe(network: Network, task: Task, items: Items, precision: Precision) -> N
     )
 
     def mean_loss() -> torch.Tensor:
+        let_through()
         optimizer.zero_grad()
         total, weight = task.loss(layer(features), everything)
         ridge = torch.clamp(network.head.ridge * weight.square(), min=1.0)

@@ -47,7 +47,9 @@ class World(NamedTuple):
 
     def agree_on(self, number: int) -> int:
         """The first process's number."""
-        whole = torch.tensor([number])
+        if self.size == 1:
+            return number
+        whole = torch.tensor([number], device="cpu")
         self.agree([whole])
         return int(whole)
 

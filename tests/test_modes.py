@@ -1,0 +1,318 @@
+"""What callers set in torch, and when they press Ctrl-C: neither changes what is computed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from contextlib import nullcontext, suppress
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import sklearn
+import torch
+from torch.overrides import TorchFunctionMode
+
+from skbert import BertClassifier, BertPretrainer, BertRegressor, BertTransformer
+from skbert._core import device, infer, loop, probe
+from skbert._core.interrupts import held, let_through
+from skbert._core.modes import default_modes
+from skbert.inspection import attentions, head_importance
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+TEXTS = [f"the {thing} is {word}" for thing in ("book", "room") for word in ("good", "bad")] * 3
+DATA: dict[type, Any] = {
+    BertClassifier: ["yes", "no"] * 6,
+    BertRegressor: [float(row) for row in range(12)],
+    BertPretrainer: None,
+}
+ALL = pytest.mark.parametrize("kind", DATA, ids=lambda kind: kind.__name__)
+
+
+def plain(kind: type, model: Path | None, **changes: Any) -> Any:
+    settings = {"epochs": 1, "batch_size": 4, "device": "cpu", "random_state": 0}
+    return kind(model, **(settings | changes))
+
+
+def answers(estimator: Any) -> np.ndarray:
+    for name in ("transform", "predict_proba", "predict", "score"):
+        if hasattr(estimator, name):
+            return np.asarray(getattr(estimator, name)(TEXTS))
+    raise AssertionError
+
+
+class Passing(TorchFunctionMode):
+    """Does nothing, as one that counts or logs."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None):
+        return function(*args, **(kwargs or {}))
+
+
+class DefaultType:
+    """Another type of new tensors."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self.dtype = dtype
+
+    def __enter__(self) -> None:
+        torch.set_default_dtype(self.dtype)
+
+    def __exit__(self, *_: object) -> None:
+        assert torch.get_default_dtype() == self.dtype
+        torch.set_default_dtype(torch.float32)
+
+
+MODES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+    "no gradients": torch.no_grad,
+    "gradients disabled": lambda: torch.set_grad_enabled(False),
+    "inference": torch.inference_mode,
+    "float16 autocast": lambda: torch.autocast("cpu", dtype=torch.float16),
+    "bfloat16 autocast": lambda: torch.autocast("cpu", dtype=torch.bfloat16),
+    "a device": lambda: torch.device("meta"),
+    "a mode over functions": Passing,
+    "float64": lambda: DefaultType(torch.float64),
+    "float16": lambda: DefaultType(torch.float16),
+    "array API": lambda: sklearn.config_context(array_api_dispatch=True),
+}
+MODE = pytest.mark.parametrize("mode", MODES)
+
+
+@MODE
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float64"])
+@ALL
+def test_modes_of_the_caller_change_nothing(
+    kind: type, precision: str, mode: str, tiny_model: Path
+) -> None:
+    y = DATA[kind]
+    usual = plain(kind, tiny_model, precision=precision).fit(TEXTS, y)
+    with MODES[mode]():
+        inside = plain(kind, tiny_model, precision=precision).fit(TEXTS, y)
+        found = answers(usual), answers(inside)
+    np.testing.assert_array_equal(found, (answers(usual),) * 2)
+    assert not any(p.is_inference() for p in inside.model_.parameters())
+    inside.fit(TEXTS, y)
+
+
+@MODE
+def test_new_models_are_the_same_in_every_mode(mode: str) -> None:
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    usual = plain(BertPretrainer, None, **sizes).fit(TEXTS)
+    with MODES[mode]():
+        inside = plain(BertPretrainer, None, **sizes).fit(TEXTS)
+    pairs = zip(usual.model_.parameters(), inside.model_.parameters(), strict=True)
+    assert all(torch.equal(one, other) for one, other in pairs)
+
+
+@MODE
+def test_everything_else_works_in_every_mode(mode: str, tiny_model: Path, tmp_path: Path) -> None:
+    y = DATA[BertClassifier]
+    with MODES[mode]():
+        fitted = plain(BertClassifier, tiny_model, validation_fraction=0.3, calibrate=True)
+        fitted.fit(TEXTS, y).partial_fit(TEXTS, ["perhaps"] * 12)
+        assert fitted.score(TEXTS, y) >= 0
+        assert head_importance(fitted, TEXTS, y).shape == (2, 2)
+        assert len(attentions(fitted, TEXTS)) == 12
+        fitted.set_params(precision="float64").predict(TEXTS)
+        fitted.save(tmp_path / "saved")
+        loaded = BertClassifier.load(tmp_path / "saved")
+        opened = BertClassifier.from_pretrained(tmp_path / "saved")
+        vectors = BertTransformer(tiny_model, n_components=2, device="cpu").fit_transform(TEXTS)
+    assert vectors.shape == (12, 2)
+    for each in (fitted, loaded, opened):
+        np.testing.assert_array_equal(each.predict(TEXTS), fitted.predict(TEXTS))
+        each.set_params(batch_size=4).partial_fit(TEXTS, y)  # outside of the mode
+
+
+def test_modes_are_as_before_in_the_same_order() -> None:
+    first, second = Passing(), Passing()
+    with first, second, torch.no_grad(), torch.autocast("cpu"):
+        with suppress(ZeroDivisionError), default_modes():
+            assert torch.is_grad_enabled()
+            assert not torch.is_autocast_enabled("cpu")
+            assert torch.overrides._get_current_function_mode() is None
+            raise ZeroDivisionError
+        assert torch.overrides._get_current_function_mode_stack() == [first, second]
+        assert not torch.is_grad_enabled()
+        assert torch.is_autocast_enabled("cpu")
+
+
+# --- Ctrl-C --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def handler() -> Iterator[Callable[..., Any]]:
+    """The handler that must be there after the test, too."""
+    before = signal.getsignal(signal.SIGINT)
+    assert callable(before)
+    yield before
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def press() -> None:
+    signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.usefixtures("handler")
+def test_it_waits_until_it_is_let_through() -> None:
+    done = []
+    with suppress(KeyboardInterrupt), held():
+        let_through()  # nothing yet
+        with held():
+            press()
+            done.append("inside")
+        done.append("outside")
+        let_through()
+        done.append("never")
+    assert done == ["inside", "outside"]
+    let_through()  # once only
+
+
+@pytest.mark.usefixtures("handler")
+def test_it_comes_at_the_end_at_the_latest() -> None:
+    done = []
+    with suppress(KeyboardInterrupt):
+        with held():
+            press()
+            done.append("all")
+        done.append("never")
+    with suppress(KeyboardInterrupt), held():
+        press()
+        raise ZeroDivisionError
+    assert done == ["all"]
+
+
+@pytest.mark.usefixtures("handler")
+def test_pressed_twice_it_does_not_wait() -> None:
+    done = []
+    with suppress(KeyboardInterrupt), held():
+        press()
+        done.append("once")
+        press()
+        done.append("never")
+    assert done == ["once"]
+
+
+def test_handlers_of_others_stay() -> None:
+    before, noted = signal.getsignal(signal.SIGINT), []
+    try:
+        signal.signal(signal.SIGINT, lambda number, _: noted.append(number))
+        with held():
+            press()
+            assert noted == []
+        assert noted == [signal.SIGINT]
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        with held():
+            press()
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        with held():
+            signal.signal(signal.SIGINT, before)
+        assert signal.getsignal(signal.SIGINT) is before
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_other_threads_hold_nothing(handler: Callable[..., Any]) -> None:
+    seen = []
+
+    def run() -> None:
+        with held():
+            seen.append(signal.getsignal(signal.SIGINT))
+            let_through()
+
+    other = threading.Thread(target=run)
+    other.start()
+    other.join()
+    assert seen == [handler]
+
+
+@pytest.mark.usefixtures("handler")
+@pytest.mark.parametrize("where", ["step", "batch", "probe"])
+def test_a_fit_is_left_at_a_boundary(
+    where: str, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pressed in the middle of a computation, that is brought to its end first."""
+    module, name = {
+        "step": (loop, "take_step"), "batch": (infer, "collate"), "probe": (probe, "collate"),
+    }[where]  # fmt: skip
+    whole, ended = getattr(module, name), []
+
+    def middle(*given: Any) -> Any:
+        press()
+        found = whole(*given)
+        ended.append(name)
+        return found
+
+    monkeypatch.setattr(module, name, middle)
+    fitted = plain(BertClassifier, tiny_model, pooling="mean", epochs=10**9, batch_size=1)
+    state = torch.get_rng_state()
+    with pytest.raises(KeyboardInterrupt):
+        fitted.fit(TEXTS, DATA[BertClassifier])
+    assert ended == [name]
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+STATE: dict[str, Callable[[], Any]] = {
+    "gradients": torch.is_grad_enabled,
+    "inference": torch.is_inference_mode_enabled,
+    "autocast": lambda: torch.is_autocast_enabled("cpu"),
+    "dtype": torch.get_default_dtype,
+    "random": lambda: torch.get_rng_state().tolist(),
+    "modes": torch.overrides._get_current_function_mode_stack,
+    "handler": lambda: signal.getsignal(signal.SIGINT),
+}
+
+
+@pytest.mark.parametrize("mode", ["nothing", "no gradients"])
+def test_interrupted_anywhere_it_is_the_old_state_or_the_new_one(
+    mode: str, tiny_model: Path, tmp_path: Path
+) -> None:
+    """Fits, batches, predictions and saves, each interrupted after a random time."""
+    y, rng = DATA[BertClassifier], np.random.default_rng(0)
+    fitted = plain(BertClassifier, tiny_model, precision="bfloat16").fit(TEXTS, y)
+    jobs: list[Callable[[], object]] = [
+        lambda: fitted.fit(TEXTS, y),
+        lambda: fitted.partial_fit(TEXTS, y),
+        lambda: fitted.predict(TEXTS),
+        lambda: fitted.save(tmp_path / "saved"),
+    ]
+    times = []
+    for job in jobs:
+        began = time.perf_counter()
+        job()
+        times.append(time.perf_counter() - began)
+    n_interrupted, context = 0, {"nothing": nullcontext, **MODES}[mode]
+    with context():
+        before = {name: look() for name, look in STATE.items()}
+        for turn in range(40):
+            job, old = jobs[turn % 4], dict(vars(fitted))
+            want = fitted.predict_proba(TEXTS)
+            timer = threading.Timer(
+                rng.random() * times[turn % 4], os.kill, (os.getpid(), signal.SIGINT)
+            )
+            try:
+                timer.start()
+                job()
+                timer.join()
+            except KeyboardInterrupt:
+                n_interrupted += 1
+            finally:
+                with suppress(KeyboardInterrupt):
+                    timer.join()
+            assert {name: look() for name, look in STATE.items()} == before
+            new = fitted.predict_proba(TEXTS)
+            if vars(fitted)["_network"] is old["_network"]:
+                np.testing.assert_array_equal(new, want)
+            else:
+                assert len(fitted.history_) == fitted.n_iter_
+            if turn % 4 == 3:
+                loaded = BertClassifier.load(tmp_path / "saved").predict_proba(TEXTS)
+                assert loaded.shape == new.shape
+    assert n_interrupted >= 8
+    assert device._SEEDING.acquire(blocking=False)
+    device._SEEDING.release()
