@@ -314,5 +314,5 @@ def test_interrupted_anywhere_it_is_the_old_state_or_the_new_one(
                 loaded = BertClassifier.load(tmp_path / "saved").predict_proba(TEXTS)
                 assert loaded.shape == new.shape
     assert n_interrupted >= 8
-    assert device._SEEDING.acquire(blocking=False)
-    device._SEEDING.release()
+    assert device._SEEDING.lock.acquire(blocking=False)
+    device._SEEDING.lock.release()

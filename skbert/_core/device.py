@@ -1,19 +1,19 @@
 """Where and how exactly to compute: device, precision, seeds, and memory that runs out.
 
-Depends on torch, ``interrupts``, ``modes`` and ``world``.
+Depends on torch, ``forks``, ``interrupts``, ``modes`` and ``world``.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 
+from skbert._core.forks import Turns
 from skbert._core.interrupts import held
 from skbert._core.modes import default_modes
 from skbert._core.world import local_rank
@@ -29,7 +29,7 @@ __all__ = [
     "seeded",
 ]
 
-_SEEDING = threading.RLock()
+_SEEDING = Turns()
 _NO_MEMORY = ("can't allocate memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
 _DEVICE = re.compile(r"cpu|mps|cuda(:\d+)?")
 # Bounds that a user may set to oneDNN, in its words, below the instructions for bfloat16.
@@ -162,7 +162,7 @@ def seeded(seed: int, device: torch.device) -> Iterator[None]:
     ones, and Ctrl-C is held.
     """
     devices = [device] if device.type == "cuda" else []
-    with _SEEDING, held(), default_modes(), torch.random.fork_rng(devices):
+    with _SEEDING.lock, held(), default_modes(), torch.random.fork_rng(devices):
         torch.default_generator.manual_seed(seed)
         if device.type == "cuda":
             with torch.cuda.device(device):
