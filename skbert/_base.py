@@ -22,9 +22,10 @@ from skbert._check_weights import check_sample_weight, to_learn_from
 from skbert._check_y import listed
 from skbert._core.blank import Blank
 from skbert._core.device import Precision, pick_device, seeded
-from skbert._core.encoder import Network, copy_network, open_network
+from skbert._core.encoder import open_network
 from skbert._core.find import find
 from skbert._core.loop import Fresh, Recipe, train
+from skbert._core.network import Network, copy_network, grow_output
 from skbert._core.optim import SCHEDULES, freezes_encoder, learning_parameters
 from skbert._core.probe import probe
 from skbert._core.source import Checkpoint, vet
@@ -308,7 +309,7 @@ def _open(
         lesson: Lesson = draft._teach(y, texts, room, old, weight, **labels)
         network = _copy_to_learn(old, draft.freeze, precision)
         if lesson.kept is not None:
-            network.grow(lesson.task.head().n_outputs, lesson.kept)
+            grow_output(network, lesson.task.head().n_outputs, lesson.kept)
         return network, lesson
     checkpoint = draft._source(texts)
     room = longest_row(checkpoint.max_length, draft.max_length)

@@ -16,7 +16,7 @@ from skbert._check import FitRecord
 from skbert._check_choices import Choices, check_choices, check_picks
 from skbert._check_weights import check_sample_weight
 from skbert._choices import Choice
-from skbert._core.encoder import Network
+from skbert._core.network import Network
 from skbert._core.task import Head
 from skbert._core.tokens import LongText
 from skbert._guidance import requires_y

@@ -16,8 +16,8 @@ from skbert._base import BertEstimator, Lesson, run_fit
 from skbert._callbacks import with_callbacks
 from skbert._check_weights import check_sample_weight
 from skbert._check_y import check_classes, check_labels, listed
-from skbert._core.encoder import Network
 from skbert._core.infer import infer
+from skbert._core.network import Network, grow_output, scale_output
 from skbert._core.tokens import LongText
 from skbert._guidance import requires_y
 from skbert._labels import (
@@ -348,7 +348,7 @@ class BertClassifier(ClassifierMixin, BertEstimator):
         describe(run.network.model.config, self._task, self.classes_)
         if run.held is not None and self.calibrate:
             self.temperature_ = fit_temperature(run, infer(run.network, run.held, run.precision))
-            run.network.scale_output(1 / self.temperature_)
+            scale_output(run.network, 1 / self.temperature_)
 
     def _adopt(self, network: Network, room: int) -> None:
         config = network.model.config
@@ -366,7 +366,7 @@ class BertClassifier(ClassifierMixin, BertEstimator):
             return
         names = np.array([config.id2label[i] for i in range(n_classes)])
         order = np.argsort(names)
-        network.grow(n_classes, np.argsort(order))
+        grow_output(network, n_classes, np.argsort(order))
         self.classes_ = names[order]
         self._task = SingleLabel(n_classes, room, self.long_text)
         describe(config, self._task, self.classes_)

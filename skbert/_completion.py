@@ -12,8 +12,8 @@ import pandas as pd
 from scipy.special import softmax
 
 from skbert._core.device import Precision
-from skbert._core.encoder import Network
 from skbert._core.infer import infer
+from skbert._core.network import Network
 from skbert._core.task import Items, Task
 from skbert._core.tokens import IntArray, Ragged, TextTokenizer, TokenTable, assemble
 from skbert._masking import Vocabulary

@@ -22,7 +22,7 @@ import numpy as np
 from joblib import Memory
 
 from skbert._check import Texts
-from skbert._core.encoder import Network
+from skbert._core.network import Network
 from skbert._core.tokens import IntArray
 from skbert.exceptions import InputError, warn
 

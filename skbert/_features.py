@@ -5,7 +5,6 @@ Depends on ``_core``, the checked texts and the base of all estimators; knows no
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
@@ -17,8 +16,9 @@ from sklearn.frozen import FrozenEstimator
 
 from skbert._check import Texts
 from skbert._core.device import Precision, pick_device, seeded
-from skbert._core.encoder import Network, open_network
+from skbert._core.encoder import copy_encoder, drop_pooler, open_network
 from skbert._core.find import find
+from skbert._core.network import Network, can_pack
 from skbert._core.source import vet
 from skbert._core.task import Batch, Head, Items, mean_by_sample
 from skbert._core.tokens import IntArray, LongText, Ragged, TextTokenizer, encode_texts
@@ -202,7 +202,7 @@ def _find_source(model: Any, *, pairs: bool) -> _Source:
         with seeded(0, pick_device("cpu")):  # a pooler that is not there is drawn, and dropped
             network = open_network(checkpoint, _HEAD, pooling=_plain(pooling), dtype=dtype)
         if not has_pooler:
-            network.model.pooler = None
+            drop_pooler(network)
         return network
 
     depth = checkpoint.config["num_hidden_layers"]
@@ -222,8 +222,7 @@ def _fitted_source(estimator: TextEstimator) -> _Source:
     body = network.model.base_model
 
     def open_(pooling: str, dtype: torch.dtype) -> Network:
-        own = copy.deepcopy(body).eval().to(dtype)
-        return Network(own, network.tokenizer, _HEAD, _plain(pooling))
+        return copy_encoder(network, _HEAD, _plain(pooling), dtype)
 
     declared = network.pooling if network.head.reads == "rows" else None
     depth, has_pooler = body.config.num_hidden_layers, body.pooler is not None
@@ -290,11 +289,11 @@ def distinct(texts: Texts) -> tuple[Texts, IntArray]:
 def vectors_of(estimator: Any, network: Network, task: Features, rows: Texts) -> Array:
     """Vectors of different texts, from the cache where there is one."""
     folder = cache_folder(estimator.memory)
-    if folder is None:
+    if folder is None or not can_pack(network):  # what a changed model does has no hash
         return compute(estimator, network, task, rows)
     precision = _placed(estimator, network)
     known = vars(estimator).get("_hash", (None, ""))
-    if known[0] != network.dtype:
+    if known[0] != network.dtype or network.is_handed_out:
         known = estimator._hash = (network.dtype, fingerprint(network))
     settings = {
         **asdict(task), "network": known[1], "products": str(precision.products),

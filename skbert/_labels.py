@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from skbert._base import Lesson
 from skbert._check import Texts
 from skbert._check_weights import check_class_weight, to_learn_from
-from skbert._core.encoder import Network
+from skbert._core.network import Network
 from skbert._core.task import Batch, Head, Items, mean_by_sample
 from skbert._core.tokens import LongText, Ragged, TextTokenizer, encode_texts
 from skbert._tuning import best_thresholds

@@ -18,8 +18,8 @@ from skbert._base import Draw, as_they_are
 from skbert._check_documents import Documents, check_sentences
 from skbert._core.blank import Blank, learn_vocabulary
 from skbert._core.device import Precision, pick_device
-from skbert._core.encoder import Network
 from skbert._core.infer import mean_loss
+from skbert._core.network import Network
 from skbert._core.task import Task
 from skbert._masking import mask, pair, pair_and_mask
 from skbert._pretrained import encode

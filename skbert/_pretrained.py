@@ -22,13 +22,13 @@ from skbert import _save
 from skbert._check import FitRecord, Texts, check_texts
 from skbert._core.device import Precision, pick_device, seeded
 from skbert._core.encoder import (
-    Network,
     PreTrainedModel,
     PreTrainedTokenizerBase,
     open_network,
 )
 from skbert._core.find import find
 from skbert._core.infer import infer
+from skbert._core.network import Network
 from skbert._core.source import vet
 from skbert._core.task import Head, Items, Task
 from skbert._guidance import GuidedEstimator
@@ -238,8 +238,8 @@ class TextEstimator(GuidedEstimator):
 
     @property
     def model_(self) -> PreTrainedModel:
-        """The fine-tuned transformers model."""
-        model: PreTrainedModel = self._network.model
+        """The fine-tuned transformers model; what is done to it holds from the next call on."""
+        model: PreTrainedModel = self._network.hand_out()
         return model
 
     @property

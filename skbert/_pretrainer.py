@@ -18,7 +18,7 @@ from skbert._check import FitRecord, check_texts
 from skbert._check_documents import check_documents, check_sentences
 from skbert._completion import continued, filled
 from skbert._core.blank import Blank
-from skbert._core.encoder import Network
+from skbert._core.network import Network
 from skbert._core.source import POSITIONS, Checkpoint
 from skbert._core.task import Head
 from skbert._learned import reads_one_state

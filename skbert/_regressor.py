@@ -15,7 +15,7 @@ from skbert._base import BertEstimator, Lesson, Run
 from skbert._check import Texts
 from skbert._check_weights import check_sample_weight
 from skbert._check_y import check_targets, listed
-from skbert._core.encoder import Network
+from skbert._core.network import Network, scale_output
 from skbert._core.task import Batch, Head, Items, mean_by_sample
 from skbert._core.tokens import LongText, Ragged, TextTokenizer, encode_texts
 from skbert._learned import reads_one_state
@@ -297,7 +297,7 @@ class BertRegressor(RegressorMixin, BertEstimator):
     def _exported(self) -> Network:
         """A network that gives the numbers themselves, not standardised ones."""
         network: Network = copy.deepcopy(self._network)
-        network.scale_output(self.scale_, self.mean_)
+        scale_output(network, self.scale_, self.mean_)
         return network
 
 

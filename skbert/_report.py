@@ -17,9 +17,9 @@ from tqdm.auto import tqdm
 
 from skbert._core.batches import collate
 from skbert._core.device import Precision
-from skbert._core.encoder import Network, copy_network
 from skbert._core.infer import infer, mean_loss
 from skbert._core.loop import Fresh, Recipe
+from skbert._core.network import Network, copy_network
 from skbert._core.task import Items, Task
 from skbert._core.tokens import Ragged
 from skbert._learned import learned_attributes

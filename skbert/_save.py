@@ -18,9 +18,10 @@ import torch
 
 from skbert._check import FitRecord
 from skbert._core import archive
-from skbert._core.encoder import Network, open_network, write_folder
+from skbert._core.encoder import open_network, write_folder
 from skbert._core.interrupts import held
 from skbert._core.modes import default_modes
+from skbert._core.network import Network
 from skbert._core.source import vet
 from skbert._core.task import Head
 from skbert.exceptions import ModelError, SaveError, SkbertError

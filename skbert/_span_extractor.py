@@ -16,7 +16,7 @@ from skbert._answers import MOST, Answers, best_texts, best_threshold
 from skbert._base import BertEstimator, Lesson
 from skbert._check import FitRecord, Texts
 from skbert._check_answers import check_answers
-from skbert._core.encoder import Network
+from skbert._core.network import Network
 from skbert._guidance import requires_y
 from skbert._learned import reads_one_state
 from skbert._pretrained import COUNT

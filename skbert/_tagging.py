@@ -16,7 +16,7 @@ from scipy.special import log_softmax
 from skbert._base import Lesson
 from skbert._check import Texts
 from skbert._check_words import WordRows, check_spans, check_tags
-from skbert._core.encoder import Network
+from skbert._core.network import Network
 from skbert._entities import Entity
 from skbert._tags import Chain, CharacterSpans, convert, follow, tag_names
 from skbert._words import ScoredWords, WordTags

@@ -15,7 +15,7 @@ from skbert._base import BertEstimator, Lesson, run_fit
 from skbert._callbacks import with_callbacks
 from skbert._check import FitRecord, Texts
 from skbert._check_words import WordRows, check_words
-from skbert._core.encoder import Network
+from skbert._core.network import Network, grow_output
 from skbert._entities import SCHEMES, entities_of
 from skbert._guidance import requires_y
 from skbert._learned import reads_one_state
@@ -367,7 +367,7 @@ class BertTokenTagger(BertEstimator):
             warn_if_prefixed({*names}, "the checkpoint's id2label")
         for tag in self.classes_ if self.scheme_ else ():
             entities_of([tag], self.scheme_, place="the checkpoint's id2label")
-        network.grow(len(names), np.argsort(order))
+        grow_output(network, len(names), np.argsort(order))
         self._task = WordTags(len(names), room, self.label_pieces == "all")
         _describe(network, self.classes_)
 

@@ -18,7 +18,7 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from skbert._core.device import pick_device, seeded
-from skbert._core.encoder import Network
+from skbert._core.network import twin_of
 from skbert._core.tokens import LongText
 from skbert._embedding_cache import cache_folder
 from skbert._features import (
@@ -258,9 +258,8 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
         check_is_fitted(self)
         rows, owner = distinct(self._read(X, fitting=False))
         network, task = self._network, TokenFeatures(**asdict(self._task))
-        of_tokens = Network(
-            network.model, network.tokenizer, task.head(), network.model.config.skbert_pooling
-        )
+        of_tokens = twin_of(network)
+        of_tokens.head = task.head()
         return compute(self, reading(of_tokens, task), task, rows)[owner]
 
     @classmethod

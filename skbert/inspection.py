@@ -17,8 +17,8 @@ from sklearn.utils.validation import check_is_fitted
 from skbert._base import TrainedEstimator
 from skbert._check_y import listed
 from skbert._core.device import Precision, pick_device
-from skbert._core.encoder import Network
 from skbert._core.heads import attention_weights, gate_gradients, with_its_weights
+from skbert._core.network import Network
 from skbert._core.pruned import heads_left, prune
 from skbert._core.task import FloatArray
 from skbert._pretrained import TextEstimator, encode

@@ -37,8 +37,9 @@ from skbert._core import infer as inference
 from skbert._core import loop
 from skbert._core.batches import collate
 from skbert._core.device import Precision, seeded
-from skbert._core.encoder import Network, open_network
+from skbert._core.encoder import open_network
 from skbert._core.loop import Recipe, train
+from skbert._core.network import Network
 from skbert._core.source import vet
 from skbert.datasets import load_choices
 from skbert.exceptions import InputError, InputTypeError, ModelError, TruncationWarning

@@ -17,7 +17,7 @@ from test_packed import CPU, GPU, assert_all_close
 
 from skbert._core import loop
 from skbert._core.device import Budget, Precision, is_out_of_memory, pick_device, seeded
-from skbert._core.encoder import Network
+from skbert._core.network import Network
 from skbert.exceptions import InputError, NonFiniteError
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from sklearn.pipeline import make_pipeline
 from skbert import BertClassifier, BertTransformer
 from skbert import _embedding_cache as module
 from skbert._check import Texts
-from skbert._core.encoder import Network
+from skbert._core.network import Network
 from skbert._embedding_cache import EmbeddingCache, cache_folder, fingerprint
 from skbert.exceptions import InputError, SkbertWarning
 
@@ -118,7 +118,7 @@ def test_a_search_with_two_workers(
 PROCESS = """
 import sys, numpy as np
 from skbert import BertTransformer
-from skbert._core.encoder import Network
+from skbert._core.network import Network
 rows, real = [], Network.hidden
 Network.hidden = lambda self, batch: rows.append(len(batch.layout.lengths)) or real(self, batch)
 model, memory = sys.argv[1:]

@@ -28,7 +28,8 @@ from transformers.utils import logging as library_logging
 from skbert._core import packed
 from skbert._core.batches import Batch, collate
 from skbert._core.device import seeded
-from skbert._core.encoder import Network, open_network, write_folder
+from skbert._core.encoder import open_network, write_folder
+from skbert._core.network import Network, grow_output, scale_output
 from skbert._core.source import vet
 from skbert._core.task import Head
 from skbert.exceptions import ModelError, SkbertWarning
@@ -246,7 +247,7 @@ def test_growing_keeps_the_old_outputs(tiny_model: Path, kept: list[int]) -> Non
         network.output_layer.bias.copy_(torch.tensor([0.5, -1.0, 2.0]))
     before = logits_of(network)
     with seeded(0, CPU):
-        network.grow(5, np.array(kept))
+        grow_output(network, 5, np.array(kept))
     after = logits_of(network)
     assert after.shape == (4, 5)
     torch.testing.assert_close(after[:, kept], before)
@@ -259,7 +260,7 @@ def test_growing_keeps_the_old_outputs(tiny_model: Path, kept: list[int]) -> Non
 def test_growing_to_the_same_size_only_reorders(tiny_model: Path) -> None:
     network = open_model(tiny_model, n_outputs=3, dtype=torch.float64)
     before = logits_of(network)
-    network.grow(3, np.array([2, 0, 1]))
+    grow_output(network, 3, np.array([2, 0, 1]))
     assert torch.equal(logits_of(network)[:, [2, 0, 1]], before)
     assert network.output_layer.weight.dtype == torch.float64
 
@@ -269,10 +270,10 @@ def test_scaling_the_output(tiny_model: Path) -> None:
     with torch.no_grad():
         network.output_layer.bias.copy_(torch.tensor([0.5, -1.0, 2.0]))
     before = logits_of(network)
-    network.scale_output(0.25)
+    scale_output(network, 0.25)
     torch.testing.assert_close(logits_of(network), before * 0.25)
     factor, shift = np.array([2.0, 4.0, -8.0]), np.array([1.0, 0.0, 100.0])
-    network.scale_output(factor, shift)
+    scale_output(network, factor, shift)
     want = before * 0.25 * torch.from_numpy(factor) + torch.from_numpy(shift)
     torch.testing.assert_close(logits_of(network), want)
 
@@ -295,7 +296,7 @@ def test_copies_give_the_same_outputs_and_share_nothing(
     twin = duplicate(network)
     assert torch.equal(logits_of(twin), before)
     assert (twin.pooling, twin.head, twin.packs) == (pooling, network.head, True)
-    twin.scale_output(2.0)
+    scale_output(twin, 2.0)
     assert torch.equal(logits_of(network), before)
 
 

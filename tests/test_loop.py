@@ -15,9 +15,9 @@ from torch.nn import functional as F
 from skbert._core import layers, loop
 from skbert._core.batches import Batch, collate, steps_of_a_pass
 from skbert._core.device import Precision, seeded
-from skbert._core.encoder import Network
 from skbert._core.infer import infer
 from skbert._core.loop import Epoch, Recipe, train
+from skbert._core.network import Network
 from skbert._core.tokens import encode_texts
 from skbert.exceptions import NonFiniteError
 

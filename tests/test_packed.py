@@ -23,7 +23,8 @@ from transformers import BertForSequenceClassification
 from skbert._core import packed
 from skbert._core.batches import Batch, Layout, collate
 from skbert._core.device import Precision, seeded
-from skbert._core.encoder import Network, open_network
+from skbert._core.encoder import open_network
+from skbert._core.network import Network
 from skbert._core.source import vet
 from skbert._core.task import Head, Items
 from skbert._core.tokens import Ragged, TextTokenizer, encode_texts

@@ -29,9 +29,10 @@ from skbert import (
 from skbert._check_documents import Documents
 from skbert._core.batches import collate, steps_of_a_pass
 from skbert._core.device import Precision, seeded
-from skbert._core.encoder import Network, open_network
+from skbert._core.encoder import open_network
 from skbert._core.infer import infer, mean_loss
 from skbert._core.loop import Recipe, train
+from skbert._core.network import Network
 from skbert._core.source import vet
 from skbert._masking import mask, pair, pair_and_mask
 from skbert._pretraining import MaskedWords, NextSentence, NextWord, WordsAndSentences

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from skbert._core.batches import Batch
-    from skbert._core.encoder import Network
+    from skbert._core.network import Network
     from skbert._core.task import Items, Task
 
 SINGLE = Precision("float32", CPU)

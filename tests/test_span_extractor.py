@@ -37,7 +37,8 @@ from skbert import BertClassifier, BertSpanExtractor
 from skbert._answers import MOST, Answers
 from skbert._core.batches import collate
 from skbert._core.device import seeded
-from skbert._core.encoder import Network, open_network
+from skbert._core.encoder import open_network
+from skbert._core.network import Network
 from skbert._core.source import vet
 from skbert._core.task import Batch, Head, Items
 from skbert._core.tokens import Ragged

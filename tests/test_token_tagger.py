@@ -39,7 +39,8 @@ from skbert import BertTokenTagger
 from skbert._check_words import WordRows
 from skbert._core.batches import collate
 from skbert._core.device import seeded
-from skbert._core.encoder import Network, open_network
+from skbert._core.encoder import open_network
+from skbert._core.network import Network
 from skbert._core.source import vet
 from skbert._core.task import Items
 from skbert._core.tokens import Ragged

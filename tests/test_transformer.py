@@ -36,7 +36,7 @@ from skbert import (
     BertTransformer,
 )
 from skbert._check import Texts
-from skbert._core.encoder import Network
+from skbert._core.network import Network
 from skbert._features import Features, TokenFeatures
 from skbert.datasets import load_intents
 from skbert.exceptions import (
@@ -154,7 +154,7 @@ def test_layers_that_nobody_reads_are_not_computed(
     tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     transformer = plain(tiny_model, layers=1).fit(TEXTS)
-    last = transformer.model_.encoder.layer[1]
+    last = transformer._network.model.encoder.layer[1]
     monkeypatch.setattr(
         last.output.LayerNorm, "forward", lambda *args, **kwargs: pytest.fail("computed")
     )

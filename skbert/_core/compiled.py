@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from importlib import import_module
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
@@ -55,7 +56,7 @@ _DTYPES = (torch.float32, torch.bfloat16)
 def attends(joined: torch.Tensor, layout: Layout, head_size: int) -> bool:
     """Whether `attend` serves."""
     return (
-        kernels is not None
+        _are_here([joined, layout.bounds], (*_DTYPES, torch.int32))
         and joined.dtype in _DTYPES
         and _is_short(layout.longest, joined.dtype)
         and head_size % _LANES == 0
@@ -71,9 +72,11 @@ def _is_short(longest: int, dtype: torch.dtype) -> bool:
 
 def normalises(found: torch.Tensor, states: torch.Tensor, norm: torch.nn.LayerNorm) -> bool:
     """Whether `normalise` serves."""
-    whole = states.dtype == norm.weight.dtype == torch.float32
-    fits = states.shape[1] % _LANES == 0 and len(states) > 0
-    return kernels is not None and whole and found.dtype in _DTYPES and fits
+    learned = norm.weight, norm.bias
+    if any(weight is None or weight.shape != states.shape[1:] for weight in learned):
+        return False
+    fits = states.shape[1] % _LANES == 0 and len(states) > 0 and found.shape == states.shape
+    return fits and _are_here((states, *learned), [torch.float32]) and _are_here([found], _DTYPES)
 
 
 def attend(*given: Any) -> torch.Tensor:
@@ -302,8 +305,11 @@ def _product(
 
 
 def learns(weights: Iterable[torch.Tensor]) -> bool:
-    """Whether `learn` serves."""
-    return _are_here(weights, [torch.float32])
+    """Whether `learn` serves: no two tensors that it writes to may share memory."""
+    weights = list(weights)
+    ranges = sorted((each.data_ptr(), each.data_ptr() + each.nbytes) for each in weights)
+    apart = all(end <= begin for (_, end), (begin, _) in pairwise(ranges))
+    return apart and _are_here(weights, [torch.float32])
 
 
 def measures(gradients: Iterable[torch.Tensor]) -> bool:

@@ -1,4 +1,4 @@
-"""A vetted checkpoint folder opened, or a new BERT made: model, tokenizer, and what runs them.
+"""A vetted checkpoint folder opened, or a new BERT made: the network of a model and a tokenizer.
 
 The only module that imports transformers. Knows heads by the name of their class and by
 what they read; knows no task.
@@ -7,235 +7,108 @@ what they read; knows no task.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 import transformers
-from transformers import AttentionInterface, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AttentionInterface,
+    AttentionMaskInterface,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 from transformers.utils import logging as library_logging
 
 from skbert._core import packed
 from skbert._core.blank import Blank
+from skbert._core.intact import anatomy_of
 from skbert._core.interrupts import held
-from skbert._core.layers import Layers
 from skbert._core.modes import default_modes, single_precision
+from skbert._core.network import Network, can_pack, draw_output, has_own_modules
 from skbert._core.pruned import prune
-from skbert._core.relative import add_distances
-from skbert._core.rows import RowGradients
+from skbert._core.relative import add_distances, reads_distances
 from skbert._core.source import Checkpoint
-from skbert._core.task import Batch, Head
-from skbert._core.tokens import IntArray, TextTokenizer
+from skbert._core.task import Head, Layout
 from skbert._core.weights import check_finite, check_missing, read_weights, warn_of_odd_use
 from skbert.exceptions import ModelError, SkbertError
 
 __all__ = [
-    "Network",
+    "PooledBertModel",
     "PreTrainedModel",
     "PreTrainedTokenizerBase",
-    "copy_network",
+    "copy_encoder",
+    "drop_pooler",
+    "network_of",
     "open_network",
     "write_folder",
 ]
 
-AttentionInterface.register(packed.NAME, packed.attention)
+
+def _attention(module: Any, *states: Any, layout: Layout | None = None, **settings: Any) -> Any:
+    """Attention of a model opened here, within packed batches, which have a layout, or others."""
+    if layout is not None:
+        return packed.attention(module, *states, layout=layout, **settings)
+    if reads_distances(module):
+        return packed.padded_attention(module, *states, **settings)
+    return _ATTENTIONS["sdpa"](module, *states, **settings)
 
 
-class Network:
-    """A model with one head, run on packed batches.
+_ATTENTIONS: Any = AttentionInterface()  # type: ignore[no-untyped-call]
+_MASKS: Any = AttentionMaskInterface()  # type: ignore[no-untyped-call]
+_ATTENTIONS.register(packed.NAME, _attention)
+_MASKS.register(packed.NAME, _MASKS["sdpa"])
 
-    Attributes
-    ----------
-    model : transformers.PreTrainedModel
-        The transformers model of the head's class, weights and all.
-    tokenizer : transformers.PreTrainedTokenizerBase
-        The tokenizer as transformers opens it.
-    text : TextTokenizer
-        The same tokenizer's raw backend, which skbert reads text with.
-    head : Head
-        What the head reads and how many outputs it has.
-    pooling : str
-        ``pooler``, ``cls``, ``mean``, ``max`` or ``mean_max``: how tokens become the vector of
-        a row.
-    layers : tuple of int or None
-        Hidden states that are joined to one, 0 for the embeddings; None is the last layer's.
-    layer_join : str
-        ``mean`` averages these states, ``concat`` puts them side by side.
-    packs : bool
-        Whether the model's attention takes packed batches; else rows are padded inside.
+
+class PooledBertModel(transformers.BertModel):  # type: ignore[no-untyped-call]
+    """A BERT whose pooled output is the mean, maximum or first of its last hidden states.
+
+    The heads of transformers read the pooled output, so that they become heads over
+    ``config.skbert_pooling``. The pooler keeps its weights, but nothing reads it.
     """
 
-    def __init__(self, model: Any, tokenizer: Any, head: Head, pooling: str) -> None:
-        self.model = model
-        self.tokenizer = tokenizer
-        self.text = TextTokenizer(tokenizer.backend_tokenizer)
-        self.head = head
-        self.pooling = pooling
-        self.layers: tuple[int, ...] | None = None
-        self.layer_join = "mean"
-        self.packs = _takes_packed_batches(model)
-        model.config.skbert_pooling = pooling  # goes into config.json, and comes back from there
-        self.compiled: Any = None  # the encoder's layers, compiled on demand
-        self.words: RowGradients | None = None  # while training on a CPU
-        self.through = Layers()
+    def forward(
+        self, input_ids: Any = None, attention_mask: Any = None, *given: Any, **settings: Any
+    ) -> Any:
+        """As the forward pass of ``BertModel``."""
+        out = super().forward(input_ids, attention_mask, *given, **settings)
+        pooled = packed.pool_padded(out[0], attention_mask, self.config.skbert_pooling)
+        if isinstance(out, tuple):
+            return out[0], pooled, *out[2:]
+        out.pooler_output = pooled
+        return out
 
-    @property
-    def device(self) -> torch.device:
-        """Where the weights are."""
-        device: torch.device = self.model.device
-        return device
 
-    @property
-    def dtype(self) -> torch.dtype:
-        """Type of the weights."""
-        dtype: torch.dtype = self.model.dtype
-        return dtype
-
-    @property
-    def max_length(self) -> int:
-        """Positions that the model knows, 512 at most."""
-        return min(512, int(self.model.config.max_position_embeddings))
-
-    @property
-    def output_layer(self) -> Any:
-        """What gives the logits: a linear layer, or for word pieces a small network."""
-        return self.model.get_submodule(self.head.layer)
-
-    def logits(self, batch: Batch) -> Any:
-        """Forward pass: one row of outputs for each row, token or chosen token.
-
-        A tuple of two such tables where the head reads chosen tokens and rows.
-        """
-        features = self.features(batch)
-        if not self.head.layer:
-            return features.to(self.dtype)
-        if isinstance(features, tuple):
-            return tuple(x.to(self.dtype) for x in self.output_layer(*features))
-        if hasattr(self.model, "dropout"):  # the model for spans has none before its head
-            features = self.model.dropout(features)
-        return self.output_layer(features).to(self.dtype)
-
-    def features(self, batch: Batch) -> Any:
-        """What the head reads, in the order of the items; a tuple where that is two things."""
-        hidden = self.hidden(batch)
-        match self.head.reads:
-            case "tokens":
-                return hidden if batch.token_order is None else hidden[batch.token_order]
-            case "rows":
-                return _pooled(self, hidden, batch)
-            case "chosen":
-                return hidden[batch.chosen]
-        return hidden[batch.chosen], _pooled(self, hidden, batch)
-
-    def hidden(self, batch: Batch) -> torch.Tensor:
-        """Hidden states of all tokens in packed order, ``(n_tokens, size)``."""
-        states = self._packed(batch) if self.packs else self._padded(batch)
-        if len(states) == 1:
-            return states[0]
-        if self.layer_join == "mean":
-            return torch.stack(states).mean(dim=0)
-        return torch.cat(states, dim=1)
-
-    def _packed(self, batch: Batch) -> list[torch.Tensor]:
-        body = self.model.base_model
-        look_up = self.words or body.embeddings.word_embeddings
-        states = body.embeddings(
-            inputs_embeds=look_up(batch.ids),
-            position_ids=batch.positions,
-            token_type_ids=batch.segments,
+# transformers knows what a class can record (output_attentions) once a model of it was made.
+with torch.device("meta"):
+    PooledBertModel(
+        transformers.BertConfig(
+            vocab_size=1, hidden_size=1, num_hidden_layers=0, num_attention_heads=1,
+            intermediate_size=1, max_position_embeddings=1,
         )
-        if self.compiled is not None and self.layers is None:
-            out = self.compiled(states, attention_mask=None, layout=batch.layout)
-            return [out.last_hidden_state[0]]
-        read = self.layers or (len(body.encoder.layer),)
-        found = [states[0], *self.through(body.encoder.layer[: max(read)], states, batch.layout)]
-        return [found[i] for i in read]
-
-    def _padded(self, batch: Batch) -> list[torch.Tensor]:
-        layout = batch.layout
-        at = (layout.row_of_token, batch.positions[0])
-        shape = (len(layout.lengths), layout.longest)
-        ids, segments, mask = (batch.ids.new_zeros(shape) for _ in range(3))
-        ids[at], segments[at], mask[at] = batch.ids[0], batch.segments[0], 1
-        out = self.model.base_model(
-            input_ids=ids, token_type_ids=segments, attention_mask=mask,
-            output_hidden_states=self.layers is not None,
-        )  # fmt: skip
-        if self.layers is None:
-            return [out.last_hidden_state[at]]
-        return [out.hidden_states[i][at] for i in self.layers]
-
-    def compile(self) -> None:
-        """Compile the encoder's layers on their next use, for batches of any length."""
-        self.compiled = torch.compile(self.model.base_model.encoder, dynamic=True)
-
-    def to(self, device: torch.device, dtype: torch.dtype) -> None:
-        """Have the weights on that device and of that type."""
-        if (self.device, self.dtype) != (device, dtype):
-            with held(), default_modes():
-                self.model.to(device, dtype)
-
-    def grow(self, n_outputs: int, kept: IntArray) -> None:
-        """Give the output layer ``n_outputs`` outputs; output i of now becomes ``kept[i]``.
-
-        The new ones start as in ``open_network``, from torch's global generator.
-        """
-        old = self.output_layer
-        where = {"device": old.weight.device, "dtype": old.weight.dtype}
-        setattr(self.model, self.head.layer, torch.nn.Linear(old.in_features, n_outputs, **where))
-        _draw(self.model, self.head)
-        with torch.no_grad():
-            self.output_layer.weight[kept] = old.weight
-            self.output_layer.bias[kept] = old.bias
-        self.head = replace(self.head, n_outputs=n_outputs)
-        self.model.num_labels = self.model.config.num_labels = n_outputs
-
-    def scale_output(self, factor: Any, shift: Any = 0.0) -> None:
-        """Have the output layer give ``factor * logits + shift``; both per output or numbers."""
-        layer = self.output_layer
-        factor, shift = (torch.as_tensor(x).to(layer.weight) for x in (factor, shift))
-        with torch.no_grad():
-            layer.weight *= factor.reshape(-1, 1)
-            layer.bias.mul_(factor).add_(shift)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Pickle with the weights on the CPU, so that any machine can open them."""
-        state = {**self.__dict__, "compiled": None, "words": None}
-        if self.device.type != "cpu":
-            state["model"] = copy.deepcopy(self.model).cpu()
-        return state
+    )  # fmt: skip
 
 
-def copy_network(network: Network, shared: Iterable[torch.Tensor] = ()) -> Network:
-    """A network of the same kind with weights of its own, but for those that are shared."""
-    twin = object.__new__(Network)  # of a pickle, copy.copy would take the weights to the CPU
-    model = copy.deepcopy(network.model, {id(tensor): tensor for tensor in shared})
-    twin.__dict__.update(network.__dict__, model=model, compiled=None, words=None)
-    twin.through = copy.copy(network.through)
+def network_of(model: Any, tokenizer: Any, head: Head, pooling: str) -> Network:
+    """The network of a model whose modules are those of its class."""
+    if head.layer and head.reads == "rows" and pooling != "pooler":
+        model.base_model.__class__ = PooledBertModel
+    return Network(model, tokenizer, head, pooling)
+
+
+def copy_encoder(network: Network, head: Head, pooling: str, dtype: torch.dtype) -> Network:
+    """A network of a copy of the encoder alone, changed as the model of the given one is."""
+    body = copy.deepcopy(network.model.base_model).eval().to(dtype)
+    if isinstance(body, PooledBertModel):
+        body.__class__ = transformers.BertModel  # type: ignore[assignment]
+    twin = Network(body, network.tokenizer, head, pooling)
+    if not has_own_modules(network):
+        twin.anatomy = ()
+    twin.is_handed_out = not can_pack(network)
     return twin
-
-
-def _pooled(network: Network, hidden: torch.Tensor, batch: Batch) -> torch.Tensor:
-    """One vector per row, in the order of the items."""
-    if network.pooling == "pooler":
-        first = packed.pool(hidden, batch.layout, "cls")
-        pooled: torch.Tensor = network.model.base_model.pooler(first[:, None])
-    else:
-        ways = network.pooling.split("_")
-        parts = [packed.pool(hidden.to(network.dtype), batch.layout, way) for way in ways]
-        pooled = torch.cat(parts, dim=1)
-    return pooled if batch.row_order is None else pooled[batch.row_order]
-
-
-def _takes_packed_batches(model: Any) -> bool:
-    """Whether attention goes through the interface."""
-    taken = bool(getattr(model, "_supports_attention_backend", False))
-    model.config._attn_implementation = packed.NAME if taken else "sdpa"
-    return taken
 
 
 @held()
@@ -257,17 +130,17 @@ def open_network(
     if pooling == "auto":
         pooling = _own_pooling(checkpoint, head, fresh_head=fresh_head)
     if isinstance(checkpoint, Blank):
-        return Network(*_make(checkpoint, head, dtype), head, pooling)
+        return network_of(*_make(checkpoint, head, dtype), head, pooling)
     with _refusing(checkpoint):
         model, missing = _quietly_load(checkpoint, head, dtype, keep_head=not fresh_head)
     check_missing(checkpoint, head, missing, fresh_head=fresh_head)
     warn_of_odd_use(checkpoint, head, missing, pooling)
     if fresh_head and head.fresh:
-        _draw(model, head)
+        draw_output(model, head)
     check_finite(checkpoint, model, head.layer)
     with _refusing(checkpoint):
         tokenizer = _open_tokenizer(checkpoint)
-    return Network(model.eval(), tokenizer, head, pooling)
+    return network_of(model.eval(), tokenizer, head, pooling)
 
 
 @contextmanager
@@ -404,18 +277,31 @@ def _check_opened(checkpoint: Checkpoint, backend: Any) -> None:
         )
 
 
-def _draw(model: Any, head: Head) -> None:
-    """New weights for the output layer, if there is one, as BERT's authors start one."""
-    if not head.layer:
-        return
-    layer = model.get_submodule(head.layer)
-    torch.nn.init.normal_(layer.weight, std=model.config.initializer_range)
-    torch.nn.init.zeros_(layer.bias)
+def drop_pooler(network: Network) -> None:
+    """Leave out the pooler, which nothing reads."""
+    network.model.pooler = None
+    network.anatomy = anatomy_of(network.model)
+
+
+def _has_sizes_of_its_settings(model: Any) -> bool:
+    """Whether a model made from its configuration has weights of these sizes."""
+    config = copy.deepcopy(model.config)
+    lost, config.pruned_heads = getattr(config, "pruned_heads", None), {}
+    with torch.device("meta"):
+        anew = _altered(type(model), lost)(config)
+    sizes = {name: weight.shape for name, weight in anew.named_parameters()}
+    return all(sizes.get(name) == weight.shape for name, weight in model.named_parameters())
 
 
 @held()
 def write_folder(network: Network, folder: Path, *, weights: bool = True) -> None:
     """Write a plain transformers folder: configuration, safetensors and tokenizer files."""
+    if not (has_own_modules(network) and _has_sizes_of_its_settings(network.model)):
+        raise ModelError(
+            "Modules of model_ were replaced or added, and such a model cannot be opened again. "
+            "Put back those it had, merge the adapter (merge_and_unload in peft), or pickle the "
+            "estimator."
+        )
     config = network.model.config
     lost = getattr(config, "pruned_heads", None)
     positions = getattr(config, "position_embedding_type", "absolute")

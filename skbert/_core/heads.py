@@ -18,11 +18,11 @@ import torch
 
 from skbert._core.batches import by_length, collate
 from skbert._core.device import is_out_of_memory
-from skbert._core.encoder import Network
 from skbert._core.infer import INFERENCE_TOKENS
 from skbert._core.interrupts import held
 from skbert._core.loop import TRAINING_TOKENS
 from skbert._core.modes import default_modes
+from skbert._core.network import Network
 from skbert._core.packed import scores
 from skbert._core.pruned import heads_left
 from skbert._core.task import Batch, FloatArray, Items, Layout, Task
@@ -41,8 +41,9 @@ def with_its_weights(network: Network) -> Network:
     model = network.model
     shared = {id(tensor): tensor for tensor in chain(model.parameters(), model.buffers())}
     own = copy.deepcopy(model, shared).eval()
-    twin = Network(own, network.tokenizer, network.head, network.pooling)
+    twin = Network(own, network.tokenizer, network.head, network.pooling, network.anatomy)
     twin.through.own = False
+    twin.refresh()
     return twin
 
 

@@ -13,9 +13,9 @@ import torch
 
 from skbert._core.batches import by_length, collate
 from skbert._core.device import Budget, Precision, is_out_of_memory
-from skbert._core.encoder import Network
 from skbert._core.interrupts import held, let_through
 from skbert._core.modes import default_modes
+from skbert._core.network import Network
 from skbert._core.task import Batch, Items, Task
 from skbert._core.tokens import IntArray, Ragged
 
@@ -37,6 +37,7 @@ def infer(
     similar length are computed together, so that no token is padding, and the rows of an item
     need not be computed together; the order of the result is that of the items.
     """
+    network = network.current()
     forward = network.features if features else network.logits
     rows = items.by_row()
     counts = rows.read_by(network.head)
@@ -56,6 +57,7 @@ def infer(
 @default_modes()
 def mean_loss(network: Network, task: Task, items: Items, precision: Precision) -> float:
     """Loss of the task on the items per unit of weight; of the outputs nothing is kept."""
+    network = network.current()
     total, weight = 0.0, 0.0
     for _, found in _batch_by_batch(
         network, items, precision, lambda batch: task.loss(network.logits(batch), batch)

@@ -24,7 +24,7 @@ from skbert._core.relative import reads_distances
 from skbert._core.task import Layout
 from skbert._core.tokens import IntArray
 
-__all__ = ["Layers"]
+__all__ = ["Layers", "can_compute"]
 
 # Scores per head that rows may compute for nothing to share a call: about what a call costs.
 _SPARE_SCORES = 2000
@@ -43,8 +43,8 @@ class Layers:
         the hooks that these may have.
     """
 
-    def __init__(self) -> None:
-        self.own = True
+    def __init__(self, *, own: bool = True) -> None:
+        self.own = own
         self.products: dict[Any, ProductsOf] = {}  # by the layer's module
         self.low: Gradients | None = None
 
@@ -90,6 +90,23 @@ class Layers:
                 else:
                     states, rounded = _layer(*given)
             yield states[:n_tokens]
+
+
+def can_compute(module: Any) -> bool:
+    """Whether the weights of a layer are plain tensors of sizes that belong together."""
+    own, wide, narrow = module.attention.self, module.intermediate.dense, module.output.dense
+    mixed = module.attention.output.dense
+    linears = own.query, own.key, own.value, mixed, wide, narrow
+    if any(linear.bias is None for linear in linears):
+        return False
+    size, joined, inner = len(mixed.weight), len(own.query.weight), len(wide.weight)
+    sizes = [(joined, size)] * 3 + [(size, joined), (inner, size), (size, inner)]
+    return (
+        all(type(weight.data) is torch.Tensor for weight in module.parameters())
+        and [linear.weight.shape for linear in linears] == sizes
+        and [len(linear.bias) for linear in linears] == [n_out for n_out, _ in sizes]
+        and joined % own.attention_head_size == 0
+    )
 
 
 def _padded(states: torch.Tensor, modules: Sequence[Any], dtype: torch.dtype) -> torch.Tensor:

@@ -21,8 +21,8 @@ from torch.utils.checkpoint import checkpoint
 
 from skbert._core.batches import by_budget, collate, steps_of_a_pass
 from skbert._core.device import Budget, OnTheWay, Precision, is_out_of_memory, seeded
-from skbert._core.encoder import Network
 from skbert._core.interrupts import let_through
+from skbert._core.network import Network
 from skbert._core.optim import (
     adamw,
     freeze,
@@ -150,6 +150,10 @@ class _Stepper:
         self._divisor: float | torch.Tensor = 1.0  # of the gradients of a step
         self.waiting: deque[_Told] = deque()
         self.failed = torch.zeros((), device=network.device, dtype=torch.float32)  # 1: not finite
+        if network.is_handed_out:
+            network.refresh()
+            for weight in network.model.parameters():  # each to learn in memory of its own
+                weight.data = weight.data.contiguous()
         freeze(network.model, network.head.layer, recipe.freeze)
         groups = parameter_groups(
             network.model,

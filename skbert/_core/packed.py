@@ -19,7 +19,16 @@ try:
 except ImportError:  # a build without flash attention: the grouped way serves
     varlen = None  # type: ignore[assignment]
 
-__all__ = ["NAME", "attention", "later", "pool", "scores", "within_rows"]
+__all__ = [
+    "NAME",
+    "attention",
+    "later",
+    "padded_attention",
+    "pool",
+    "pool_padded",
+    "scores",
+    "within_rows",
+]
 
 NAME = "skbert_packed"
 
@@ -114,6 +123,28 @@ def _attend(
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
+def padded_attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    *,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    **_: Any,
+) -> tuple[torch.Tensor, None]:
+    """Attend within padded rows, all states ``(n_rows, n_heads, length, head_size)``.
+
+    The mask is True where a token may look, and broadcasts to the scores.
+    """
+    seen = scores(module, query, key, scaling)
+    if attention_mask is not None:
+        seen = seen.masked_fill(~attention_mask, -torch.inf)
+    weights = F.dropout(torch.softmax(seen, dim=-1), dropout, training=dropout > 0)
+    return torch.matmul(weights, value).transpose(1, 2).contiguous(), None
+
+
 def scores(
     module: torch.nn.Module, q: torch.Tensor, k: torch.Tensor, scaling: float | None = None
 ) -> torch.Tensor:
@@ -144,3 +175,14 @@ def pool(hidden: torch.Tensor, layout: Layout, how: str) -> torch.Tensor:
         return torch.segment_reduce(hidden, "mean", lengths=lengths.long(), axis=0, unsafe=True)
     total = hidden.new_zeros(len(lengths), hidden.shape[1])
     return total.index_add(0, layout.row_of_token, hidden) / lengths[:, None]
+
+
+def pool_padded(hidden: torch.Tensor, mask: torch.Tensor | None, how: str) -> torch.Tensor:
+    """As `pool`, from padded rows ``(n_rows, length, size)``; the mask is 0 where they end."""
+    if how == "cls":
+        return hidden[:, 0]
+    there = hidden.new_ones(hidden.shape[:2]) if mask is None else mask
+    there = there[..., None] != 0
+    if how == "max":
+        return hidden.masked_fill(~there, -torch.inf).amax(dim=1)
+    return hidden.masked_fill(~there, 0.0).sum(dim=1) / there.sum(dim=1)

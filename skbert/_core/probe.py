@@ -13,9 +13,9 @@ import torch
 
 from skbert._core.batches import collate
 from skbert._core.device import Precision
-from skbert._core.encoder import Network
 from skbert._core.infer import infer
 from skbert._core.interrupts import let_through
+from skbert._core.network import Network
 from skbert._core.task import Items, Task
 
 __all__ = ["probe"]

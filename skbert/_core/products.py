@@ -12,7 +12,6 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch.nn import functional as F
 
@@ -22,8 +21,6 @@ __all__ = ["Gradients", "Products", "ProductsOf"]
 
 Map = Callable[[torch.Tensor], torch.Tensor]
 Gradients = dict[torch.Tensor, torch.Tensor]  # by weight
-
-_AS_WHOLE = {2: torch.int16, 4: torch.int32, 8: torch.int64}  # by the size of a number
 
 
 class Products(NamedTuple):
@@ -39,6 +36,9 @@ class Products(NamedTuple):
 
 class ProductsOf:
     """Makes the products of a layer's module, and keeps them until its weights are others.
+
+    That is seen where other memory holds them or torch counted a change. Who hands the model out
+    must not keep this object: a change by ``.data`` or a fused optimizer is counted nowhere.
 
     After a backward pass the gradients of the weights are in ``grad`` like any others, but
     ``torch.autograd.grad`` does not see them. Those in a lower precision than their weights are
@@ -56,8 +56,6 @@ class ProductsOf:
             [wide.dense],
             [module.output.dense],
         ]
-        self.home: object = None
-        self.some: list[np.ndarray[Any, Any]] = []
         self.to_learn: tuple[object, list[_Learning]] = (None, [])
         self.to_infer: tuple[object, list[_Inferring]] = (None, [])
 
@@ -70,20 +68,17 @@ class ProductsOf:
 
     def _learning(self, home: tuple[torch.dtype, Any]) -> Products:
         known, made = self.to_learn
+        self.to_infer = (None, [])  # a step will change the weights, and count no version up
         if known != home:
             made = [_Learning(part, home[0], self.low) for part in self.parts]
-            self.to_learn, self.to_infer = (home, made), (None, [])
+            self.to_learn = (home, made)
         for product in made:
             product.read()
         join, mix, widen, narrow = made
         return Products(join, mix, _Feeding(widen, narrow, self.activation))
 
     def _inferring(self, home: tuple[torch.dtype, Any], weights: list[torch.Tensor]) -> Products:
-        if self.home != home:
-            self.home, self.some = home, [_some_of(weight) for weight in weights]
-        # Fused optimizers count no version up: some numbers tell.
-        numbers = [some.tobytes() for some in self.some]
-        state = home, [weight._version for weight in weights], numbers
+        state = home, [weight._version for weight in weights]
         known, made = self.to_infer
         if known != state:
             then = None, None, self.activation, None
@@ -92,12 +87,6 @@ class ProductsOf:
             self.to_infer = state, made
         join, mix, widen, narrow = made
         return Products(join, mix, lambda x: narrow(widen(x)))
-
-
-def _some_of(weight: torch.Tensor) -> np.ndarray[Any, Any]:
-    """A few numbers of it, in the same memory, whatever their type is."""
-    some = weight.detach().flatten()[:: weight.numel() // 8 + 1]
-    return some.view(_AS_WHOLE[some.element_size()]).numpy()
 
 
 class _Inferring:
@@ -110,7 +99,7 @@ class _Inferring:
         self.blocks = _onednn_computes(dtype)
         self.fused = self.blocks and _is_gelu(activation)
         self.bias = torch.cat([part.bias.detach() for part in parts])
-        self.most = most_tokens(parts[0].in_features, len(self.bias), dtype)
+        self.most = most_tokens(parts[0].weight.shape[1], len(self.bias), dtype)
 
     def _weight(self) -> torch.Tensor:
         return torch.cat([part.weight.detach().to(self.dtype) for part in self.parts])
@@ -157,8 +146,8 @@ class _Rounded:
     """Linear layers side by side, with copies of their weights in another precision."""
 
     def __init__(self, parts: list[torch.nn.Linear], dtype: torch.dtype) -> None:
-        sizes = [part.out_features for part in parts]
-        self.weight = torch.empty(sum(sizes), parts[0].in_features, dtype=dtype)
+        sizes = [len(part.bias) for part in parts]
+        self.weight = torch.empty(sum(sizes), parts[0].weight.shape[1], dtype=dtype)
         self.bias = torch.empty(sum(sizes), dtype=dtype)
         self.copies = [*torch.split(self.weight, sizes), *torch.split(self.bias, sizes)]
         self.learned = [part.weight for part in parts] + [part.bias for part in parts]
@@ -196,7 +185,7 @@ class _Learning:
         self.rounds = rounds(self.learned, dtype)
         self.linear: Any = Rounding(parts) if self.rounds else _Rounded(parts, dtype)
         self.read = self.linear.read
-        self.sizes = [part.out_features for part in parts]
+        self.sizes = [len(part.bias) for part in parts]
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         return _learn(self, x)

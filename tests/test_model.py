@@ -1,0 +1,473 @@
+"""``model_``: an ordinary transformers model, of which every prediction reads what it is now."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import Sentiment
+from torch import nn
+from transformers import pipeline
+
+from skbert import (
+    BertChoiceRanker,
+    BertClassifier,
+    BertPretrainer,
+    BertRegressor,
+    BertSpanExtractor,
+    BertTokenTagger,
+    BertTransformer,
+)
+from skbert._core.infer import infer
+from skbert._pretrained import encode
+from skbert._testing_samples import sample_of
+from skbert.exceptions import ModelError
+from skbert.inspection import prune_heads
+
+SETTINGS: dict[str, Any] = {
+    "epochs": 1,
+    "learning_rate": 1e-2,
+    "precision": "float32",
+    "device": "cpu",
+    "random_state": 0,
+}
+TEXTS = ["good food and friendly staff", "bad", "a book, a film, and an awful, awful end"]
+
+# Kind of rows, estimator, and what is special about it.
+CASES: dict[str, tuple[str, Callable[..., Any], dict[str, Any]]] = {
+    "pooler": ("classes", BertClassifier, {"pooling": "pooler"}),
+    "first token": ("classes", BertClassifier, {"pooling": "cls"}),
+    "mean": ("classes", BertClassifier, {"pooling": "mean"}),
+    "max": ("classes", BertClassifier, {"pooling": "max"}),
+    "pairs": ("pairs", BertClassifier, {"pooling": "mean"}),
+    "labels": ("labels", BertClassifier, {"pooling": "mean"}),
+    "temperature": (
+        "classes", BertClassifier,
+        {"pooling": "mean", "calibrate": True, "validation_fraction": 0.4},
+    ),
+    "numbers": ("numbers", BertRegressor, {"pooling": "mean"}),
+    "windows": ("classes", BertClassifier, {"max_length": 6, "long_text": "windows"}),
+    "tags": ("tags", BertTokenTagger, {}),
+    "spans": ("spans", BertSpanExtractor, {}),
+    "choices": ("choices", BertChoiceRanker, {"pooling": "mean"}),
+    "words to fill in": ("classes", BertPretrainer, {}),
+    "next words": ("classes", BertPretrainer, {"objective": "next_word"}),
+}  # fmt: skip
+
+
+def fit(folder: Path, name: str, **changes: Any) -> tuple[Any, list[Any]]:
+    kind, estimator, settings = CASES[name]
+    sample = sample_of(kind, None, None)
+    y = None if estimator is BertPretrainer else sample.y
+    settings = {"model": folder, **SETTINGS, **settings, **changes}
+    return estimator(**settings).fit(sample.X, y), sample.X
+
+
+def predicted_from(estimator: Any, X: list[Any]) -> tuple[np.ndarray[Any, Any], Any]:
+    """The logits of rows of tokens that predictions come from, and these rows."""
+    network, task = estimator._network, estimator._task
+    encoding = copy.copy(task)
+    items = encode(encoding, estimator._read(X, fitting=False), None, network)
+    from skbert._core.device import Precision
+
+    return infer(network, items, Precision("float32", torch.device("cpu"))).values, items
+
+
+def of_the_model(estimator: Any, items: Any) -> np.ndarray[Any, Any]:
+    """The logits of the same rows, from ``model_`` called as the documentation of BERT says."""
+    rows = [items.tokens.ids[i].tolist() for i in range(len(items.tokens))]
+    second = items.tokens.second.tolist()
+    types = [
+        [int(at >= start) for at in range(len(row))]
+        for row, start in zip(rows, second, strict=True)
+    ]
+    inputs = estimator.tokenizer_.pad(
+        {"input_ids": rows, "token_type_ids": types}, return_tensors="pt"
+    )
+    if isinstance(estimator, BertChoiceRanker):
+        inputs = {name: values[:, None] for name, values in inputs.items()}
+    with torch.no_grad():
+        out = estimator.model_(**inputs)
+    if "start_logits" in out:
+        logits = torch.stack([out.start_logits, out.end_logits], dim=-1)
+    else:
+        logits = out.logits
+    if estimator._network.head.reads == "tokens":
+        logits = logits[inputs["attention_mask"].bool()]
+    return logits.numpy()
+
+
+@pytest.mark.filterwarnings("ignore::skbert.exceptions.SkbertWarning")
+@pytest.mark.parametrize("name", [name for name in CASES if "word" not in name])
+def test_it_gives_the_logits_that_are_predicted_from(tiny_model: Path, name: str) -> None:
+    estimator, X = fit(tiny_model, name)
+    want, items = predicted_from(estimator, X)
+    assert np.abs(want).max() > 1e-4
+    np.testing.assert_allclose(of_the_model(estimator, items), want, atol=2e-5)
+
+
+@pytest.mark.filterwarnings("ignore::skbert.exceptions.SkbertWarning")
+def test_of_words_to_fill_in_it_gives_what_is_predicted(tiny_model: Path) -> None:
+    pretrainer, _ = fit(tiny_model, "words to fill in")
+    text = "the [MASK] is good"
+    guesses = pretrainer.predict_masked([text], top_k=3)
+    inputs = pretrainer.tokenizer_([text, text + " and the food, too"], return_tensors="pt",
+                                   padding=True)  # fmt: skip
+    with torch.no_grad():
+        logits = pretrainer.model_(**inputs).logits[0, 2]
+    pieces = pretrainer.tokenizer_.convert_ids_to_tokens(logits.topk(3).indices)
+    assert guesses["token"].tolist() == pieces
+
+
+@pytest.mark.parametrize("pooling", ["mean", "pooler"])
+@pytest.mark.parametrize("way", ["pruned", "pickled", "saved", "grown"])
+def test_it_still_does_after(tiny_model: Path, tmp_path: Path, pooling: str, way: str) -> None:
+    estimator, X = fit(tiny_model, "mean", pooling=pooling)
+    match way:
+        case "pruned":
+            estimator = prune_heads(estimator, {0: [1]})
+        case "pickled":
+            estimator = pickle.loads(pickle.dumps(estimator))
+        case "saved":
+            estimator.save(tmp_path / "saved")
+            estimator = BertClassifier.load(tmp_path / "saved")
+        case "grown":
+            estimator.partial_fit(X[:2], ["new", "good"])
+    inputs = estimator.tokenizer_(X, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        logits = estimator.model_(**inputs).logits.numpy()
+    scores = torch.softmax(torch.from_numpy(logits), dim=1).numpy()
+    np.testing.assert_allclose(estimator.predict_proba(X), scores, atol=1e-5)
+
+
+def test_positions_that_are_distances_are_read(make_tiny_model: Callable[..., Path]) -> None:
+    folder = make_tiny_model(position_embedding_type="relative_key_query")
+    pretrainer = BertPretrainer(
+        None, num_hidden_layers=2, hidden_size=32, num_attention_heads=2, intermediate_size=64,
+        position_embedding_type="relative_key_query", **SETTINGS,
+    ).fit(TEXTS * 4)  # fmt: skip
+    assert folder.is_dir()
+    classifier = BertClassifier(saved(pretrainer, folder), pooling="mean", **SETTINGS)
+    classifier.fit(TEXTS, ["a", "b", "a"])
+    inputs = classifier.tokenizer_(TEXTS, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        scores = torch.softmax(classifier.model_(**inputs).logits, dim=1).numpy()
+    np.testing.assert_allclose(classifier.predict_proba(TEXTS), scores, atol=1e-5)
+
+
+def saved(estimator: Any, folder: Path) -> Path:
+    path = folder.with_name(folder.name + "_saved")
+    estimator.save(path)
+    return path
+
+
+def test_transformers_pipeline_takes_it(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")  # which it would set itself
+    classifier, X = fit(tiny_model, "mean")
+    told = pipeline("text-classification", classifier.model_, tokenizer=classifier.tokenizer_)(X)
+    assert [row["label"] for row in told] == classifier.predict(X).tolist()
+    scores = [row["score"] for row in told]
+    np.testing.assert_allclose(scores, classifier.predict_proba(X).max(axis=1), atol=1e-5)
+
+
+def test_torch_exports_it(tiny_model: Path) -> None:
+    classifier, X = fit(tiny_model, "mean")
+    inputs = dict(classifier.tokenizer_(X, padding=True, return_tensors="pt"))
+    program = torch.export.export(classifier.model_, (), inputs)
+    scores = torch.softmax(program.module()(**inputs).logits, dim=1).detach().numpy()
+    np.testing.assert_allclose(classifier.predict_proba(X), scores, atol=1e-5)
+
+
+def test_it_opens_where_only_the_model_is_unpickled(tiny_model: Path, tmp_path: Path) -> None:
+    classifier, X = fit(tiny_model, "mean")
+    inputs = dict(classifier.tokenizer_(X, padding=True, return_tensors="pt"))
+    parts = {"model": classifier.model_, "inputs": inputs, "want": classifier.predict_proba(X)}
+    (tmp_path / "parts").write_bytes(pickle.dumps(parts))
+    code = """
+        import pickle, sys
+        parts = pickle.load(open(sys.argv[1], "rb"))
+        got = parts["model"](**parts["inputs"]).logits.softmax(1).detach().numpy()
+        assert abs(got - parts["want"]).max() < 1e-5
+    """
+    command = [sys.executable, "-c", textwrap.dedent(code), str(tmp_path / "parts")]
+    subprocess.run(command, check=True)
+
+
+# --- what is done to it --------------------------------------------------------------------------
+
+
+def by_data(model: Any) -> None:
+    model.bert.encoder.layer[1].intermediate.dense.weight.data[3] += 5.0
+    model.bert.encoder.layer[1].output.dense.weight.data[:5, 3] += 5.0
+
+
+def by_few_rows_of_a_fused_step(model: Any) -> None:
+    weight = model.bert.encoder.layer[0].output.dense.weight
+    weight.grad = torch.zeros_like(weight)
+    weight.grad[3] = 1.0
+    torch.optim.AdamW([weight], lr=5.0, weight_decay=0.0, fused=True).step()
+
+
+def by_another_linear(model: Any) -> None:
+    attention = model.bert.encoder.layer[0].attention.self
+    attention.value = nn.Linear(32, 32)
+    attention.value.weight.data[:9].fill_(2.0)
+
+
+def by_a_linear_without_bias(model: Any) -> None:
+    model.bert.encoder.layer[0].attention.self.value = nn.Linear(32, 32, bias=False)
+    model.bert.encoder.layer[0].attention.self.value.weight.data[:9].fill_(2.0)
+
+
+def by_a_wider_pair(model: Any) -> None:
+    layer = model.bert.encoder.layer[1]
+    layer.intermediate.dense, layer.output.dense = nn.Linear(32, 96), nn.Linear(96, 32)
+
+
+def by_an_activation(model: Any) -> None:
+    model.bert.encoder.layer[0].intermediate.intermediate_act_fn = nn.Sigmoid()
+
+
+def by_the_function_of_an_activation(model: Any) -> None:
+    model.bert.encoder.layer[0].intermediate.intermediate_act_fn.act = torch.sigmoid
+
+
+def by_a_hook(model: Any) -> None:
+    model.bert.encoder.layer[0].register_forward_hook(lambda _, given, out: 0 * out + 1.0)
+
+
+def by_a_hook_inside(model: Any) -> None:
+    dense = model.bert.encoder.layer[1].output.dense
+    dense.register_forward_pre_hook(lambda _, given: (given[0] * 3.0,))
+
+
+def by_a_hook_on_the_whole(model: Any) -> None:
+    def shift(_: Any, given: Any, out: Any) -> Any:
+        out.logits = out.logits.flip(-1) + 1.0
+        return out
+
+    model.register_forward_hook(shift)
+
+
+def by_another_forward(model: Any) -> None:
+    layer = model.bert.encoder.layer[1]
+    layer.forward = lambda states, *_, **__: states
+
+
+def by_a_head(model: Any) -> None:
+    model.classifier = nn.Sequential(nn.Linear(32, 8), nn.Tanh(), nn.Linear(8, 2))
+
+
+def by_a_normalisation_without_bias(model: Any) -> None:
+    model.bert.encoder.layer[0].output.LayerNorm = nn.LayerNorm(32, bias=False)
+    model.bert.encoder.layer[0].output.LayerNorm.weight.data.mul_(3.0)
+
+
+def by_a_strided_weight(model: Any) -> None:
+    norm = model.bert.encoder.layer[0].output.LayerNorm
+    norm.weight.data = torch.linspace(0.1, 9.0, 64)[::2]
+
+
+def by_an_expanded_weight(model: Any) -> None:
+    norm = model.bert.encoder.layer[1].attention.output.LayerNorm
+    norm.weight.data = torch.tensor(2.5).expand(32)
+
+
+def by_a_turned_weight(model: Any) -> None:
+    dense = model.bert.encoder.layer[0].attention.output.dense
+    dense.weight.data = 40 * dense.weight.data.t()
+
+
+def by_fewer_layers(model: Any) -> None:
+    model.bert.encoder.layer = model.bert.encoder.layer[:1]
+
+
+def by_shared_memory(model: Any) -> None:
+    for layer in model.bert.encoder.layer:
+        layer.output.LayerNorm.weight.data = layer.attention.output.LayerNorm.weight.data
+        layer.output.LayerNorm.weight.data *= 1.5
+
+
+def by_half_precision(model: Any) -> None:
+    by_data(model)
+    model.half()
+
+
+CHANGES = [
+    by_data, by_few_rows_of_a_fused_step, by_another_linear, by_a_linear_without_bias,
+    by_a_wider_pair, by_an_activation, by_the_function_of_an_activation, by_a_hook,
+    by_a_hook_inside, by_a_hook_on_the_whole, by_another_forward, by_a_head,
+    by_a_normalisation_without_bias, by_a_strided_weight, by_an_expanded_weight,
+    by_a_turned_weight, by_fewer_layers, by_shared_memory, by_half_precision,
+]  # fmt: skip
+
+
+def scores(model: Any, tokenizer: Any, texts: list[str]) -> np.ndarray[Any, Any]:
+    with torch.no_grad():
+        logits = model(**tokenizer(texts, padding=True, return_tensors="pt")).logits
+    return torch.softmax(logits.double(), dim=1).numpy()
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_has_its_effect_on_the_next_prediction(
+    tiny_model: Path, change: Callable[[Any], None], precision: str
+) -> None:
+    torch.manual_seed(0)
+    classifier, X = fit(tiny_model, "mean", precision=precision)
+    before = classifier.predict_proba(X)
+    model = classifier.model_
+    assert np.array_equal(classifier.predict_proba(X), before)
+    change(model)
+    after = classifier.predict_proba(X)
+    assert np.abs(after - before).max() > 1e-3
+    tolerance = 1e-5 if precision == "float32" else 3e-2
+    want = scores(model, classifier.tokenizer_, X)
+    np.testing.assert_allclose(after, want, atol=tolerance)
+
+
+def test_hidden_states_may_be_asked_for_and_nothing_becomes_slower(tiny_model: Path) -> None:
+    classifier, X = fit(tiny_model, "mean")
+    want = classifier.predict_proba(X)
+    inputs = classifier.tokenizer_(X, padding=True, return_tensors="pt")
+    assert len(classifier.model_(**inputs, output_hidden_states=True).hidden_states) == 3
+    assert classifier._network.current().packs
+    assert np.array_equal(classifier.predict_proba(X), want)
+
+
+@pytest.mark.filterwarnings("ignore::skbert.exceptions.SkbertWarning")
+def test_an_output_layer_that_is_not_linear_cannot_grow(tiny_model: Path) -> None:
+    classifier, X = fit(tiny_model, "mean")
+    by_a_head(classifier.model_)
+    with pytest.raises(ModelError, match="Sequential"):
+        classifier.partial_fit(X, ["good", "bad"] * 3 + ["new", "good"])
+
+
+@pytest.mark.filterwarnings("ignore::skbert.exceptions.SkbertWarning")
+@pytest.mark.parametrize("change", [change for change in CHANGES if change is not by_a_head])
+def test_what_was_changed_goes_on_learning(
+    tiny_model: Path, change: Callable[[Any], None]
+) -> None:
+    torch.manual_seed(0)
+    classifier, X = fit(tiny_model, "mean", precision="bfloat16")
+    change(classifier.model_)
+    classifier.partial_fit(X, ["good", "bad"] * 4)
+    after = classifier.predict_proba(X)
+    assert np.isfinite(after).all()
+    want = scores(classifier.model_, classifier.tokenizer_, X)
+    np.testing.assert_allclose(after, want, atol=3e-2)
+
+
+@pytest.mark.filterwarnings("ignore::skbert.exceptions.SkbertWarning")
+@pytest.mark.parametrize("name", [name for name in CASES if "word" not in name])
+def test_hooks_run_in_every_estimator(tiny_model: Path, name: str) -> None:
+    estimator, X = fit(tiny_model, name)
+    want, items = predicted_from(estimator, X)
+    seen: list[Any] = []
+    estimator.model_.register_forward_hook(lambda *_: seen.append(1))
+    got, _ = predicted_from(estimator, X)
+    assert seen
+    np.testing.assert_allclose(got, want, atol=2e-5)
+    assert items.tokens.ids.values.size == len(got) or len(got) == len(items.tokens)
+
+
+def test_a_hook_on_all_modules_there_are_runs(tiny_model: Path) -> None:
+    classifier, X = fit(tiny_model, "mean")
+    want, seen = classifier.predict_proba(X), set()
+    hook = nn.modules.module.register_module_forward_hook(
+        lambda module, given, out: seen.add(type(module).__name__)
+    )
+    try:
+        np.testing.assert_allclose(classifier.predict_proba(X), want, atol=1e-5)
+    finally:
+        hook.remove()
+    assert {"BertForSequenceClassification", "BertLayer", "Linear", "LayerNorm"} <= seen
+
+
+def test_training_mode_makes_no_prediction_random(tiny_model: Path) -> None:
+    classifier, X = fit(tiny_model, "mean")
+    want = classifier.predict_proba(X)
+    classifier.model_.train()
+    assert np.array_equal(classifier.predict_proba(X), want)
+    assert not classifier.model_.training
+
+
+def test_another_attention_gives_the_same(tiny_model: Path) -> None:
+    classifier, X = fit(tiny_model, "mean")
+    want = classifier.predict_proba(X)
+    classifier.model_.set_attn_implementation("eager")
+    inputs = classifier.tokenizer_(X, padding=True, return_tensors="pt")
+    attentions = classifier.model_(**inputs, output_attentions=True).attentions
+    assert len(attentions) == 2
+    assert attentions[0].shape[:2] == (len(X), 2)
+    np.testing.assert_allclose(classifier.predict_proba(X), want, atol=1e-5)
+
+
+def test_features_are_read_off_a_changed_encoder(tiny_model: Path, tmp_path: Path) -> None:
+    transformer = BertTransformer(
+        tiny_model, pooling="mean", memory=str(tmp_path), precision="float32"
+    )
+    before = transformer.fit_transform(TEXTS)
+    assert np.array_equal(transformer.transform(TEXTS), before)
+    layer = transformer.model_.encoder.layer[1]
+    layer.output.dense.weight.data[5] += 2.0
+    changed = transformer.transform(TEXTS)
+    assert np.abs(changed - before).max() > 1e-3
+    hook = layer.register_forward_hook(lambda _, given, out: out * 0 + 1.0)
+    np.testing.assert_allclose(transformer.transform(TEXTS), 1.0, atol=1e-5)
+    assert np.abs(np.concatenate(transformer.transform_tokens(TEXTS)) - 1.0).max() < 1e-5
+    hook.remove()
+    assert np.array_equal(transformer.transform(TEXTS), changed)
+
+
+def test_features_of_a_changed_classifier_are_of_what_it_became(tiny_model: Path) -> None:
+    classifier, X = fit(tiny_model, "mean")
+    by_another_forward(classifier.model_)
+    transformer = BertTransformer(classifier, pooling="cls", precision="float32").fit(X)
+    inputs = classifier.tokenizer_(X, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        first = classifier.model_.bert(**inputs).last_hidden_state[:, 0].numpy()
+    np.testing.assert_allclose(transformer.transform(X), first, atol=1e-5)
+
+
+@pytest.mark.parametrize("change", [by_a_wider_pair, by_an_activation, by_a_head])
+def test_what_cannot_be_opened_again_is_not_saved(
+    tiny_model: Path, tmp_path: Path, change: Callable[[Any], None]
+) -> None:
+    classifier, _ = fit(tiny_model, "mean")
+    change(classifier.model_)
+    with pytest.raises(ModelError, match="replaced"):
+        classifier.save(tmp_path / "saved")
+    assert not (tmp_path / "saved").exists()
+
+
+def test_a_changed_model_stays_changed_in_a_copy(tiny_model: Path) -> None:
+    classifier, X = fit(tiny_model, "mean")
+    by_another_linear(classifier.model_)
+    by_an_activation(classifier.model_)
+    want = classifier.predict_proba(X)
+    for again in (copy.deepcopy(classifier), pickle.loads(pickle.dumps(classifier))):
+        np.testing.assert_allclose(again.predict_proba(X), want, atol=1e-6)
+        by_data(again.model_)
+        assert np.abs(again.predict_proba(X) - want).max() > 1e-3
+    np.testing.assert_allclose(classifier.predict_proba(X), want, atol=1e-6)
+
+
+def test_an_adapter_has_its_effect(tiny_model: Path, sentiment: Sentiment) -> None:
+    peft = pytest.importorskip("peft", reason="peft is not installed")
+    classifier, X = fit(tiny_model, "mean")
+    before = classifier.predict_proba(X)
+    settings = peft.LoraConfig(target_modules=["query", "value"], init_lora_weights=False)
+    adapted = peft.get_peft_model(classifier.model_, settings)
+    after = classifier.predict_proba(X)
+    assert np.abs(after - before).max() > 1e-4
+    np.testing.assert_allclose(after, scores(adapted, classifier.tokenizer_, X), atol=1e-5)
