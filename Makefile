@@ -23,8 +23,8 @@ lint: .venv/dev.stamp
 
 types: .venv/dev.stamp
 	$(BIN)/mypy
-	$(BIN)/basedpyright
-	$(BIN)/basedpyright --project examples
+	$(BIN)/basedpyright --pythonpath $(BIN)/python
+	$(BIN)/basedpyright --pythonpath $(BIN)/python --project examples
 
 bench: .venv/bench.stamp
 	mkdir -p $(FOUND) && rm -f $(FOUND)/learning.jsonl

@@ -123,6 +123,6 @@ def test_both_checkers_read_users_code_and_the_examples() -> None:
     recipe = (ROOT / "Makefile").read_text(encoding="utf-8").partition("\ntypes:")[2]
     commands = recipe.partition("\n\n")[0]
     assert "/mypy\n" in commands
-    assert "/basedpyright\n" in commands
-    assert commands.endswith("/basedpyright --project examples")
+    assert "/basedpyright --pythonpath $(BIN)/python\n" in commands
+    assert commands.endswith("/basedpyright --pythonpath $(BIN)/python --project examples")
     assert (ROOT / "examples" / "pyrightconfig.json").is_file()
