@@ -17,14 +17,24 @@ import numpy as np
 from skbert._check import MAX_NAMES, SURROGATE
 from skbert._check_tables import ROW_TYPES, is_missing, open_table, read_cells
 from skbert._check_y import check_length
-from skbert.exceptions import InputError, InputTypeError
+from skbert.exceptions import InputError, InputTypeError, warn
 
-__all__ = ["Gold", "check_answers", "is_placed", "is_whole", "one_per_row"]
+__all__ = [
+    "Gold",
+    "check_answers",
+    "is_placed",
+    "is_whole",
+    "one_per_row",
+    "warn_if_swapped",
+]
 
 _FORMS = (
     "Give per row the answer (str), (answer, start), a list of several right answers, or '' where "
     "the context holds none."
 )
+_TIMES_LONGER = 4  # than its context: what can hardly be a question
+_QUESTION_MARKS = ("?", "\u037e", "\u061f", "\uff1f")  # Latin, Greek, Arabic and wide Chinese
+_CLOSING = "\t\n\r \"')]\u2019\u201d\u00bb"  # may follow a question mark
 
 
 class Gold(NamedTuple):
@@ -72,6 +82,32 @@ def check_answers(
         begin = contexts[row].find(text) if start is None else start
         spans[row] = begin, begin + len(text)
     return Gold(spans, [[text for text, _ in found] for found in answers])
+
+
+def warn_if_swapped(questions: Sequence[str], contexts: Sequence[str]) -> None:
+    """Warn when more than half of the rows look as if the context came first.
+
+    In such a row the second text asks and the first does not, or neither asks and the first is
+    by far the longer one.
+    """
+    rows = [
+        row
+        for row, (question, context) in enumerate(zip(questions, contexts, strict=True))
+        if not _asks(question)
+        and (_asks(context) or len(question) > _TIMES_LONGER * len(context.strip()) > 0)
+    ]
+    if 2 * len(rows) > len(questions):
+        question, context = questions[rows[0]], contexts[rows[0]]
+        warn(
+            f"{len(rows)} of {len(questions)} rows of X look as if the context came first: row "
+            f"{rows[0]} asks {reprlib.repr(question)} about {reprlib.repr(context)}. A row is a "
+            "question and then its context; if they changed places, type "
+            "list(zip(questions, contexts))."
+        )
+
+
+def _asks(text: str) -> bool:
+    return text[-9:].rstrip(_CLOSING).endswith(_QUESTION_MARKS)
 
 
 _Answer = tuple[str, int | None]  # and where it starts, if that was said

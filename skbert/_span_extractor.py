@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from skbert._answers import MOST, Answers, best_texts, best_threshold
 from skbert._base import BertEstimator, Lesson
 from skbert._check import FitRecord, Texts
-from skbert._check_answers import check_answers
+from skbert._check_answers import check_answers, warn_if_swapped
 from skbert._core.network import Network
 from skbert._guidance import requires_y
 from skbert._learned import reads_one_state
@@ -144,6 +144,8 @@ class BertSpanExtractor(BertEstimator):
 
     Notes
     -----
+    Where most rows look as if the context came before its question, a warning says so.
+
     A row of ``y`` is the answer (str), ``(answer, start)`` with the start in characters of the
     context, a list of several right answers of either form, or ``""`` or an empty list where
     the context holds none. An answer alone is looked up in the context. ``fit`` learns the
@@ -301,6 +303,7 @@ class BertSpanExtractor(BertEstimator):
                 f"X has the columns {names[0]!r} and {names[1]!r} in this order, but the question "
                 f"comes first. Type X[[{names[1]!r}, {names[0]!r}]]."
             )
+        warn_if_swapped(texts.first, texts.second)
         return texts
 
     def _plan(self, room: int) -> Answers:

@@ -35,6 +35,7 @@ from transformers import (
 
 from skbert import BertClassifier, BertSpanExtractor
 from skbert._answers import MOST, Answers
+from skbert._check_answers import warn_if_swapped
 from skbert._core.batches import collate
 from skbert._core.device import seeded
 from skbert._core.encoder import open_network
@@ -42,7 +43,8 @@ from skbert._core.network import Network
 from skbert._core.source import vet
 from skbert._core.task import Batch, Head, Items
 from skbert._core.tokens import Ragged
-from skbert.exceptions import InputError, ModelError, SaveError, TruncationWarning
+from skbert.datasets import load_questions
+from skbert.exceptions import InputError, ModelError, SaveError, SkbertWarning, TruncationWarning
 from skbert.metrics import get_scorer, squad_em, squad_f1
 
 if TYPE_CHECKING:
@@ -662,3 +664,49 @@ def test_the_real_encoder_learns_to_answer(minilm: Path) -> None:
     learned = extractor(minilm, epochs=5).fit(X, list(places.values()))
     asked = [("Where does Ruth live?", "Ruth has lived in Berlin for two years.")]
     assert learned.predict(asked).tolist() == ["Berlin"]
+
+
+# --- question and context that changed places ----------------------------------------------------
+
+
+CONTEXT = "Anna has lived in Oslo for two years, and Omar in Cairo."
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (CONTEXT, "Where does Anna live?"),
+        (CONTEXT, 'Where does "Anna live?" '),
+        ("安娜住在奥斯陆。", "安娜住在哪里\uff1f"),
+        ("آنا تعيش في أوسلو.", "أين تعيش آنا؟"),
+        (CONTEXT, "Anna home"),  # neither asks: the longer one is the context
+    ],
+)
+def test_rows_that_look_swapped_are_warned_of(first: str, second: str) -> None:
+    with pytest.warns(SkbertWarning, match=r"2 of 3 rows of X look as if .*: row 0 asks"):
+        warn_if_swapped([first, "Who?", first], [second, CONTEXT, second])
+    warn_if_swapped([second, first], [first, second])  # no more than half of the rows
+
+
+@pytest.mark.parametrize(
+    ("question", "context"),
+    [
+        ("Where does Anna live?", CONTEXT),
+        ("Anna home", CONTEXT),
+        ("Who wonders?", "Why is that? Nobody knows. Or is it Anna?"),
+        ("Tell me in one word where it is that Anna lives nowadays.", "Anna lives in Oslo."),
+        ("Where, " + "in all of the world " * 9 + "does Anna live?", "In Oslo."),
+        ("where does anna live", ""),
+        ("where does anna live", "  "),
+        ("", ""),
+    ],
+)
+def test_rows_in_the_right_order_are_not(question: str, context: str) -> None:
+    warn_if_swapped([question], [context])
+
+
+def test_the_questions_that_ship_with_the_package_are_in_order() -> None:
+    X, _ = load_questions(return_X_y=True)
+    warn_if_swapped(X["question"].tolist(), X["context"].tolist())
+    with pytest.warns(SkbertWarning, match="120 of 120 rows"):
+        warn_if_swapped(X["context"].tolist(), X["question"].tolist())
