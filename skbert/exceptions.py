@@ -37,8 +37,8 @@ __all__ = [
     "warn",
 ]
 
-# A warning is about a call from outside of these packages, which call each other.
-_INNER_PACKAGES = frozenset({"joblib", "skbert", "sklearn", "torch"})
+# A warning is about a call from outside of these, which call each other.
+_INNER_PACKAGES = frozenset({"contextlib", "joblib", "skbert", "sklearn", "torch"})
 
 
 class SkbertError(Exception):
