@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from skbert._choice_ranker import BertChoiceRanker
     from skbert._classifier import BertClassifier
     from skbert._convert import convert_tf_checkpoint
+    from skbert._load import load
     from skbert._pretrainer import BertPretrainer
     from skbert._regressor import BertRegressor
     from skbert._span_extractor import BertSpanExtractor
@@ -34,6 +35,7 @@ __all__ = [
     "datasets",
     "exceptions",
     "inspection",
+    "load",
     "metrics",
     "testing",
 ]
@@ -53,6 +55,7 @@ _HOMES = {
     "datasets": "skbert.datasets",
     "exceptions": "skbert.exceptions",
     "inspection": "skbert.inspection",
+    "load": "skbert._load",
     "metrics": "skbert.metrics",
     "testing": "skbert.testing",
 }

@@ -1,14 +1,14 @@
 """Save and load fitted estimators: JSON, safetensors and hashes, never pickle.
 
-Depends on ``_core``; is handed estimators, never imports one.
+Depends on ``_core`` and ``_state``; is handed estimators, never imports one.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,14 +16,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from skbert._check import FitRecord
 from skbert._core import archive
 from skbert._core.encoder import open_network, write_folder
 from skbert._core.interrupts import held
+from skbert._core.leftovers import place
 from skbert._core.modes import default_modes
 from skbert._core.network import Network
 from skbert._core.source import vet
 from skbert._core.task import Head
+from skbert._state import check_attributes, check_task, dumps, loads, record_of
 from skbert.exceptions import ModelError, SaveError, SkbertError
 
 __all__ = ["export", "load", "save"]
@@ -37,18 +38,18 @@ def save(estimator: Any, folder: Path) -> None:
     """Write parameters, attributes, weights and tokenizer."""
     network = estimator._network
     state = {
-        "params": _plain(_parameters(estimator)),
-        "attributes": _plain(
-            {n: v for n, v in vars(estimator).items() if n in estimator._saved_attributes}
-        ),
-        "task": [type(estimator._task).__name__, _plain(asdict(estimator._task))],
-        "seen": _plain(estimator._seen),
+        "params": _parameters(estimator),
+        "attributes": {
+            n: v for n, v in vars(estimator).items() if n in estimator._saved_attributes
+        },
+        "task": [type(estimator._task).__name__, asdict(estimator._task)],
+        "seen": estimator._seen,
     }
     header = {
         "class": type(estimator).__name__,
         "dtype": str(network.dtype).removeprefix("torch."),
     }
-    members = {**_files(network, archive.place(folder)), _STATE: json.dumps(state).encode()}
+    members = {**_files(network, place(folder)), _STATE: dumps(state)}
     archive.write(folder, members, header, network.model.state_dict())
 
 
@@ -67,7 +68,7 @@ def _files(network: Network, target: Path) -> dict[str, bytes]:
 
 def export(network: Network, folder: str | os.PathLike[str]) -> None:
     """Write a plain transformers folder."""
-    target = archive.place(folder)
+    target = place(folder)
     if target.exists() and not target.is_dir():
         raise SaveError(f"{target} is a file, not a folder: give another path, or remove it.")
     try:
@@ -89,25 +90,21 @@ def load(cls: type[Any], folder: Path) -> Any:
     if header.get("class") != cls.__name__:
         raise SaveError(
             f"{folder} holds a {header.get('class')}, not a {cls.__name__}. Load it with "
-            f"skbert.{header.get('class')}.load."
+            f"skbert.{header.get('class')}.load, or with skbert.load."
         )
-    try:
-        state = _value(json.loads(members[_STATE]))
+    with _describing(folder / _STATE, cls):
+        state = loads(members.pop(_STATE))
         kind, settings = state["task"]
-        task = next(t for t in cls._tasks if t.__name__ == kind)(**settings)
+        task = {each.__name__: each for each in cls._tasks}[kind](**settings)
         estimator = cls(**state["params"])
         attributes = {n: v for n, v in state["attributes"].items() if n in cls._saved_attributes}
         dtype = {"float32": torch.float32, "float64": torch.float64}[header["dtype"]]
-        seen = state["seen"]
-    except (KeyError, TypeError, ValueError, StopIteration) as error:
-        raise SaveError(
-            f"{folder / _STATE} does not describe a {cls.__name__}: {error!r}. It was not "
-            "written by this version of skbert; save again with it."
-        ) from error
-    del members[_STATE]
+        estimator._seen = record_of(state["seen"])
     network = _opened(members, tensors, task.head(), dtype, folder)
+    with _describing(folder / _STATE, cls):
+        check_task(task, network.max_length, network.model.config.num_hidden_layers)
+        check_attributes(attributes, cls._saved_attributes, _count_outputs(network))
     vars(estimator).update(attributes)
-    estimator._seen = None if seen is None else FitRecord(*seen)
     estimator._task, estimator._network = task, network
     return estimator
 
@@ -139,6 +136,30 @@ def _opened(
     return network
 
 
+def _count_outputs(network: Network) -> int:
+    """How many outputs the head has, which must be as many as the task counts on."""
+    promised = network.head.n_outputs
+    held = getattr(network.output_layer, "out_features", promised) if network.head.layer else 0
+    if promised not in {0, held}:
+        raise ValueError(f"{promised} outputs, where the weights give {held}")
+    return promised
+
+
+@contextmanager
+def _describing(path: Path, cls: type[Any]) -> Iterator[None]:
+    """Whatever is wrong with a state is a SaveError that names the file."""
+    try:
+        yield
+    except (AttributeError, LookupError, MemoryError, OverflowError, RecursionError, TypeError,
+            ValueError) as error:  # fmt: skip
+        if isinstance(error, SaveError):
+            raise
+        raise SaveError(
+            f"{path} does not describe a {cls.__name__}: {error!r:.200}. It was not "
+            "written by this version of skbert; save again with it."
+        ) from error
+
+
 def _parameters(estimator: Any) -> dict[str, Any]:
     """Parameters with paths as str, and no generator: its state was never learned."""
     params: dict[str, Any] = estimator.get_params(deep=False)
@@ -146,42 +167,3 @@ def _parameters(estimator: Any) -> dict[str, Any]:
     if isinstance(params.get("random_state"), np.random.RandomState):
         params["random_state"] = None
     return params
-
-
-def _plain(value: Any) -> Any:
-    """A value as JSON knows it; what is no JSON of itself becomes a tagged object."""
-    match value:
-        case None | bool() | int() | float() | str():
-            return value
-        case np.generic():
-            return value.item()
-        case list():
-            return [_plain(part) for part in value]
-        case tuple():
-            return {"tuple": [_plain(part) for part in value]}
-        case Mapping():
-            return {"dict": [[_plain(key), _plain(part)] for key, part in value.items()]}
-        case np.ndarray():
-            return {"array": _plain(value.tolist()), "dtype": value.dtype.str}
-    raise SaveError(
-        f"A {type(value).__name__} cannot be saved as JSON: {value!r:.80}. Use str, numbers or "
-        "bool for labels and parameters, or pickle the estimator."
-    )
-
-
-def _value(plain: Any) -> Any:
-    """The value that ``_plain`` made JSON of."""
-    if isinstance(plain, list):
-        return [_value(part) for part in plain]
-    if not isinstance(plain, dict):
-        return plain
-    if "array" in plain:
-        dtype = np.dtype(plain["dtype"])
-        if dtype.hasobject and dtype != np.dtype(object):
-            raise ValueError(f"an array of {dtype}")
-        return np.array(_value(plain["array"]), dtype=dtype)
-    if "tuple" in plain:
-        return tuple(_value(part) for part in plain["tuple"])
-    if "dict" in plain:
-        return {_value(key): _value(part) for key, part in plain["dict"]}
-    return {key: _value(part) for key, part in plain.items()}

@@ -34,7 +34,7 @@ from skbert._features import (
 )
 from skbert._learned import draft_of, reads_one_state, take_over
 from skbert._pretrained import COUNT, READS_ROWS, TextEstimator
-from skbert.exceptions import InputError
+from skbert.exceptions import InputError, SaveError
 
 __all__ = ["BertTransformer"]
 
@@ -343,7 +343,13 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
             transformer = super().load(path)
         transformer.model = transformer.model or str(Path(path).resolve())
         transformer.memory = None  # version 0.1 saved it
-        reading(transformer._network, transformer._task)
+        n_read = width(reading(transformer._network, transformer._task), transformer._task)
+        if hasattr(transformer, "components_") and len(transformer.mean_) != n_read:
+            raise SaveError(
+                f"{path} reduces vectors of {len(transformer.mean_)} numbers, but its encoder "
+                f"gives {n_read}. It was not written by this version of skbert: save again with "
+                "it."
+            )
         return transformer
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:

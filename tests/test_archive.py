@@ -566,6 +566,23 @@ def test_a_file_or_the_working_folder_is_not_replaced(
     assert read(tmp_path / "here" / "model")[1] == MEMBERS
 
 
+def test_a_million_empty_tensors_are_refused_before_they_are_made(
+    saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(data: bytes) -> None:
+        pytest.fail("the tensors were made")
+
+    entry = '"%d":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}'
+    for n_tensors in (30_000, 1_000_000):
+        header = "{" + ",".join(entry % number for number in range(n_tensors)) + "}"
+        data = len(header).to_bytes(8, "little") + header.encode()
+        forge_member(saved, archive.TENSORS, data)
+        with monkeypatch.context() as patch:
+            patch.setattr(safetensors.torch, "load", never)
+            with pytest.raises(SaveError, match="more than 20000 tensors"):
+                read(saved)
+
+
 # --- all or nothing ------------------------------------------------------------------------------
 
 STAGES = {
@@ -655,7 +672,7 @@ def test_a_save_between_its_two_renames_is_waited_for(
 ) -> None:
     old = saved.parent / ".model.0123abcd.old"
     saved.rename(old)
-    monkeypatch.setattr(archive.time, "sleep", lambda seconds: old.rename(saved))
+    monkeypatch.setattr(leftovers.time, "sleep", lambda seconds: old.rename(saved))
     assert read(saved)[1] == MEMBERS
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
+import math
 import os
 import pickle
 import resource
@@ -12,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import tracemalloc
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -437,6 +440,213 @@ def test_a_whole_folder_with_a_wrong_state(fitted: BertClassifier, tmp_path: Pat
         archive.write(tmp_path / f"h{number}", members, {**header, **change_}, tensors)
         with pytest.raises(SaveError):
             BertClassifier.load(tmp_path / f"h{number}")
+
+
+def forged(name: str, folder: Path, change_: Callable[[dict[str, Any]], None]) -> type:
+    """A folder of version 0.1 with a changed state and right hashes; its class."""
+    kind: type = getattr(skbert, EXPECTED[name]["class"])
+    source = SAVED_BY_0_1 / name
+    files = [path.name for path in source.iterdir()
+             if path.name not in {"MANIFEST.json", "model.safetensors"}]  # fmt: skip
+    header, members, tensors = archive.read(source, files)
+    del header["versions"]
+    state = json.loads(members["state.json"])
+    parts = {**state, "attributes": dict(state["attributes"]["dict"]), "task": [
+        state["task"][0], dict(state["task"][1]["dict"])
+    ]}  # fmt: skip
+    change_(parts)
+    parts["attributes"] = {"dict": [*map(list, parts["attributes"].items())]}
+    parts["task"][1] = {"dict": [*map(list, parts["task"][1].items())]}
+    archive.write(folder, {**members, "state.json": json.dumps(parts).encode()}, header, tensors)
+    return kind
+
+
+ARRAY = {"array": [0.5, 0.5], "dtype": "<f8"}
+WRONG_ATTRIBUTES: list[tuple[str, str, Any]] = [
+    ("classifier", "classes_", {"array": ["a"], "dtype": "<U1"}),
+    ("classifier", "classes_", {"array": ["a", "b", "c"], "dtype": "<U1"}),
+    ("classifier", "classes_", {"array": [["a", "b"]], "dtype": "<U1"}),
+    ("classifier", "classes_", {"array": ["a", ["b"]], "dtype": "|O"}),
+    ("classifier", "classes_", ["a", "b"]),
+    ("classifier", "classes_", None),
+    ("classifier", "temperature_", "warm"),
+    ("classifier", "temperature_", math.nan),
+    ("classifier", "history_", [1]),
+    ("classifier", "n_iter_", -1),
+    ("classifier", "n_iter_", 1.5),
+    ("classifier_of_pairs", "feature_names_in_", {"array": ["a"], "dtype": "|O"}),
+    ("classifier_of_pairs", "feature_names_in_", {"array": [None, None], "dtype": "|O"}),
+    ("classifier_of_labels", "thresholds_", ARRAY),
+    ("classifier_of_labels", "thresholds_", {"array": ["a"] * 3, "dtype": "<U1"}),
+    ("regressor", "mean_", ARRAY),
+    ("regressor", "scale_", 1.0),
+    ("regressor", "n_outputs_", 2),
+    ("tagger", "classes_", {"array": ["O"], "dtype": "|O"}),
+    ("tagger", "scheme_", "IOB9"),
+    ("extractor", "no_answer_threshold_", "never"),
+    ("transformer", "mean_", ARRAY),
+    ("transformer", "explained_variance_ratio_", ARRAY),
+    ("transformer", "components_", ARRAY),
+    ("transformer", "explained_variance_ratio_", None),
+]
+
+
+@pytest.mark.parametrize(("name", "attribute", "value"), WRONG_ATTRIBUTES)
+def test_an_attribute_that_no_fit_sets(
+    name: str, attribute: str, value: Any, tmp_path: Path
+) -> None:
+    kind: Any = forged(
+        name, tmp_path / "f", lambda state: state["attributes"].update({attribute: value})
+    )
+    with pytest.raises(SaveError, match=rf"state\.json.*{attribute}"):
+        kind.load(tmp_path / "f")
+
+
+@pytest.mark.parametrize(
+    ("name", "attribute"),
+    [("classifier", "classes_"), ("classifier", "temperature_"), ("regressor", "mean_"),
+     ("regressor", "n_outputs_"), ("tagger", "scheme_"), ("transformer", "mean_")],
+)  # fmt: skip
+def test_an_attribute_that_is_missing(name: str, attribute: str, tmp_path: Path) -> None:
+    kind: Any = forged(name, tmp_path / "f", lambda state: state["attributes"].pop(attribute))
+    with pytest.raises(SaveError, match=rf"state\.json.*{attribute}"):
+        kind.load(tmp_path / "f")
+
+
+def test_components_of_another_width(tmp_path: Path) -> None:
+    narrow = {"array": [[1.0] * 4] * 3, "dtype": "<f8"}
+    mean = {"array": [1.0] * 4, "dtype": "<f8"}
+    kind: Any = forged(
+        "transformer", tmp_path / "f",
+        lambda state: state["attributes"].update(components_=narrow, mean_=mean),
+    )  # fmt: skip
+    with pytest.raises(SaveError, match="vectors of 4 numbers, but its encoder gives 8"):
+        kind.load(tmp_path / "f")
+
+
+@pytest.mark.parametrize(
+    ("name", "setting", "value"),
+    [
+        ("classifier", "n_classes", 3), ("classifier", "n_classes", True),
+        ("classifier", "max_length", 10**9), ("classifier", "max_length", -1),
+        ("classifier", "max_length", "32"), ("classifier", "long_text", "all"),
+        ("classifier", "long_text", []), ("classifier", "label_smoothing", 7.0),
+        ("classifier", "label_smoothing", math.nan), ("classifier", "shell", 1),
+        ("classifier_of_labels", "positive_weights", {"tuple": ["a"]}),
+        ("extractor", "stride", -1), ("extractor", "stride", 10**6),
+        ("extractor", "max_answer_length", 0), ("tagger", "n_tags", 5),
+        ("tagger", "all_pieces", 1), ("regressor", "n_outputs", 0.5),
+        ("transformer", "layers", {"tuple": [0, 99]}), ("transformer", "layers", {"tuple": []}),
+        ("transformer", "layers", [0]), ("transformer", "layer_join", "sum"),
+        ("transformer", "pooling", "mean_max_mean"),
+    ],
+)  # fmt: skip
+def test_a_setting_that_no_fit_makes(name: str, setting: str, value: Any, tmp_path: Path) -> None:
+    kind: Any = forged(
+        name, tmp_path / "f", lambda state: state["task"][1].update({setting: value})
+    )
+    with pytest.raises(SaveError, match=rf"state\.json.*{setting}|outputs, where"):
+        kind.load(tmp_path / "f")
+
+
+@pytest.mark.parametrize("seen", [1, [], {"tuple": [None, 3]}, {"tuple": [{"tuple": [1]}, 1]},
+                                  {"tuple": ["ab", 1]}, {"tuple": [None]}])  # fmt: skip
+def test_a_record_of_x_that_no_fit_makes(seen: Any, tmp_path: Path) -> None:
+    kind: Any = forged("classifier", tmp_path / "f", lambda state: state.update(seen=seen))
+    with pytest.raises(SaveError, match=r"state\.json.*seen"):
+        kind.load(tmp_path / "f")
+
+
+@pytest.mark.parametrize(
+    "bomb",
+    [
+        {"array": ["a", "b"], "dtype": "<U250000000"},
+        {"array": [], "dtype": "<U250000000"},
+        [{"array": ["a"], "dtype": "<U1000000"}] * 100,
+        {"array": [["a"] * 100] * 100, "dtype": "<U100000"},
+        {"array": [1, 2], "dtype": "(1000000000,)i4"},
+        {"array": [1, 2], "dtype": "V1000000000"},
+        {"array": [10**400, 1], "dtype": "<i8"},
+        {"array": [[1], [1, 2]], "dtype": "<i8"},
+        {"array": {"dict": 1}, "dtype": "<i8"},
+    ],
+)
+def test_an_array_larger_than_its_file_is_refused_before_it_is_made(
+    bomb: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind: Any = forged(
+        "classifier", tmp_path / "f", lambda state: state["attributes"].update(history_=bomb)
+    )
+    tracemalloc.start()
+    try:
+        with pytest.raises(SaveError, match=r"state\.json"):
+            kind.load(tmp_path / "f")
+        assert tracemalloc.get_traced_memory()[1] < 150e6  # of numpy, too
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("depth", [50, 400, 900, 3000, 100_000])
+@pytest.mark.parametrize("kind", ["list", "dict", "tuple", "array"])
+def test_no_depth_of_nesting_in_a_state_escapes(kind: str, depth: int, tmp_path: Path) -> None:
+    begin, end = {"list": ("[", "]"), "dict": ('{"a":', "}"), "tuple": ('{"tuple":[', "]}"),
+                  "array": ('{"dtype":"|O","array":[', "]}")}[kind]  # fmt: skip
+    forged("classifier", tmp_path / "f", lambda state: state["attributes"].update(deep="HERE"))
+    names = [path.name for path in (tmp_path / "f").iterdir()
+             if path.name not in {"MANIFEST.json", "model.safetensors"}]  # fmt: skip
+    header, members, tensors = archive.read(tmp_path / "f", names)
+    del header["versions"]
+    nested = (begin * depth + "1" + end * depth).encode()
+    members["state.json"] = members["state.json"].replace(b'"HERE"', nested)
+    archive.write(tmp_path / "f", members, header, tensors)
+    if depth <= 50 and kind != "array":
+        BertClassifier.load(tmp_path / "f")  # an attribute of no known name is left out
+    elif depth > 900:
+        with pytest.raises(SaveError, match=r"state\.json"):
+            BertClassifier.load(tmp_path / "f")
+    else:
+        with contextlib.suppress(SaveError):
+            BertClassifier.load(tmp_path / "f")
+
+
+def test_labels_too_large_for_a_saved_folder(fitted: BertClassifier, tmp_path: Path) -> None:
+    long = copy.copy(fitted)
+    long.classes_ = np.array(["bad", "good"], "<U10000000")
+    with pytest.raises(SaveError, match=r"too large for a saved folder.*shorter labels"):
+        long.save(tmp_path / "saved")
+
+
+# --- skbert.load ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_load_finds_the_class(name: str) -> None:
+    loaded = skbert.load(SAVED_BY_0_1 / name)
+    assert type(loaded).__name__ == EXPECTED[name]["class"]
+    assert type(skbert.load(str(SAVED_BY_0_1 / name))) is type(loaded)
+
+
+@pytest.mark.parametrize(
+    "name", ["Popen", "load", "datasets", "BertNothing", "__version__", 3, None]
+)
+def test_load_opens_nothing_but_estimators(name: Any, tmp_path: Path) -> None:
+    source = SAVED_BY_0_1 / "classifier"
+    files = [path.name for path in source.iterdir()
+             if path.name not in {"MANIFEST.json", "model.safetensors"}]  # fmt: skip
+    header, members, tensors = archive.read(source, files)
+    del header["versions"]
+    archive.write(tmp_path / "f", members, {**header, "class": name}, tensors)
+    with pytest.raises(
+        SaveError, match=r"does not have: it has BertChoiceRanker, .*BertTransformer"
+    ):
+        skbert.load(tmp_path / "f")
+
+
+def test_load_says_what_is_wrong_with_a_folder(tiny_model: Path, tmp_path: Path) -> None:
+    with pytest.raises(SaveError, match="there is no folder"):
+        skbert.load(tmp_path / "nowhere")
+    with pytest.raises(SaveError, match=r"holds no MANIFEST\.json.*from_pretrained"):
+        skbert.load(tiny_model)
 
 
 # --- transformers folders ------------------------------------------------------------------------

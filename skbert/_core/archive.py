@@ -15,11 +15,17 @@ import platform
 import re
 import shutil
 import stat
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from skbert._core.leftovers import locked, older, own_part, remove_leftovers
+from skbert._core.leftovers import (
+    locked,
+    older,
+    own_part,
+    place,
+    read_whole,
+    remove_leftovers,
+)
 from skbert._core.strict import is_plain, load_json
 from skbert.exceptions import SaveError, SkbertError
 
@@ -29,13 +35,23 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
-__all__ = ["FORMAT", "MANIFEST", "TENSORS", "hashes", "place", "read", "unsaved", "write"]
+__all__ = [
+    "FORMAT",
+    "MANIFEST",
+    "TENSORS",
+    "hashes",
+    "header",
+    "place",
+    "read",
+    "unsaved",
+    "write",
+]
 
 FORMAT = 1
 MANIFEST = "MANIFEST.json"
 TENSORS = "model.safetensors"
 
-_ATTEMPTS, _PAUSE = 50, 0.01  # while another process replaces what is read; seconds between
+_TENSORS, _HEADER = 20_000, 8_000_000  # most tensors, and bytes that describe them
 _RESERVED = ("format", "versions", "members", "digest")
 _PACKAGES = ("skbert", "torch", "transformers", "tokenizers", "safetensors", "numpy",
              "scikit-learn")  # fmt: skip
@@ -69,21 +85,6 @@ def write(
     except Exception as exc:
         raise unsaved(target, exc) from exc
     remove_leftovers(target)
-
-
-def place(folder: str | os.PathLike[str]) -> Path:
-    """The folder that a path stands for, ``~`` and links followed; never a root."""
-    try:
-        path = Path(os.path.realpath(Path(folder).expanduser()))
-    except (OSError, RuntimeError, ValueError) as exc:
-        raise SaveError(
-            f"{os.fspath(folder)!r} cannot be the path of a folder: {exc}. Give a path such as"
-            " 'models/first'."
-        ) from exc
-    if not path.name:
-        raise SaveError(f"{path} is the root of all folders: give the path of one, such as"
-                        " 'models/first'.")  # fmt: skip
-    return path
 
 
 def unsaved(target: Path, exc: Exception) -> SaveError:
@@ -233,34 +234,12 @@ def read(
     The members must be exactly ``allowed``; those in ``optional`` may be absent. The header
     comes with ``versions``, those of the libraries that wrote it.
     """
-    for attempt in range(_ATTEMPTS):
-        root = place(folder)
-        before = _identity(root)
-        try:
-            found = _read(root, allowed, optional)
-        except SaveError:
-            if attempt == _ATTEMPTS - 1 or not _is_being_replaced(place(folder), before):
-                raise
-            time.sleep(_PAUSE)
-        else:
-            remove_leftovers(root)
-            break
-    return found
+    return read_whole(folder, lambda root: _read(root, allowed, optional))
 
 
-def _identity(root: Path) -> tuple[int, int] | None:
-    """What another folder in the same place would not have; None where there is no folder."""
-    try:
-        status = root.stat()
-    except OSError:
-        return None
-    return status.st_ino, status.st_mtime_ns
-
-
-def _is_being_replaced(root: Path, before: tuple[int, int] | None) -> bool:
-    """Whether a save moved another folder to this place, or is about to."""
-    now = _identity(root)
-    return now != before or (now is None and bool(older(root)))
+def header(folder: Path) -> dict[str, Any]:
+    """The header of a saved folder, whose members are not looked at."""
+    return read_whole(folder, _manifest)
 
 
 def _read(
@@ -274,6 +253,7 @@ def _read(
     for name, entry in listed.items():
         _check_size(root / name, entry["size"])
     members = {name: _hashed(root / name, entry) for name, entry in listed.items()}
+    _check_count(root / TENSORS, members[TENSORS])
     try:
         tensors = load(members.pop(TENSORS))
     except Exception as exc:
@@ -282,6 +262,16 @@ def _read(
             " It was not written by skbert: do not use it."
         ) from exc
     return {key: header[key] for key in header if key != "format"}, members, tensors
+
+
+def _check_count(path: Path, data: bytes) -> None:
+    """Refuse a header of far more tensors than any model has: each costs more than its bytes."""
+    length = int.from_bytes(data[:8], "little")
+    if _HEADER < length < len(data) or data.count(b'"data_offsets"', 8, 8 + length) > _TENSORS:
+        raise SaveError(
+            f"{path} describes more than {_TENSORS} tensors. It was not written by skbert: do not"
+            " use it."
+        )
 
 
 def hashes(folder: Path) -> dict[str, str]:

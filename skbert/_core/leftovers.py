@@ -1,8 +1,8 @@
-"""What killed saves have left beside a saved folder, and whether somebody still works on it.
+"""A saved folder among processes: who replaces it, and what killed saves have left beside it.
 
 A save fills ``.name.0123abcd.part``, moves what was there to ``.name.0123abcd.old``, puts its part
 in the place, and removes the old one. It holds a lock on its part, and while it moves folders one
-on the folder around them; locks end with their process. Knows paths only.
+on the folder around them; locks end with their process. Knows paths, and of skbert the errors.
 """
 
 from __future__ import annotations
@@ -14,18 +14,23 @@ import shutil
 import sys
 import time
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from skbert.exceptions import SaveError
 
 if sys.platform != "win32":  # which has no such locks: nothing is removed there
     import fcntl
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from collections.abc import Callable, Iterator
 
-__all__ = ["locked", "older", "own_part", "remove_leftovers"]
+    Found = TypeVar("Found")
+
+__all__ = ["locked", "older", "own_part", "place", "read_whole", "remove_leftovers"]
 
 _PATIENCE, _PAUSE = 1.0, 0.01  # seconds to wait for a lock, and between two attempts
+_ATTEMPTS = 50  # to read what other processes replace
 
 
 @contextmanager
@@ -105,3 +110,50 @@ def remove_leftovers(target: Path) -> None:
                 if is_still and target.is_dir():
                     for old in older(target):
                         shutil.rmtree(old, ignore_errors=True)
+
+
+def place(folder: str | os.PathLike[str]) -> Path:
+    """The folder that a path stands for, ``~`` and links followed; never a root."""
+    try:
+        path = Path(os.path.realpath(Path(folder).expanduser()))
+    except (OSError, RuntimeError, ValueError) as exc:
+        raise SaveError(
+            f"{os.fspath(folder)!r} cannot be the path of a folder: {exc}. Give a path such as"
+            " 'models/first'."
+        ) from exc
+    if not path.name:
+        raise SaveError(f"{path} is the root of all folders: give the path of one, such as"
+                        " 'models/first'.")  # fmt: skip
+    return path
+
+
+def read_whole(folder: Path, reader: Callable[[Path], Found]) -> Found:
+    """What is read of one save, after another attempt where a second one came in between."""
+    for attempt in range(_ATTEMPTS):
+        root = place(folder)
+        before = _identity(root)
+        try:
+            found = reader(root)
+        except SaveError:
+            if attempt == _ATTEMPTS - 1 or not _is_being_replaced(place(folder), before):
+                raise
+            time.sleep(_PAUSE)
+        else:
+            remove_leftovers(root)
+            break
+    return found
+
+
+def _identity(root: Path) -> tuple[int, int] | None:
+    """What another folder in the same place would not have; None where there is no folder."""
+    try:
+        status = root.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns
+
+
+def _is_being_replaced(root: Path, before: tuple[int, int] | None) -> bool:
+    """Whether a save moved another folder to this place, or is about to."""
+    now = _identity(root)
+    return now != before or (now is None and bool(older(root)))
