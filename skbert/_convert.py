@@ -106,8 +106,8 @@ def convert_tf_checkpoint(
     ...     "uncased_L-12_H-768_A-12/bert_config.json",
     ...     "uncased_L-12_H-768_A-12/vocab.txt",
     ...     "bert-base-uncased",
-    ... )  # doctest: +SKIP
-    >>> classifier = BertClassifier(model=folder)  # doctest: +SKIP
+    ... )
+    >>> classifier = BertClassifier(model=folder)
     """
     prefix, config_path = _path(ckpt_prefix, "ckpt_prefix"), _path(config_json, "config_json")
     vocab_path, target = _path(vocab_txt, "vocab_txt"), _path(out_dir, "out_dir")

@@ -92,7 +92,7 @@ def head_importance(
     >>> from skbert.inspection import head_importance
     >>> X, y = load_intents(return_X_y=True)
     >>> classifier = BertClassifier(epochs=1, freeze="all", random_state=0).fit(X, y)
-    >>> head_importance(classifier, X, y).shape
+    >>> head_importance(classifier, X[:50], y[:50]).shape
     (6, 12)
     """
     _check_estimator(estimator, TrainedEstimator)
@@ -166,7 +166,7 @@ def prune_heads(
     >>> from skbert.inspection import head_importance, prune_heads
     >>> X, y = load_intents(return_X_y=True)
     >>> classifier = BertClassifier(epochs=1, freeze="all", random_state=0).fit(X, y)
-    >>> importance = head_importance(classifier, X, y)
+    >>> importance = head_importance(classifier, X[:50], y[:50])
     >>> pruned = prune_heads(classifier, fraction=0.25, importance=importance)
     >>> sum(len(heads) for heads in pruned.model_.config.pruned_heads.values())
     18

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import pickle
 import random
 import subprocess
@@ -743,12 +742,6 @@ def test_the_table_of_scorers_names_them_after_their_metrics() -> None:
 
 
 # --- the module ----------------------------------------------------------------------------------
-
-
-def test_doctests() -> None:
-    result = doctest.testmod(metrics)
-    assert result.attempted >= 20
-    assert result.failed == 0
 
 
 def test_metrics_do_not_import_torch() -> None:
