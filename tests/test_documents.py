@@ -41,7 +41,7 @@ FEWEST_BLOCKS = {
     "docs/faq.md": 1,
     "docs/features.md": 3,
     "docs/index.md": 1,
-    "docs/inspection.md": 3,
+    "docs/inspection.md": 4,
     "docs/pretraining.md": 5,
     "docs/questions.md": 2,
     "docs/tagging.md": 3,
