@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import json
 import pickle
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,7 +17,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, normalizers, pre_tokenizers
 from transformers import AutoTokenizer
 
-from skbert._core import tokens
+from skbert._core import skim, tokens
 from skbert._core.tokens import TextTokenizer, TokenTable, encode_texts
 
 if TYPE_CHECKING:
@@ -131,7 +133,7 @@ def test_the_special_tokens_are_read_off_the_tokenizer(tiny: Both) -> None:
     cls, sep = (reference.convert_tokens_to_ids(name) for name in ("[CLS]", "[SEP]"))
     assert (ours.prefix, ours.middle, ours.suffix) == ((cls,), (sep,), (sep,))
     assert (ours.specials(pair=False), ours.specials(pair=True)) == (2, 3)
-    assert ours.longest_word == 100
+    assert ours.skimmer.longest_word == 100
 
 
 @given(rows=st.lists(texts, max_size=4))
@@ -226,7 +228,46 @@ LONG_PARTS = (
     "- ",
     "\u3000",
     "\x00",
+    "한",
+    "Ж",
+    "e\u0301",
+    "\u0301",
+    "\u200d",
+    "\u2003",
+    "क्ष",
+    "ก",
+    "👍🏽",
+    "\u1100\u1161\u11a8",  # one syllable, composed
+    "\ufb01",
+    "!",
+    "≮",
 )
+
+
+def tokenizers_of_all_kinds(ours: TextTokenizer) -> list[TextTokenizer]:
+    """Those of BERT, and others that a folder may bring."""
+    usual = pre_tokenizers.BertPreTokenizer()
+    steps = [
+        (normalizers.BertNormalizer(), usual),
+        (normalizers.BertNormalizer(lowercase=False, strip_accents=False), usual),
+        (normalizers.BertNormalizer(clean_text=False, handle_chinese_chars=False), usual),
+        (normalizers.Sequence([normalizers.NFC(), normalizers.Lowercase()]),
+         pre_tokenizers.Whitespace()),
+        (normalizers.NFKD(), pre_tokenizers.WhitespaceSplit()),
+        (normalizers.NFC(), pre_tokenizers.Punctuation()),
+        (None, usual),
+    ]  # fmt: skip
+    found = []
+    for normalizer, pre_tokenizer in steps:
+        backend = Tokenizer.from_str(ours.backend.to_str())
+        if normalizer is not None:
+            backend.normalizer = normalizer
+        else:
+            backend = Tokenizer.from_str(
+                json.dumps(json.loads(backend.to_str()) | {"normalizer": None}))  # fmt: skip
+        backend.pre_tokenizer = pre_tokenizer
+        found.append(TextTokenizer(backend))
+    return found
 
 
 @settings(max_examples=150)
@@ -239,11 +280,15 @@ def test_a_prefix_gives_the_ids_of_the_whole_text(
     tiny: Both, parts: list[tuple[str, int]], room: int, chunk: int
 ) -> None:
     text = "".join(part * count for part, count in parts)
-    whole = tiny.ours.pieces([text])[0]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tokens, "_CHUNK", chunk)
-        table = tiny.ours.pieces(["good", text, "bad movie"], room)
-    assert table[1].tolist() == whole[: room + 1].tolist()
+    for ours in (tiny.ours, *tokenizers_of_all_kinds(tiny.ours)[1:]):
+        whole = ours.backend.encode(text, add_special_tokens=False).ids
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(skim, "_CHUNK", chunk)
+            patch.setattr(tokens, "_LONG", 600)
+            table = ours.pieces(["good", text, "bad movie"], room)
+            assert table[1].tolist() == whole[: room + 1]
+            assert ours.pieces([text])[0].tolist() == whole
+    table = tiny.ours.pieces(["good", text, "bad movie"], room)
     for row, short in ((0, "good"), (2, "bad movie")):
         assert table[row].tolist() == words_of(tiny.ours, *short.split())[: room + 1]
 
@@ -252,7 +297,7 @@ def test_a_prefix_gives_the_ids_of_the_whole_text(
 def test_white_space_that_vanishes_beside_white_space_that_parts(
     tiny: Both, monkeypatch: pytest.MonkeyPatch, gap: str
 ) -> None:
-    monkeypatch.setattr(tokens, "_CHUNK", 16)
+    monkeypatch.setattr(skim, "_CHUNK", 16)
     for offset in range(16):
         start = "a" * (300 + offset)
         assert same_with_room(tiny.ours, start + gap * 40 + "movie" + gap * 40 + "x " * 9, 3)
@@ -271,7 +316,7 @@ def test_where_words_can_be_cut_inside_nothing_is_skimmed(tiny: Both, kind: str)
         backend.add_tokens(["98"])
     ours = TextTokenizer(backend)
     assert same_with_room(ours, " " * 400 + "1234567" * 20_000 + "89" * 20_000 + " good", 39)
-    assert (tiny.ours.longest_word, ours.longest_word) == (100, 0)
+    assert (tiny.ours.skimmer.longest_word, ours.skimmer.longest_word) == (100, 0)
 
 
 def test_a_word_cut_by_the_prefix_is_read_to_its_end(tiny: Both) -> None:
@@ -305,24 +350,59 @@ FIFTY_MB = 50_000_000
 ENDLESS: dict[str, tuple[Callable[[int], str], int]] = {  # how to make n characters, what is read
     "words": (lambda n: ("word " * (n // 5 + 1))[:n], 8 * 126 + 256),
     "chinese": (lambda n: ("中文没有空格" * (n // 6 + 1))[:n], 8 * 126 + 256),
-    "one word": (lambda n: "a" * n, FIFTY_MB // 50),
-    "white space": (lambda n: " \n\r\t\u00a0\u3000" * (n // 6), 20_000),
-    "a word after blanks": (lambda n: " " * (n - 5) + " good", 150_000),
-    "a word after a word": (lambda n: "a" * (n - 5) + " good", FIFTY_MB // 50),
+    "one word": (lambda n: "a" * n, 5_000),
+    "white space": (lambda n: " \n\r\t\u00a0\u3000" * (n // 6), 5_000),
+    "a word after blanks": (lambda n: " " * (n - 5) + " good", 5_000),
+    "a word after a word": (lambda n: "a" * (n - 5) + " good", 5_000),
 }
+OTHER_SCRIPTS = {
+    "hangul": "한", "many hangul": "".join(map(chr, range(0xAC00, 0xD7A4))), "accents": "é",
+    "cyrillic": "ж", "marks": "\u0301", "marked letters": "e\u0301", "thai": "กำ",
+    "devanagari": "क्षि", "arabic": "ﷺا", "emoji": "👩\u200d👧👍🏽", "wide blanks": "\u2003\u2028",
+    "joiners": "\u200d", "nul": "\0", "blanks and nothing": "\x1c ", "letters and digits": "é1",
+    "new letters": "\U0001e900",
+}  # fmt: skip
+for script, part in OTHER_SCRIPTS.items():
+    ENDLESS[script] = (lambda n, part=part: part * (n // len(part)), 5_000)
+    ENDLESS[f"{script} and a word"] = (
+        lambda n, part=part: part * (n // len(part)) + " good", 5_000)  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", ENDLESS)
 def test_a_cell_of_fifty_megabytes_is_read_in_part(tiny: Both, kind: str) -> None:
     make, limit = ENDLESS[kind]
     ours = watched(tiny.ours)
-    huge = ours.pieces([make(FIFTY_MB), "good"], 126)
+    size = FIFTY_MB // 10 if kind.removesuffix(" and a word") in OTHER_SCRIPTS else FIFTY_MB
+    huge = ours.pieces([make(size), "good"], 126)
     assert ours.backend.seen <= limit + len("good")
-    small = make(150_000)  # the same in small, which can be read to the end
+    small = make(12_000)  # the same in small, which can be read to the end
     want = tiny.ours.pieces([small])[0][:127].tolist()
     assert huge[0].tolist() == tiny.ours.pieces([small], 126)[0].tolist() == want
     assert huge[1].tolist() == words_of(tiny.ours, "good")
     assert (len(want) == 127) is (kind in ("words", "chinese"))
+
+
+def test_letters_are_letters_to_every_tokenizer_of_bert(tiny: Both) -> None:
+    letters = [chr(code) for code in skim._letters().tolist()]
+    assert {*"aZßж한ก\u0627"} <= {*letters}
+    assert not {*"中1!\u0301👍\u00a0"} & {*letters}
+    text = " ".join(f"a{letter}a" for letter in letters)
+    for ours in tokenizers_of_all_kinds(tiny.ours)[:3]:
+        text = ours.backend.normalizer.normalize_str(text)
+        words = [word for word, _ in ours.backend.pre_tokenizer.pre_tokenize_str(text)]
+        assert len(words) == len(letters)
+        assert min(map(len, words)) == 3
+
+
+def test_memory_does_not_grow_with_an_endless_word(tiny: Both) -> None:
+    peaks = []
+    for n in (100_000, 2_000_000):
+        text = "é" * n
+        tracemalloc.start()
+        tiny.ours.pieces([text], 126)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.2 * max(peaks[0], 5e6)
 
 
 def test_short_texts_are_read_once(tiny: Both) -> None:

@@ -1,14 +1,13 @@
 """Ragged tables of token ids, exact truncation and windows.
 
-Knows text and the raw tokenizer; depends on numpy and ``tokenizers`` only. It holds no model
-and no device, and everything after the tokenizer's own call is vectorised.
+Knows text and the raw tokenizer; depends on numpy, ``tokenizers`` and ``skim`` only. It holds no
+model and no device, and everything after the tokenizer's own call is vectorised.
 """
 
 from __future__ import annotations
 
-import json
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Literal
@@ -16,13 +15,14 @@ from typing import Any, Literal
 import numpy as np
 from tokenizers import Tokenizer
 
+from skbert._core.skim import Skimmer
+
 __all__ = ["LongText", "Ragged", "TextTokenizer", "TokenTable", "assemble", "encode_texts"]
 
 LongText = Literal["truncate", "head_tail", "windows"]
 IntArray = np.ndarray[Any, np.dtype[np.integer[Any]]]
 
-_CHUNK = 1 << 16  # characters looked at together when a long text is skimmed
-_BLANKS = " \t\n\r\u00a0\u3000"  # white space that always parts words; "\x1c" just vanishes
+_LONG = 1 << 16  # characters beyond which a text that is read whole may hold endless words
 _JOINERS = {"\u200c", "\u200d", *map(chr, range(0xE0020, 0xE0080))}  # and the tags of flags
 _FAR = 8000  # ids after which both texts of a pair count as equally long
 
@@ -100,11 +100,10 @@ class TextTokenizer:
     prefix: tuple[int, ...] = field(init=False)
     middle: tuple[int, ...] = field(init=False)
     suffix: tuple[int, ...] = field(init=False)
-    longest_word: int = field(init=False)  # characters beyond which a word is unknown; 0: any
+    skimmer: Skimmer = field(init=False)
 
     def __post_init__(self) -> None:
-        description = self.backend.to_str()
-        backend = Tokenizer.from_str(description)
+        backend = Tokenizer.from_str(self.backend.to_str())
         backend.no_truncation()
         backend.no_padding()
         pair = backend.encode("a", "a")
@@ -117,7 +116,7 @@ class TextTokenizer:
             "prefix": tuple(pair.ids[:first]),
             "middle": tuple(pair.ids[i] for i in inner if pair.special_tokens_mask[i]),
             "suffix": tuple(pair.ids[last + 1 :]),
-            "longest_word": _longest_word(json.loads(description)),
+            "skimmer": Skimmer(backend),
         }
         for name, value in parts.items():
             object.__setattr__(self, name, value)
@@ -136,7 +135,8 @@ class TextTokenizer:
         says that the text was longer. A long text is read no further than that takes.
         """
         if room is None:
-            return self._batch(texts)
+            skim = self.skimmer.chunks
+            return self._batch([t if len(t) < _LONG else "".join(skim(t)) for t in texts])
         first_try = 8 * room + 256
         long = {i: self._prefix(t, room + 1, first_try) for i, t in enumerate(texts)
                 if len(t) > first_try}  # fmt: skip
@@ -181,7 +181,7 @@ class TextTokenizer:
             return ids
         grown: list[str] = []
         held, wanted = 0, 4 * size
-        for chunk in self._skim(text):
+        for chunk in self.skimmer.chunks(text):
             grown.append(chunk)
             held += len(chunk)
             if held >= wanted:
@@ -196,22 +196,6 @@ class TextTokenizer:
         words = encoding.word_ids
         settled = len(words) > n_ids and words[n_ids - 1] != words[-1]
         return list(encoding.ids[:n_ids]) if settled else None
-
-    def _skim(self, text: str) -> Iterator[str]:
-        """Chunks of ``text`` with the inside of endless words and gaps left out.
-
-        A word beyond the model's limit is one unknown token however long it is, and any run
-        of white space separates words like one blank, so neither needs to be read whole.
-        """
-        keep = 4 * self.longest_word
-        for at in range(0, len(text), _CHUNK):
-            chunk = text[at : at + _CHUNK]
-            if keep and not chunk.strip(_BLANKS):
-                yield " "
-            elif keep and chunk.isascii() and chunk.encode().isalnum():
-                yield chunk[:keep]
-            else:
-                yield chunk
 
 
 def _whole(text: str, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -232,15 +216,6 @@ def _whole(text: str, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
 def _adds(character: str) -> bool:
     """Whether it belongs to the character before it: a mark, a joiner or a tag."""
     return unicodedata.category(character)[0] == "M" or character in _JOINERS
-
-
-def _longest_word(description: dict[str, Any]) -> int:
-    """The model's limit to a word; 0 where something else than its end can cut a word."""
-    steps = json.dumps([description["normalizer"], description["pre_tokenizer"]])
-    added = any(not token["special"] for token in description["added_tokens"])
-    if added or '"Digits"' in steps or '"Replace"' in steps:
-        return 0
-    return int(description["model"].get("max_input_chars_per_word", 0))
 
 
 def encode_texts(
