@@ -363,6 +363,8 @@ def test_what_was_learned_before_memory_ran_out_in_a_step_is_forgotten(
         (RuntimeError("MPS backend out of memory (MPS allocated: 1 GB)"), True),
         (RuntimeError("CUDA error: out of memory"), True),
         (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"), True),
+        (RuntimeError("could not create a primitive"), True),
+        (RuntimeError("could not create a primitive descriptor for the matmul primitive"), False),
         (RuntimeError("shapes do not match"), False),
         (ValueError("memory"), False),
         (KeyboardInterrupt(), False),

@@ -30,7 +30,10 @@ __all__ = [
 ]
 
 _SEEDING = Turns()
-_NO_MEMORY = ("can't allocate memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
+# oneDNN refuses what it cannot compute when it describes a primitive; to create it takes memory.
+_NO_MEMORY = re.compile(
+    "can't allocate memory|out of memory|CUBLAS_STATUS_ALLOC_FAILED|could not create a primitive$"
+)
 _DEVICE = re.compile(r"cpu|mps|cuda(:\d+)?")
 # Bounds that a user may set to oneDNN, in its words, below the instructions for bfloat16.
 _WITHOUT_BFLOAT16 = re.compile("SSE41|AVX|AVX2.*|AVX512_CORE(_VNNI)?")
@@ -126,7 +129,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error says that memory ran out, on any device."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
-    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in _NO_MEMORY)
+    return isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error)) is not None
 
 
 class OnTheWay:
