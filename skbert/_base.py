@@ -257,7 +257,7 @@ def run_fit(
         fresh = partial(lesson.draw, network.text)
         learn, held = _split(items, draft.validation_fraction, lesson, seed, fresh)
         low = _pooler_learns_pairs(network, learn, draft.freeze)
-        recipe = _recipe(draft, epochs, low=low)
+        recipe = _recipe(draft, learn, epochs, low=low)
         run = Run(network, lesson.task, learn, held, recipe, precision, seed, fresh)
         if _network_of(draft) is None:
             draft._start(run, lesson.metric)
@@ -374,12 +374,14 @@ def _split(
     return learn, fresh(held, np.random.default_rng(seed))
 
 
-def _recipe(estimator: Any, epochs: int | None, *, low: bool) -> Recipe:
+def _recipe(estimator: Any, items: Items, epochs: int | None, *, low: bool) -> Recipe:
     """How to train; given ``epochs``, at constant rates: part of a stream has no end to near.
 
     A head that chooses its own rate takes the encoder's if that is to be ``low``.
     """
     chosen = {field.name: getattr(estimator, field.name) for field in fields(Recipe)}
+    if epochs is None:  # of a stream a part may be small
+        _check_accumulate(len(np.unique(items.units)), estimator.accumulate, estimator.batch_size)
     rate = estimator.head_learning_rate
     if rate == "auto":
         rate = None if low else _HEAD_RATE
@@ -387,6 +389,15 @@ def _recipe(estimator: Any, epochs: int | None, *, low: bool) -> Recipe:
     if epochs is not None:
         chosen |= {"epochs": epochs, "schedule": "constant"}
     return Recipe(**chosen)
+
+
+def _check_accumulate(n_rows: int, n_parts: int, size: int) -> None:
+    if n_parts > n_rows:
+        raise InputError(
+            f"accumulate={n_parts} batches of batch_size={size} make steps of {n_parts * size} "
+            f"rows, but there are {n_rows} to learn from, fewer than a row for each batch. Use "
+            f"accumulate={-(-n_rows // size)} to learn from all of them in one step."
+        )
 
 
 def draw_seed(random_state: Any) -> int:

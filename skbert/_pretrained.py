@@ -32,7 +32,7 @@ from skbert._core.network import Network
 from skbert._core.source import vet
 from skbert._core.task import Head, Items, Task
 from skbert._guidance import GuidedEstimator
-from skbert._learned import reads_one_state
+from skbert._learned import draft_of, reads_one_state, take_over
 from skbert.exceptions import InputError, ModelError, TruncationWarning, warn
 
 __all__ = ["COUNT", "READS_ROWS", "TextEstimator", "encode", "longest_row", "results"]
@@ -177,9 +177,10 @@ class TextEstimator(GuidedEstimator):
         with seeded(0, pick_device("cpu")):  # what is missing is the same at each opening
             pooling = getattr(estimator, "pooling", "auto")  # tokens are read as they are
             network = open_network(checkpoint, head, pooling=pooling, fresh_head=False)
-            estimator._adopt(network, room)
-        estimator._seen = None
-        estimator._network = network
+            draft = draft_of(estimator, learned=False)
+            draft._adopt(network, room)
+        draft._seen, draft._network = None, network
+        take_over(estimator, draft)
         return estimator
 
     def _blank_head(self, n_outputs: int) -> Head:
@@ -303,4 +304,4 @@ def longest_row(limit: int, wanted: int | None) -> int:
             f"max_length={room}: this model reads between {_SHORTEST} and {limit} tokens, "
             f"special tokens included. Use max_length=None for {limit}."
         )
-    return room
+    return int(room)

@@ -294,3 +294,35 @@ def test_small_numbers_of_numpy_do_not_overflow(tiny_model: Path) -> None:
     params = fitted.get_params()
     assert all(params[name] is value for name, value in small.items())
     assert type(fitted._task.max_length) is int
+
+
+def test_opened_models_read_small_numbers_too(tiny_model: Path, tmp_path: Path) -> None:
+    fitted = plain(BertSpanExtractor, tiny_model).fit(*DATA[BertSpanExtractor])
+    fitted.save_pretrained(tmp_path / "plain")
+    small = {"max_length": np.int8(100), "stride": np.int8(40), "max_answer_length": np.int8(100)}
+    opened = BertSpanExtractor.from_pretrained(tmp_path / "plain", device="cpu", **small)
+    numbers = vars(opened._task).values()
+    assert [type(number) for number in numbers] == [int] * len(numbers)
+    assert all(opened.get_params()[name] is value for name, value in small.items())
+
+
+def test_new_models_take_small_numbers() -> None:
+    sizes = {"hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2,
+             "intermediate_size": 100, "max_position_embeddings": 100}  # fmt: skip
+    small = {name: np.int8(size) for name, size in sizes.items()}
+    fitted = plain(BertPretrainer, None, **small, vocab_size=np.int8(55)).fit(TEXTS)
+    same = plain(BertPretrainer, None, **sizes, vocab_size=55).fit(TEXTS)
+    assert fitted.score(TEXTS) == same.score(TEXTS)
+
+
+# --- more than there is --------------------------------------------------------------------------
+
+
+def test_more_batches_in_a_step_than_rows_are_refused(tiny_model: Path) -> None:
+    fitted = plain(BertClassifier, tiny_model, accumulate=10**9)
+    text = r"accumulate=1000000000 .*steps of 4000000000 rows, but there are 12.*accumulate=3"
+    with pytest.raises(InputError, match=text):
+        fitted.fit(TEXTS, LABELS)
+    fitted.partial_fit(TEXTS[:2], LABELS[:2])  # a stream may bring few rows at a time
+    same = plain(BertClassifier, tiny_model, accumulate=2).partial_fit(TEXTS[:2], LABELS[:2])
+    np.testing.assert_array_equal(fitted.predict_proba(TEXTS), same.predict_proba(TEXTS))
