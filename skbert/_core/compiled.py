@@ -152,8 +152,24 @@ class _Within(torch.autograd.Function):
         return inner, None, None, None, None, None
 
 
-def _attention(*given: Any) -> None:
-    kernels.attention(*_addresses(given), torch.get_num_threads())
+def _attention(
+    joined: torch.Tensor,
+    found: torch.Tensor,
+    inner: torch.Tensor | None,
+    sums: torch.Tensor | None,
+    bounds: torch.Tensor,
+    n_rows: int,
+    n_heads: int,
+    head_size: int,
+    *given: Any,
+) -> None:
+    n_tokens, width = len(joined), n_heads * head_size
+    _expect((n_tokens, 3 * width), joined.dtype, joined, inner)
+    _expect((n_tokens, width), joined.dtype, found)
+    _expect((n_tokens, n_heads), torch.float32, sums)
+    _expect((n_rows + 1,), torch.int32, bounds)
+    tensors = _addresses((joined, found, inner, sums, bounds))
+    kernels.attention(*tensors, n_rows, n_heads, head_size, *given, torch.get_num_threads())
 
 
 class _Normed(torch.autograd.Function):
@@ -174,6 +190,9 @@ class _Normed(torch.autograd.Function):
         kept = torch.empty_like(found) if any(ctx.needs_input_grad) else None
         ctx.given = *states.shape, rounded is not None
         ctx.drawn = rate, _seed(rate)
+        _expect(states.shape[1:], torch.float32, weight, bias)
+        _expect(states.shape, torch.float32, states)
+        _expect(states.shape, found.dtype, found)
         kernels.norm(
             *_addresses((found, states, weight, bias, normed, scales, rounded, kept)),
             *ctx.given, epsilon, *ctx.drawn, torch.get_num_threads(),
@@ -190,6 +209,8 @@ class _Normed(torch.autograd.Function):
         inner, inner_part = torch.empty_like(kept, dtype=torch.float32), torch.empty_like(kept)
         learned = kept.new_zeros(n_threads, 2, kept.shape[1], dtype=torch.float32)
         outer, of_rounded = (None if g is None else g.contiguous() for g in gradients)
+        _expect(kept.shape, torch.float32, outer)
+        _expect(kept.shape, kept.dtype, of_rounded)
         kernels.norm_back(
             *_addresses((kept, scales, weight, outer, of_rounded, inner, inner_part, learned)),
             *ctx.given, *ctx.drawn, n_threads,
@@ -280,9 +301,13 @@ class Rounding:
         Its factor is ``x``, or the GELU of that.
         """
         outer, x = outer.contiguous(), x.contiguous()
+        n_tokens, n_in, n_out = len(x), x.shape[1], outer.shape[1]
+        _expect((n_tokens, n_in), torch.bfloat16, x)
+        _expect((n_tokens, n_out), torch.bfloat16, outer)
+        _expect((n_out, n_in), torch.bfloat16, of_weight)
+        _expect((n_out,), torch.bfloat16, of_bias)
         given = _addresses((outer, x, of_weight, of_bias))
-        sizes = len(x), x.shape[1], outer.shape[1]
-        kernels.product_back(*given, *sizes, gelu, torch.get_num_threads())
+        kernels.product_back(*given, n_tokens, n_in, n_out, gelu, torch.get_num_threads())
 
 
 def _product(
@@ -299,6 +324,11 @@ def _product(
 ) -> torch.Tensor:
     x = x.contiguous()
     found = x.new_empty(len(x), n_out)
+    n_in = x.shape[1]
+    _expect((len(x), n_in), torch.bfloat16, x)
+    _expect((n_out // _ACROSS, n_in // 2, _ACROSS, 2), torch.bfloat16, laid)
+    _expect((n_out,), torch.float32, bias)
+    _expect((len(x), n_out), torch.bfloat16, other)
     given = _addresses((x, laid, parts, bias, found, other))
     kernels.product(*given, *x.shape, n_out, n_rows, turned, then, torch.get_num_threads())
     return found
@@ -340,6 +370,9 @@ def learn(
     tensors: Sequence[Learned], divisor: float, epsilon: float, betas: tuple[float, float]
 ) -> None:
     """Take a step of AdamW with the gradients divided by ``divisor``."""
+    for t in tensors:
+        _expect(t.weight.shape, t.gradient.dtype, t.gradient)
+        _expect(t.weight.shape, torch.float32, t.weight, *t.moments)
     table = _table([(t.gradient, t.weight, *t.moments) for t in tensors])
     paces = torch.tensor([t.pace for t in tensors], dtype=torch.float32, device="cpu")
     given = table, paces, len(tensors), divisor, epsilon, *betas
@@ -363,5 +396,21 @@ def _table(rows: Sequence[tuple[Any, ...]]) -> torch.Tensor:
 
 
 def _addresses(given: tuple[Any, ...]) -> list[Any]:
-    """Where tensors begin, 0 for none; anything else as it is."""
+    """Where tensors begin, 0 for none; anything else as it is.
+
+    A kernel goes from there on without looking, so that this is where to look.
+    """
+    for x in given:
+        if isinstance(x, torch.Tensor) and not (x.is_cpu and x.is_contiguous()):
+            raise ValueError(f"a kernel cannot read a tensor on {x.device}, strides {x.stride()}")
     return [0 if x is None else x.data_ptr() if isinstance(x, torch.Tensor) else x for x in given]
+
+
+def _expect(shape: tuple[int, ...], dtype: torch.dtype, *tensors: torch.Tensor | None) -> None:
+    """Raise where a tensor that a kernel is given has another shape or type."""
+    for x in tensors:
+        if x is not None and (x.shape != shape or x.dtype != dtype):
+            raise ValueError(
+                f"a kernel was given {tuple(x.shape)} of {x.dtype} in the place of {shape} of "
+                f"{dtype}"
+            )
