@@ -12,10 +12,12 @@ from torch.nn import functional as F
 
 from skbert._core import compiled
 from skbert._core.compiled import (
+    Learned,
     Rounding,
     across,
     attend,
     attends,
+    learn,
     learns,
     measures,
     most_tokens,
@@ -475,3 +477,46 @@ def test_arguments_are_counted() -> None:
     for name, n in wanted.items():
         with pytest.raises(TypeError, match=f"1 arguments instead of {n}$"):
             getattr(compiled.kernels, name)(0)
+
+
+# --- at the border -------------------------------------------------------------------------------
+
+
+def states_for_norm() -> dict[str, torch.Tensor]:
+    return {
+        "found": torch.ones(3, 32),
+        "states": torch.ones(3, 32),
+        "weight": torch.ones(32),
+        "bias": torch.zeros(32),
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("weight", torch.ones(64)[::2]),
+        ("weight", torch.ones(()).expand(32)),
+        ("weight", torch.ones(31)),
+        ("bias", torch.zeros(32, dtype=torch.float64)),
+        ("bias", torch.zeros(32, device="meta")),
+        ("states", torch.ones(3, 64)[:, ::2]),
+        ("states", torch.ones(2, 32)),
+        ("found", torch.ones(32, 3).t()),
+    ],
+)
+def test_a_kernel_is_not_given_what_it_cannot_read(name: str, wrong: torch.Tensor) -> None:
+    right = states_for_norm()
+    assert normalise(*right.values(), 1e-5, 0.0)[0].shape == (3, 32)
+    with pytest.raises(ValueError, match="a kernel"):
+        normalise(*{**right, name: wrong}.values(), 1e-5, 0.0)
+
+
+def test_weights_that_share_memory_learn_elsewhere() -> None:
+    memory = torch.zeros(48)
+    assert learns([memory[:16], memory[16:32], memory[32:]])
+    assert not learns([memory[:17], memory[16:32]])
+    assert not learns([memory, memory])
+    moment = torch.zeros(16)
+    short = Learned(moment, moment[:8], (moment, moment), (1.0, 1.0, 1.0))
+    with pytest.raises(ValueError, match="a kernel"):
+        learn([short], 1.0, 0.1, (0.9, 0.9))
