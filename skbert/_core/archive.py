@@ -310,7 +310,7 @@ def _check_format(path: Path, version: object) -> None:
     if version > FORMAT:
         raise SaveError(
             f"{path} has format {version}; this version of skbert reads up to {FORMAT}."
-            ' Upgrade: pip install --upgrade "skbert".'
+            " Upgrade skbert to the version that wrote it, or to a later one."
         )
 
 
