@@ -5,7 +5,7 @@ A parameter that was mistyped, ``y`` that was left out. Depends on scikit-learn 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from difflib import get_close_matches
 from functools import cache, wraps
 from importlib import metadata
@@ -30,11 +30,9 @@ class GuidedEstimator(BaseEstimator):
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Refuse names that are no parameters before ``__init__`` does, and say what was meant."""
         del args
-        accepted = signature(cls.__init__).parameters
-        if all(each.kind is not Parameter.VAR_KEYWORD for each in accepted.values()):
-            odd = _first_unknown(kwargs, accepted)
-            if odd is not None:
-                raise InputTypeError(_unknown_parameter(cls, odd, kwargs[odd]))
+        odd = _first_unknown(kwargs, _accepted(cls.__init__) or kwargs)
+        if odd is not None:
+            raise InputTypeError(_unknown_parameter(cls, odd, kwargs[odd]))
         made: Self = super().__new__(cls)
         return made
 
@@ -57,7 +55,7 @@ class GuidedEstimator(BaseEstimator):
             If there is no parameter of such a name; the message says which may be meant.
         """
         own = {name.partition("__")[0]: value for name, value in params.items()}
-        odd = _first_unknown(own, self._get_param_names())
+        odd = _first_unknown(own, _accepted(type(self).__init__) or self._get_param_names())
         if odd is not None:
             raise InputError(_unknown_parameter(type(self), odd, own[odd]))
         super().set_params(**params)
@@ -85,7 +83,15 @@ def _documentation() -> str:
     return str(pages.get("Documentation", "")).rstrip("/")
 
 
-def _first_unknown(names: Iterable[str], accepted: Iterable[str]) -> str | None:
+@cache
+def _accepted(constructor: Callable[..., None]) -> frozenset[str] | None:
+    """Names that a constructor accepts; None if it takes any."""
+    parameters = signature(constructor).parameters
+    takes_any = any(each.kind is Parameter.VAR_KEYWORD for each in parameters.values())
+    return None if takes_any else frozenset(parameters)
+
+
+def _first_unknown(names: Iterable[str], accepted: Container[str]) -> str | None:
     return next((name for name in names if name not in accepted), None)
 
 

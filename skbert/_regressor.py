@@ -18,6 +18,7 @@ from skbert._check_y import check_targets, listed
 from skbert._core.network import Network, scale_output
 from skbert._core.task import Batch, Head, Items, mean_by_sample
 from skbert._core.tokens import LongText, Ragged, TextTokenizer, encode_texts
+from skbert._guidance import requires_y
 from skbert._learned import reads_one_state
 from skbert._pretrained import READS_ROWS
 from skbert.exceptions import InputError, ModelError
@@ -218,6 +219,7 @@ class BertRegressor(RegressorMixin, BertEstimator):
         numbers = numbers.astype(standard.dtype)
         return np.asarray(numbers[:, 0] if self.n_outputs_ == 1 else numbers)
 
+    @requires_y
     @reads_one_state
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """R², the share of the variance of y that the predictions explain.
