@@ -7,19 +7,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import skbert
 from skbert._core import archive
 from skbert.exceptions import SaveError
 
-if TYPE_CHECKING:
-    from skbert._pretrained import TextEstimator
-
 __all__ = ["load"]
 
 
-def load(path: str | os.PathLike[str]) -> TextEstimator:
+def load(path: str | os.PathLike[str]) -> Any:
     """Open what the ``save`` of any estimator wrote, after checking names, sizes and hashes.
 
     Parameters
@@ -58,6 +55,4 @@ def load(path: str | os.PathLike[str]) -> TextEstimator:
             f"{os.fspath(path)} holds a {name!r:.80}, which this version of skbert does not have:"
             f" it has {known}. Give another folder, or load it with the class that saved it."
         )
-    kind: Any = getattr(skbert, name)
-    estimator: TextEstimator = kind.load(path)
-    return estimator
+    return getattr(skbert, name).load(path)  # of a class that no type checker can know

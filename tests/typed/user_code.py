@@ -15,6 +15,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import Pipeline, make_pipeline
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+import skbert
 from skbert import (
     BertChoiceRanker,
     BertClassifier,
@@ -81,6 +82,7 @@ def reopen(classifier: BertClassifier, folder: Path) -> BertClassifier:
     opened = BertClassifier.from_pretrained(folder, max_length=16)
     assert_type(opened.predict(TEXTS), Array)
     assert_type(BertClassifier.load(folder), BertClassifier)
+    skbert.load(folder).predict_proba(TEXTS)
     return BertClassifier.load(str(folder))
 
 
