@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skbert._base import Draw, as_they_are
 from skbert._check_documents import Documents, check_sentences
-from skbert._core.blank import Blank, learn_vocabulary
+from skbert._core.blank import Blank, check_sizes, learn_vocabulary
 from skbert._core.device import Precision, pick_device
 from skbert._core.infer import mean_loss
 from skbert._core.network import Network
@@ -54,16 +54,13 @@ def draw_of(estimator: Any, objective: str, max_length: int) -> Draw:
 
 def blank_for(estimator: Any, documents: Documents) -> Blank:
     """A model of the estimator's sizes, its vocabulary learned from the documents."""
-    if estimator.hidden_size % estimator.num_attention_heads:
-        raise InputError(
-            f"num_attention_heads={estimator.num_attention_heads} does not divide "
-            f"hidden_size={estimator.hidden_size}. Use a divisor: the heads of BERT are 64 wide."
-        )
+    config: dict[str, Any] = {name: int(getattr(estimator, name)) for name in SIZES}
+    config["position_embedding_type"] = estimator.position_embedding_type
+    asked = {} if estimator.vocab_size is None else {"vocab_size": int(estimator.vocab_size)}
+    check_sizes({**config, **asked})
     texts = list(chain.from_iterable(documents.rows))
     lowercase = bool(estimator.lowercase)
     vocabulary = learn_vocabulary(texts, estimator.vocab_size, lowercase=lowercase)
-    settings = (*SIZES, "position_embedding_type")
-    config = {name: getattr(estimator, name) for name in settings}
     return Blank({**config, "vocab_size": len(vocabulary)}, vocabulary, lowercase)
 
 

@@ -712,13 +712,20 @@ def test_what_is_read_while_fitted_to_another_objective(
         ({"model": None, "vocab_size": 5000}, ["a few words"] * 3, "vocab_size=5000, but X supp"),
         ({"model": None, "vocab_size": 6}, ["a few words"] * 3, "vocab_size=6 is too small"),
         ({"model": None, "hidden_size": 30}, ["a"], "num_attention_heads=4 does not divide"),
+        ({"model": None, "vocab_size": 10**9}, ["a"], "vocab_size=1000000000, where a w"),
+        ({"model": None, "num_hidden_layers": 10**6}, ["a"], "layers=1000000, .* from 1 to 256"),
+        ({"model": None, "hidden_size": 10**7}, ["a"], "hidden_size=10000000, .* 1 to 16384"),
+        ({"model": None, "max_position_embeddings": 1}, ["a"], "embeddings=1, .* from 2 to"),
+        ({"model": None, "hidden_size": 16_000, "num_hidden_layers": 256,
+          "intermediate_size": 131_072}, ["a"],
+         r"is too large to learn here: [\d,]+ weights of 16 bytes take [\d,.]+ GB, and this"),
         ({"objective": "nsp"}, ["One. Two.", "One only."], "the first is row 1"),
         ({"objective": "mlm+nsp"}, [["one", "two"], ["one"]], "1 of 2 rows .* is row 1"),
         ({"objective": "nsp"}, [["one", "two"]], "X holds one document"),
         ({"max_length": 500}, ["a"], "max_length=500: this model reads between 4 and 128"),
         ({"patience": 1}, ["a"], "patience=1 watches rows held out"),
     ],
-)
+)  # fmt: skip
 @pytest.mark.filterwarnings("ignore:.*are empty or whitespace")
 def test_what_cannot_be_learned(
     tiny_model: Path, params: dict[str, Any], X: Any, message: str

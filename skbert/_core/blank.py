@@ -1,21 +1,23 @@
 """What a new BERT is made from: sizes, and a vocabulary of word pieces learned from texts.
 
-Depends on ``tokenizers`` only; the model itself is made in ``encoder``.
+Depends on ``tokenizers`` and `sizes`; the model itself is made in ``encoder``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
+from skbert._core.sizes import SIZES, count_weights, memory_fault, size_faults
 from skbert.exceptions import InputError
 
-__all__ = ["Blank", "learn_vocabulary"]
+__all__ = ["Blank", "check_sizes", "learn_vocabulary"]
 
 _SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+_BYTES = 16  # of a weight that learns: itself, its gradient and two moments
 _MOST_PIECES = 30_522  # where no number is given: as many as BERT's own vocabulary has
 
 
@@ -33,6 +35,34 @@ class Blank:
     def max_length(self) -> int:
         """Positions that the model will know, 512 at most."""
         return min(512, int(self.config["max_position_embeddings"]))
+
+
+def check_sizes(config: Mapping[str, Any]) -> None:
+    """Refuse sizes that no BERT has, and a model that cannot learn in this machine's memory.
+
+    Raises
+    ------
+    InputError
+        If a size is out of its bounds, or all of them together need too much memory.
+    """
+    for key, right in size_faults(config):
+        raise InputError(
+            f"{key}={config[key]}, where {right} is expected. Use {key}={SIZES[key][0]}, as BERT"
+            " does, or leave it out."
+        )
+    hidden, heads = config["hidden_size"], config["num_attention_heads"]
+    if hidden % heads:
+        raise InputError(
+            f"num_attention_heads={heads} does not divide hidden_size={hidden}. Use a divisor: the"
+            " heads of BERT are 64 wide."
+        )
+    fault = memory_fault(count_weights(config), _BYTES)
+    if fault:
+        sizes = ", ".join(f"{key}={config[key]}" for key in SIZES if key in config)
+        raise InputError(
+            f"a model with {sizes} is too large to learn here: {fault}, gradients and the"
+            " optimizer's state included. Use smaller sizes, hidden_size first."
+        )
 
 
 def learn_vocabulary(texts: Sequence[str], size: int | None, *, lowercase: bool) -> dict[str, int]:
