@@ -11,7 +11,7 @@ written for scikit-learn catches it without knowing this package::
         │   └── ModelNotFoundError (OSError)    no checkpoint under that name or path
         ├── SaveError (ValueError)              a saved file that fails its checks
         └── TrainingError (RuntimeError)        training could not go on
-            └── NonFiniteError                  a loss or gradient became NaN or infinite
+            └── NonFiniteError                  a loss, gradient or output is not finite
 
     UserWarning
     └── SkbertWarning                           data or a setting was used, but look at it
@@ -70,7 +70,7 @@ class TrainingError(SkbertError, RuntimeError):
 
 
 class NonFiniteError(TrainingError):
-    """A loss or a gradient became NaN or infinite."""
+    """A loss, a gradient or an output of the model is NaN or infinite."""
 
 
 class SkbertWarning(UserWarning):

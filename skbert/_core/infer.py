@@ -18,6 +18,7 @@ from skbert._core.modes import default_modes
 from skbert._core.network import Network
 from skbert._core.task import Batch, Items, Task
 from skbert._core.tokens import IntArray, Ragged
+from skbert.exceptions import NonFiniteError
 
 __all__ = ["INFERENCE_TOKENS", "infer", "mean_loss"]
 
@@ -36,6 +37,11 @@ def infer(
     With ``features=True`` what the head reads is returned instead of the logits. Texts of
     similar length are computed together, so that no token is padding, and the rows of an item
     need not be computed together; the order of the result is that of the items.
+
+    Raises
+    ------
+    NonFiniteError
+        If an output is NaN or infinite.
     """
     network = network.current()
     forward = network.features if features else network.logits
@@ -48,6 +54,12 @@ def infer(
     ):
         if out is None:
             out = np.empty((len(where.values), values.shape[1]), values.dtype)
+        if not np.isfinite(values).all():
+            raise NonFiniteError(
+                "The model gives outputs that are NaN or infinite, first in the batch of row"
+                f" {rows.samples[chosen].min()}: its weights are too large. Give a model that was"
+                " trained with a smaller learning rate, or use precision='float32'."
+            )
         out[where.take(chosen).values] = values
     assert out is not None, "items are never empty: X is checked first"
     return Ragged(out, where.starts[items.rows])
