@@ -92,7 +92,7 @@ def test_the_real_encoder(minilm: Path) -> None:
     (weights,) = checkpoint.weights
     with safe_open(weights.path, "np") as file:
         shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
-    assert {name: shape for name, (_, shape, _) in weights.tensors.items()} == shapes
+    assert {name: shape for name, (_, shape, _, _) in weights.tensors.items()} == shapes
 
 
 def test_long_models_are_read_to_512(folder: Path) -> None:

@@ -215,8 +215,6 @@ def _quietly_load(
             ignore_mismatched_sizes=True,  # they count as missing here
             output_loading_info=True,
         )
-    for parameter in model.parameters():  # aligned alike however the file was laid out
-        parameter.data = parameter.data.clone()
     model.config.name_or_path = model.name_or_path = str(checkpoint.folder)
     return model, {*loaded["missing_keys"], *(name for name, *_ in loaded["mismatched_keys"])}
 

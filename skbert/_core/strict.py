@@ -14,14 +14,13 @@ import re
 import stat
 from collections import Counter
 from dataclasses import dataclass
-from mmap import mmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
 from skbert.exceptions import ModelError, SkbertError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 __all__ = ["INDEX", "SINGLE", "Members", "TensorFile", "is_plain", "load_json", "parse_json",
            "shards", "tensor_file"]  # fmt: skip
@@ -77,7 +76,7 @@ class Members:
                     f" more than {limit}. Restore it from a whole copy."
                 )
             data = file.read(size)
-        self.prove(name, data)
+        self.prove(name, [data])
         return data
 
     def open(self, name: str) -> BinaryIO:
@@ -92,9 +91,14 @@ class Members:
             raise _unreadable(path)
         return file
 
-    def prove(self, name: str, data: bytes | mmap) -> None:
-        """Check the hash of a member, where one is known."""
-        if self.hashes is not None and hashlib.sha256(data).hexdigest() != self.hashes[name]:
+    def prove(self, name: str, data: Iterable[bytes | memoryview]) -> None:
+        """Check the SHA-256 of a member, which comes in pieces, where a hash is known."""
+        if self.hashes is None:
+            return
+        digest = hashlib.sha256()
+        for piece in data:
+            digest.update(piece)
+        if digest.hexdigest() != self.hashes[name]:
             raise ModelError(
                 f"{self.folder / name} is damaged, or was changed after it was saved: its SHA-256"
                 " is not the one in MANIFEST.json. Restore the folder from a whole copy, or remove"
@@ -221,7 +225,7 @@ class TensorFile:
     members: Members
     name: str
     header: bytes  # all before the data
-    tensors: dict[str, tuple[str, tuple[int, ...], int]]  # name: type, shape, first byte
+    tensors: dict[str, tuple[str, tuple[int, ...], int, int]]  # type, shape, first byte, bytes
     state: tuple[int, ...]  # of the file: its size, and what a change changes
 
     @property
@@ -232,22 +236,21 @@ class TensorFile:
     @property
     def n_weights(self) -> int:
         """Numbers in all tensors."""
-        return sum(math.prod(shape) for _, shape, _ in self.tensors.values())
+        return sum(math.prod(shape) for _, shape, _, _ in self.tensors.values())
 
-    def read(self) -> mmap:
-        """The whole file in memory, after proving that it is the one that was checked."""
-        data = mmap(
-            -1, self.state[0]
-        )  # of no file; unlike a bytearray not filled with zeros first
+    def read_into(self, buffers: Mapping[str, memoryview]) -> None:
+        """Fill the buffer of each tensor, after proving that the file is the one checked."""
+        pieces = [buffers[name] for name in sorted(buffers, key=lambda n: self.tensors[n][2])]
         with self.members.open(self.name) as file:
-            same = _state(file) == self.state and file.readinto(data) == len(data)  # type: ignore[attr-defined]
-        if not same or data[: len(self.header)] != self.header:
+            same = _state(file) == self.state and file.read(len(self.header)) == self.header
+            for piece in pieces:
+                same = same and file.readinto(piece) == len(piece)  # type: ignore[attr-defined]
+        if not same:
             raise ModelError(
                 f"{self.path} was changed while it was opened. Open the model again when nobody"
                 " writes to its folder."
             )
-        self.members.prove(self.name, data)
-        return data
+        self.members.prove(self.name, [self.header, *pieces])
 
 
 def tensor_file(members: Members, name: str) -> TensorFile:
@@ -269,8 +272,9 @@ def tensor_file(members: Members, name: str) -> TensorFile:
         _damaged(path, 8, "the header is no object, or its __metadata__ is none of strings")
     _check_places(path, entries, start, size)
     tensors = {
-        tensor: (entry["dtype"], tuple(entry["shape"]), start + entry["data_offsets"][0])
+        tensor: (entry["dtype"], tuple(entry["shape"]), begin, end - begin)
         for tensor, entry in entries.items()
+        for begin, end in [entry["data_offsets"]]
     }
     return TensorFile(members, name, first + header, tensors, state)
 

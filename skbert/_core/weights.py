@@ -5,7 +5,7 @@ Depends on torch; what a file holds was read from its header in `strict`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -25,23 +25,24 @@ _MOST = 1e9  # no model learns a larger weight, and products of such weights ove
 
 
 def read_weights(checkpoint: Checkpoint) -> dict[str, torch.Tensor]:
-    """All tensors of a checkpoint, which share the memory of the files that were read."""
+    """All tensors of a checkpoint, aligned alike however its files were laid out."""
     if checkpoint.tensors is not None:
-        return dict(checkpoint.tensors)
+        return {name: tensor.clone() for name, tensor in checkpoint.tensors.items()}
     return {name: t for file in checkpoint.weights for name, t in _tensors(file).items()}
 
 
 def _tensors(file: TensorFile) -> dict[str, torch.Tensor]:
-    data, tensors = file.read(), {}
-    for name, (kind, shape, begin) in file.tensors.items():
-        if kind not in _TYPES:
-            continue  # no weight: see strict
-        dtype, size = _TYPES[kind], torch.Size(shape)
-        tensors[name] = torch.empty(size, dtype=dtype)
-        if size.numel():
-            flat = torch.frombuffer(data, dtype=dtype, count=size.numel(), offset=begin)
-            tensors[name] = flat.reshape(size)
-    return tensors
+    bare = {
+        name: torch.empty(n_bytes, dtype=torch.uint8)
+        for name, (_, _, _, n_bytes) in file.tensors.items()
+    }
+    arrays: dict[str, Any] = {name: tensor.numpy() for name, tensor in bare.items()}
+    file.read_into({name: memoryview(array) for name, array in arrays.items()})
+    return {
+        name: bare[name].view(_TYPES[kind]).reshape(shape)
+        for name, (kind, shape, _, _) in file.tensors.items()
+        if kind in _TYPES  # of other types are no weights: see strict
+    }
 
 
 def check_finite(checkpoint: Checkpoint, model: torch.nn.Module, output: str) -> None:
