@@ -375,6 +375,13 @@ def test_settings_of_a_wrong_type(folder: Path, key: str, value: object) -> None
     refused(folder, rf"tokenizer_config\.json has {key}=.*, where .* is expected")
 
 
+@pytest.mark.parametrize("token", ["", " ", "never"])
+@pytest.mark.parametrize("role", tokenizer_settings.SPECIALS)
+def test_special_tokens_are_words(folder: Path, role: str, token: str) -> None:
+    edit(folder, "tokenizer_config.json", lambda config: config.update({role: token}))
+    refused(folder, rf"has no {role} '{token}'")
+
+
 def test_every_setting_is_tried_with_a_wrong_type() -> None:
     untried = tokenizer_settings.SETTINGS.keys() - ODD_SETTINGS.keys()
     assert untried <= {*tokenizer_settings.ROLES}

@@ -355,8 +355,8 @@ def _check_added(folder: Path, words: dict[str, int], added: list[tuple[str, int
 
 def _check_specials(folder: Path, named: dict[str, Any], vocabulary: dict[str, Any]) -> None:
     for role, usual in SPECIALS.items():
-        token = content(named.get(role) or usual)
-        if token not in vocabulary:
+        token = content(named.get(role, usual))
+        if not token.strip() or token not in vocabulary:
             raise ModelError(
                 f"the vocabulary of the tokenizer in {folder} has no {role} {token!r}. Put in the"
                 " tokenizer that the model was trained with, or name the token in"
