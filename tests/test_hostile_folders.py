@@ -344,6 +344,15 @@ def test_a_token_added_twice_with_two_ids(folder: Path) -> None:
     refused(folder, rf"adds the token '<new>' with the id {first + 1}, which has the id {first}")
 
 
+@pytest.mark.parametrize("kind", ["BertTokenizer", "TokenizersBackend"])
+@pytest.mark.parametrize("token", ["\0", "\u0301", "\u200b\0"])
+def test_an_added_token_of_which_nothing_is_left(folder: Path, kind: str, token: str) -> None:
+    edit(folder, "tokenizer_config.json", lambda config: config.update(tokenizer_class=kind))
+    entry = {"id": len(vocabulary(folder)), "content": token, **PLAIN, "normalized": True}
+    edit(folder, "tokenizer.json", lambda content: content["added_tokens"].append(entry))
+    refused(folder, "adds the token .* of which its normalizer leaves nothing")
+
+
 def test_many_added_tokens_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = len(vocabulary(folder))
     entries = [{"id": first + i, "content": f"<{i}>", **PLAIN} for i in range(4)]

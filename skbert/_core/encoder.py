@@ -267,12 +267,25 @@ def _check_opened(checkpoint: Checkpoint, backend: Any) -> None:
                 f" but its files say {vetted.get(token, 'nothing of it')} and config.json says"
                 f" vocab_size={size}. Put in the tokenizer that the model was trained with."
             )
+    if (blank := _blank_token(backend)) is not None:
+        raise ModelError(
+            f"the tokenizer in {checkpoint.folder} adds the token {blank!r}, of which its"
+            " normalizer leaves nothing. Put in the tokenizer that the model was trained with."
+        )
     if backend.encode("a", "a").special_tokens_mask.count(0) < 2:
         raise ModelError(
             f"the tokenizer in {checkpoint.folder} leaves nothing of the text 'a': its normalizer"
             " or pre_tokenizer removes letters. Put in the tokenizer that the model was trained"
             " with."
         )
+
+
+def _blank_token(backend: Any) -> str | None:
+    """An added token of which the normalizer leaves nothing: reading text would panic."""
+    normalizer = backend.normalizer
+    added = backend.get_added_tokens_decoder().values() if normalizer else ()
+    texts = (token.content for token in added if token.normalized)
+    return next((text for text in texts if not normalizer.normalize_str(text).strip()), None)
 
 
 def drop_pooler(network: Network) -> None:
