@@ -31,8 +31,8 @@ from skbert._core.infer import infer
 from skbert._core.network import Network
 from skbert._core.source import vet
 from skbert._core.task import Head, Items, Task
-from skbert._guidance import GuidedEstimator
 from skbert._learned import draft_of, reads_one_state, take_over
+from skbert._portable import PortableEstimator
 from skbert.exceptions import InputError, ModelError, TruncationWarning, warn
 
 __all__ = ["COUNT", "READS_ROWS", "TextEstimator", "encode", "longest_row", "results"]
@@ -48,7 +48,7 @@ READS_ROWS: dict[str, list[Any]] = {
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class TextEstimator(GuidedEstimator):
+class TextEstimator(PortableEstimator):
     """Base of all that reads texts with a BERT; use one of the estimators."""
 
     model: str | os.PathLike[str] = field(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from skbert._core import archive
+from skbert._core.device import pick_device, seeded
 from skbert._core.encoder import open_network, write_folder
 from skbert._core.interrupts import held
 from skbert._core.leftovers import place
@@ -27,7 +28,7 @@ from skbert._core.task import Head
 from skbert._state import check_attributes, check_task, dumps, loads, record_of
 from skbert.exceptions import ModelError, SaveError, SkbertError
 
-__all__ = ["export", "load", "save"]
+__all__ = ["export", "is_packed", "load", "pack", "save", "unpack"]
 
 _STATE = "state.json"
 _REQUIRED = ("config.json", "tokenizer.json", "tokenizer_config.json", _STATE)
@@ -36,12 +37,41 @@ _OPTIONAL = ("special_tokens_map.json", "vocab.txt")
 
 def save(estimator: Any, folder: Path) -> None:
     """Write parameters, attributes, weights and tokenizer."""
-    network = estimator._network
+    archive.write(folder, *_parts(estimator, place(folder)))
+
+
+def pack(estimator: Any) -> dict[str, Any]:
+    """What `save` writes, as dicts of str and arrays."""
+    members, header, tensors = _parts(estimator, place("state"))
+    return {
+        "header": header,
+        "members": {name: data.decode() for name, data in members.items()},
+        "tensors": {name: tensor.detach().cpu().numpy() for name, tensor in tensors.items()},
+    }
+
+
+def is_packed(state: Mapping[str, Any]) -> bool:
+    """Whether `pack` made a state; those of pickles hold attributes."""
+    return state.keys() == {"header", "members", "tensors"}
+
+
+def unpack(cls: type[Any], state: Mapping[str, Any]) -> Any:
+    """The estimator that `pack` was given, after all checks that a folder goes through."""
+    with _describing(Path("state"), cls):
+        members = {str(name): text.encode() for name, text in state["members"].items()}
+        tensors = {n: torch.from_numpy(np.array(array)) for n, array in state["tensors"].items()}
+        absent = sorted({*_REQUIRED} - members.keys())
+        if absent or not {*members} <= {*_REQUIRED, *_OPTIONAL}:
+            raise KeyError(*absent, *members)
+    return _build(cls, state["header"], members, tensors, None)
+
+
+def _parts(estimator: Any, target: Path) -> tuple[dict[str, bytes], dict[str, Any], Any]:
+    """Members, header and tensors of what is to be saved in ``target``."""
+    network, names = estimator._network, estimator._saved_attributes
     state = {
         "params": _parameters(estimator),
-        "attributes": {
-            n: v for n, v in vars(estimator).items() if n in estimator._saved_attributes
-        },
+        "attributes": {name: value for name, value in vars(estimator).items() if name in names},
         "task": [type(estimator._task).__name__, asdict(estimator._task)],
         "seen": estimator._seen,
     }
@@ -49,8 +79,8 @@ def save(estimator: Any, folder: Path) -> None:
         "class": type(estimator).__name__,
         "dtype": str(network.dtype).removeprefix("torch."),
     }
-    members = {**_files(network, place(folder)), _STATE: dumps(state)}
-    archive.write(folder, members, header, network.model.state_dict())
+    members = {**_files(network, target), _STATE: dumps(state)}
+    return members, header, network.model.state_dict()
 
 
 def _files(network: Network, target: Path) -> dict[str, bytes]:
@@ -86,13 +116,24 @@ def export(network: Network, folder: str | os.PathLike[str]) -> None:
 @default_modes()
 def load(cls: type[Any], folder: Path) -> Any:
     """Check everything that was written, then build the estimator from it."""
-    header, members, tensors = archive.read(folder, _REQUIRED, _OPTIONAL)
+    return _build(cls, *archive.read(folder, _REQUIRED, _OPTIONAL), folder)
+
+
+def _build(
+    cls: type[Any],
+    header: Mapping[str, Any],
+    members: dict[str, bytes],
+    tensors: dict[str, torch.Tensor],
+    folder: Path | None,
+) -> Any:
+    """The estimator of what `_parts` gave, every value checked; ``folder`` None for no folder."""
+    where = Path("state") if folder is None else folder
     if header.get("class") != cls.__name__:
         raise SaveError(
-            f"{folder} holds a {header.get('class')}, not a {cls.__name__}. Load it with "
+            f"{where} holds a {header.get('class')}, not a {cls.__name__}. Load it with "
             f"skbert.{header.get('class')}.load, or with skbert.load."
         )
-    with _describing(folder / _STATE, cls):
+    with _describing(where / _STATE, cls):
         state = loads(members.pop(_STATE))
         kind, settings = state["task"]
         task = {each.__name__: each for each in cls._tasks}[kind](**settings)
@@ -100,12 +141,14 @@ def load(cls: type[Any], folder: Path) -> Any:
         attributes = {n: v for n, v in state["attributes"].items() if n in cls._saved_attributes}
         dtype = {"float32": torch.float32, "float64": torch.float64}[header["dtype"]]
         estimator._seen = record_of(state["seen"])
-    network = _opened(members, tensors, task.head(), dtype, folder)
-    with _describing(folder / _STATE, cls):
+    with seeded(0, pick_device("cpu")):  # draws a pooler where none was saved
+        network = _opened(members, tensors, task.head(), dtype, where)
+    with _describing(where / _STATE, cls):
         check_task(task, network.max_length, network.model.config.num_hidden_layers)
         check_attributes(attributes, cls._saved_attributes, _count_outputs(network))
     vars(estimator).update(attributes)
     estimator._task, estimator._network = task, network
+    estimator._settle(folder)
     return estimator
 
 
@@ -139,9 +182,9 @@ def _opened(
 def _count_outputs(network: Network) -> int:
     """How many outputs the head has, which must be as many as the task counts on."""
     promised = network.head.n_outputs
-    held = getattr(network.output_layer, "out_features", promised) if network.head.layer else 0
-    if promised not in {0, held}:
-        raise ValueError(f"{promised} outputs, where the weights give {held}")
+    there = getattr(network.output_layer, "out_features", promised) if network.head.layer else 0
+    if promised not in {0, there}:
+        raise ValueError(f"{promised} outputs, where the weights give {there}")
     return promised
 
 
@@ -161,9 +204,14 @@ def _describing(path: Path, cls: type[Any]) -> Iterator[None]:
 
 
 def _parameters(estimator: Any) -> dict[str, Any]:
-    """Parameters with paths as str, and no generator: its state was never learned."""
+    """Parameters with paths as str; no generator, whose state was never learned, no estimator."""
     params: dict[str, Any] = estimator.get_params(deep=False)
-    params["model"] = params["model"] and os.fspath(params["model"])
+    if isinstance(params["model"], str | os.PathLike):
+        params["model"] = os.fspath(params["model"])
+    elif params["model"] is not None:
+        params["model"] = ""
     if isinstance(params.get("random_state"), np.random.RandomState):
         params["random_state"] = None
+    if "memory" in params:  # where this machine writes is no matter of others
+        params["memory"] = None
     return params

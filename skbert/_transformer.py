@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -17,7 +16,6 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from skbert._core.device import pick_device, seeded
 from skbert._core.network import twin_of
 from skbert._core.tokens import LongText
 from skbert._embedding_cache import cache_folder
@@ -312,11 +310,7 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
         SaveError
             If the folder holds anything else, or an attribute has no form in JSON.
         """
-        kept = copy.copy(self)
-        if not isinstance(self.model, str | os.PathLike):
-            kept.model = ""
-        kept.memory = None
-        super(BertTransformer, kept).save(path)
+        super().save(path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -339,18 +333,17 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
         SaveError
             If a file is missing, damaged or foreign, or holds another estimator.
         """
-        with seeded(0, pick_device("cpu")):  # draws a pooler where none was saved
-            transformer = super().load(path)
-        transformer.model = transformer.model or str(Path(path).resolve())
-        transformer.memory = None  # version 0.1 saved it
-        n_read = width(reading(transformer._network, transformer._task), transformer._task)
-        if hasattr(transformer, "components_") and len(transformer.mean_) != n_read:
+        return super().load(path)
+
+    def _settle(self, folder: Path | None) -> None:
+        self.model = self.model or ("" if folder is None else str(folder.resolve()))
+        self.memory = None  # version 0.1 saved it
+        n_read = width(reading(self._network, self._task), self._task)
+        if hasattr(self, "components_") and len(self.mean_) != n_read:
             raise SaveError(
-                f"{path} reduces vectors of {len(transformer.mean_)} numbers, but its encoder "
-                f"gives {n_read}. It was not written by this version of skbert: save again with "
-                "it."
+                f"{folder} reduces vectors of {len(self.mean_)} numbers, but its encoder gives "
+                f"{n_read}. It was not written by this version of skbert: save again with it."
             )
-        return transformer
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Get the parameters of this transformer.

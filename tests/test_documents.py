@@ -51,6 +51,7 @@ FEWEST_EXAMPLES = {
     "skbert._choice_ranker": 5,
     "skbert._classifier": 5,
     "skbert._convert": 3,
+    "skbert._load": 5,
     "skbert._pretrainer": 5,
     "skbert._regressor": 6,
     "skbert._span_extractor": 4,
