@@ -1,6 +1,6 @@
 """Where and how exactly to compute: device, precision, seeds, and memory that runs out.
 
-Depends on torch, ``forks``, ``interrupts``, ``modes`` and ``world``.
+Depends on torch, ``forks``, ``interrupts``, ``modes``, ``sharing`` and ``world``.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import torch
 from skbert._core.forks import Turns
 from skbert._core.interrupts import held
 from skbert._core.modes import default_modes
+from skbert._core.sharing import sharing_processors
 from skbert._core.world import local_rank
 from skbert.exceptions import InputError
 
@@ -165,7 +166,10 @@ def seeded(seed: int, device: torch.device) -> Iterator[None]:
     ones, and Ctrl-C is held.
     """
     devices = [device] if device.type == "cuda" else []
-    with _SEEDING.lock, held(), default_modes(), torch.random.fork_rng(devices):
+    with (
+        _SEEDING.lock, held(), sharing_processors(), default_modes(),
+        torch.random.fork_rng(devices),
+    ):  # fmt: skip
         torch.default_generator.manual_seed(seed)
         if device.type == "cuda":
             with torch.cuda.device(device):

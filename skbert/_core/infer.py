@@ -16,6 +16,7 @@ from skbert._core.device import Budget, Precision, is_out_of_memory
 from skbert._core.interrupts import held, let_through
 from skbert._core.modes import default_modes
 from skbert._core.network import Network
+from skbert._core.sharing import sharing_processors
 from skbert._core.task import Batch, Items, Task
 from skbert._core.tokens import IntArray, Ragged
 from skbert.exceptions import NonFiniteError
@@ -28,6 +29,7 @@ INFERENCE_TOKENS = {"cpu": 4096, "cuda": 65536, "mps": 8192}
 
 
 @held()
+@sharing_processors()
 @default_modes()
 def infer(
     network: Network, items: Items, precision: Precision, *, features: bool = False
@@ -66,6 +68,7 @@ def infer(
 
 
 @held()
+@sharing_processors()
 @default_modes()
 def mean_loss(network: Network, task: Task, items: Items, precision: Precision) -> float:
     """Loss of the task on the items per unit of weight; of the outputs nothing is kept."""
