@@ -187,6 +187,7 @@ class Network:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Know the modules again, if they were those that the model was opened with."""
+        state = {"anatomy": True, "is_handed_out": False, **state}  # version 0.1 had neither
         vars(self).update(state)
         self.anatomy = anatomy_of(self.model.eval()) if state["anatomy"] else ()
 
