@@ -342,6 +342,10 @@ def test_hidden_states_may_be_asked_for_and_nothing_becomes_slower(tiny_model: P
     assert len(classifier.model_(**inputs, output_hidden_states=True).hidden_states) == 3
     assert classifier._network.current().packs
     assert np.array_equal(classifier.predict_proba(X), want)
+    again = pickle.loads(pickle.dumps(classifier))
+    assert np.array_equal(again.predict_proba(X), want)
+    assert len(again.model_(**inputs, output_hidden_states=True).hidden_states) == 3
+    assert len(classifier.model_(**inputs, output_hidden_states=True).hidden_states) == 3
 
 
 @pytest.mark.filterwarnings("ignore::skbert.exceptions.SkbertWarning")

@@ -6,12 +6,14 @@ What computes layers without calling their modules has to know. Depends on torch
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 import torch
 
-__all__ = ["Anatomy", "anatomy_of", "has_global_hooks", "is_hooked"]
+__all__ = ["Anatomy", "anatomy_of", "has_global_hooks", "is_hooked", "without_recorders"]
 
 Anatomy = tuple[tuple[str, type, Callable[..., Any]], ...]
 
@@ -42,3 +44,17 @@ def is_hooked(model: torch.nn.Module) -> bool:
 def _records(hook: Callable[..., Any]) -> bool:
     """Whether it is a hook that transformers left after ``output_hidden_states=True``."""
     return getattr(hook, "__module__", None) == "transformers.utils.output_capturing"
+
+
+def without_recorders(model: torch.nn.Module) -> torch.nn.Module:
+    """The model, or one with the same weights that can be pickled: hooks that record cannot."""
+    if not any(_records(hook) for m in model.modules() for hook in m._forward_hooks.values()):
+        return model
+    tensors = chain(model.parameters(), model.buffers())
+    twin = copy.deepcopy(model, {id(tensor): tensor for tensor in tensors})
+    for module in twin.modules():
+        vars(module).pop("_output_capturing_hooks_installed", None)
+        for key, hook in [*module._forward_hooks.items()]:
+            if _records(hook):
+                del module._forward_hooks[key]
+    return twin

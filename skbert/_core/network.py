@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from skbert._core import packed
-from skbert._core.intact import Anatomy, anatomy_of, has_global_hooks, is_hooked
+from skbert._core.intact import Anatomy, anatomy_of, has_global_hooks, is_hooked, without_recorders
 from skbert._core.interrupts import held
 from skbert._core.layers import Layers, can_compute
 from skbert._core.modes import default_modes
@@ -181,6 +181,7 @@ class Network:
         state = {**self.__dict__, "compiled": None, "words": None}
         state["anatomy"] = has_own_modules(self)
         state["is_handed_out"] = not can_pack(self)  # nobody holds the copy's model
+        state["model"] = without_recorders(self.model)
         if self.device.type != "cpu":
             state["model"] = copy.deepcopy(self.model).cpu()
         return state
