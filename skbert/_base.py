@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from functools import partial
-from numbers import Integral, Real
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -35,7 +35,7 @@ from skbert._core.watch import Watch, hold_out
 from skbert._core.world import join
 from skbert._guidance import requires_y
 from skbert._learned import draft_of, take_over
-from skbert._pretrained import COUNT, TextEstimator, encode, longest_row
+from skbert._pretrained import COUNT, RealInterval, TextEstimator, encode, longest_row
 from skbert._report import Report, Run, decode_held, validate
 from skbert.exceptions import InputError
 
@@ -50,7 +50,7 @@ __all__ = [
     "run_fit",
 ]
 
-_POSITIVE = Interval(Real, 0, None, closed="neither")
+_POSITIVE = RealInterval(0, None, closed="neither")
 _HEAD_RATE = 1e-3  # ten times what the encoder gets by default
 
 # From what the task decodes of the rows held out, and which rows of X these are: their score, or
@@ -120,14 +120,14 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
         "batch_size": [COUNT],
         "learning_rate": [_POSITIVE],
         "head_learning_rate": [_POSITIVE, StrOptions({"auto"}), None],
-        "weight_decay": [Interval(Real, 0, None, closed="left")],
-        "warmup": [Interval(Real, 0, None, closed="left")],
+        "weight_decay": [RealInterval(0, None, closed="left")],
+        "warmup": [RealInterval(0, None, closed="left")],
         "schedule": [StrOptions(set(SCHEDULES))],
-        "layer_decay": [Interval(Real, 0, 1, closed="right")],
+        "layer_decay": [RealInterval(0, 1, closed="right")],
         "freeze": [Interval(Integral, 0, None, closed="left"), StrOptions({"all"})],
         "max_grad_norm": [_POSITIVE, None],
         "accumulate": [COUNT],
-        "validation_fraction": [Interval(Real, 0, 1, closed="neither"), None],
+        "validation_fraction": [RealInterval(0, 1, closed="neither"), None],
         "patience": [COUNT, None],
         "gradient_checkpointing": ["boolean"],
         "compile": ["boolean"],

@@ -1,6 +1,7 @@
 """X as plain lists of str, or an error that names the first bad row.
 
-Depends on numpy, `skbert._check_tables` and `skbert.exceptions`; knows no torch and no tokenizer.
+Depends on numpy, `skbert._check_numbers`, `skbert._check_tables` and `skbert.exceptions`; knows no
+torch and no tokenizer.
 Labels and targets are checked in `skbert._check_y`, weights in `skbert._check_weights`.
 """
 
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from skbert._check_numbers import open_values
 from skbert._check_tables import (
     ROW_TYPES,
     TWO_COLUMNS,
@@ -153,6 +155,53 @@ def _position(column: str | int, labels: list[Any]) -> int:
         f"instead of once; the columns of X are {labels}.{hint}"
     )
     raise InputError(msg)
+
+
+def input_names(given: Any, fitted: FitRecord | None, columns: Any) -> list[str]:
+    """Return the names of the one or two text columns, as given or as seen in fit; or none."""
+    names, n_columns = (None, 0) if fitted is None else fitted
+    if given is not None:
+        listed = _listed_names(given)
+        _check_input_features(listed, names, n_columns)
+        if names is None:
+            return listed if len(listed) <= 2 else []
+    if names is None:
+        return []
+    wanted = wanted_columns(columns, len(names))
+    if len(wanted) > 2:
+        return []
+    table = Table((1, len(names)), lambda _: [], names)
+    return [names[place] for place in column_positions(table, wanted)]
+
+
+def _listed_names(given: Any) -> list[str]:
+    """Return names of columns as a list of exact str."""
+    table = open_values(given, "input_features", None)
+    listed: list[Any] = table.read(0) if len(table.shape) == 1 else [None]
+    if not all(isinstance(name, str) for name in listed):
+        msg = (
+            f"input_features is {reprlib.repr(given)}, but must be a flat list of str, a name "
+            "per column of X; type input_features=None for the names seen in fit."
+        )
+        raise InputTypeError(msg)
+    return [str.__str__(name) for name in listed]
+
+
+def _check_input_features(listed: list[str], names: tuple[str, ...] | None, n: int) -> None:
+    """Raise, in scikit-learn's words, unless names are those of fit, or as many as its columns."""
+    if names is not None and listed != list(names):
+        msg = (
+            "input_features is not equal to feature_names_in_. They are "
+            f"{reprlib.repr(listed)}, but the columns in fit were {reprlib.repr(list(names))}. "
+            "Type input_features=None."
+        )
+        raise InputError(msg)
+    if names is None and n and len(listed) != n:
+        msg = (
+            f"input_features should have length equal to number of features ({n}), got "
+            f"{len(listed)}. Give a name per column of X, or type input_features=None."
+        )
+        raise InputError(msg)
 
 
 def compare_with_fit(table: Table, wanted: list[Any], fitted: FitRecord, estimator: str) -> None:

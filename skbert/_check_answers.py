@@ -72,6 +72,7 @@ def check_answers(
         raise InputError(msg)
     answers = [_answers(cell, row) for row, cell in enumerate(cells)]
     firsts = {row: found[0] for row, found in enumerate(answers) if found}
+    _refuse_written_starts(cells, contexts)
     _refuse_blank(firsts)
     _refuse_absent(firsts, contexts)
     _refuse_misplaced(firsts, contexts)
@@ -203,6 +204,21 @@ def _listed(
             times = f", {len(re.findall(f'(?={re.escape(text)})', contexts[row]))} times"
         shown.append(f"row {row} ({reprlib.repr(text)}{times})")
     return ", ".join(shown + ["..."] * (len(rows) > MAX_NAMES))
+
+
+def _refuse_written_starts(cells: list[Any], contexts: Sequence[str]) -> None:
+    """Raise for an answer with its start as a str, which would count as a second answer."""
+    for row, cell in enumerate(cells):
+        if not isinstance(cell, (list, tuple)) or [*map(type, cell)] != [str, str]:
+            continue
+        text, start = cell
+        if start.isdecimal() and (isinstance(cell, tuple) or start not in contexts[row]):
+            msg = (
+                f"Row {row} of y is {reprlib.repr(cell)}, an answer with a start that is a str. "
+                f"Give starts as int; type ({reprlib.repr(text)}, {int(start)}). For several "
+                "right answers give a list of parts of the context."
+            )
+            raise InputError(msg)
 
 
 def _refuse_blank(firsts: Mapping[int, _Answer]) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import reprlib
-from numbers import Complex
+from numbers import Complex, Integral
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from skbert._check_tables import Table, is_missing, open_table
 from skbert.exceptions import InputError, InputTypeError
 
 
-def open_values(values: Any, name: str, hint: str) -> Table:
+def open_values(values: Any, name: str, hint: str | None) -> Table:
     """Open y or weights; a single str is no sequence of values."""
     if isinstance(values, (str, bytes)):
         msg = f"{name} is {values!r}, but must hold one value per row of X. Pass a list of values."
@@ -84,6 +84,37 @@ def complex_error(name: str, place: str) -> InputError:
         f"Complex data not supported. {name} holds complex numbers, the first in {place}. Give "
         f"real numbers; type numpy.real({name})."
     )
+
+
+def check_count(value: Any, name: str) -> None:
+    """Raise unless a value is an integer of at least 1."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, Integral):
+        msg = (
+            f"{name} is {value!r}, of type {type(value).__name__}, but must be an int of at least "
+            f"1; type {name}=5."
+        )
+        raise InputTypeError(msg)
+    if value < 1:
+        msg = f"{name} is {value!r}, but must be at least 1; type {name}=5."
+        raise InputError(msg)
+
+
+def check_temperature(value: Any) -> None:
+    """Raise unless a value is a finite number that is not negative."""
+    known = isinstance(value, (int, float, np.integer, np.floating))
+    if isinstance(value, bool) or not known:
+        msg = (
+            f"temperature is {reprlib.repr(value)}, of type {type(value).__name__}, but must be "
+            "an int or a float; type temperature=0.0 for the most probable word pieces."
+        )
+        raise InputTypeError(msg)
+    number = read_number(value)
+    if number is None or not math.isfinite(number) or number < 0:
+        msg = (
+            f"temperature is {value!r}, but must be finite and not negative; type temperature=0.0 "
+            "for the most probable word pieces, 1.0 for a draw from the model's probabilities."
+        )
+        raise InputError(msg)
 
 
 def refuse_gaps(rows: list[int], table: Table, column: int, name: str) -> None:

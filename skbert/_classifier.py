@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from scipy.special import expit, softmax
 from sklearn.base import ClassifierMixin
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 
 from skbert._base import BertEstimator, Lesson, run_fit
 from skbert._callbacks import with_callbacks
@@ -30,7 +29,7 @@ from skbert._labels import (
     teach_labels,
 )
 from skbert._learned import reads_one_state
-from skbert._pretrained import READS_ROWS
+from skbert._pretrained import READS_ROWS, RealInterval
 from skbert._report import Run
 from skbert._tuning import fit_temperature
 from skbert.exceptions import InputError, ModelError
@@ -155,7 +154,7 @@ class BertClassifier(ClassifierMixin, BertEstimator):
     thresholds_ : ndarray of shape (n_classes,)
         Probability from which a label is predicted; multi-label targets only.
     n_features_in_ : int
-        Columns of X.
+        Columns of X, where it has some: a list or a Series of texts has none.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Names of the columns, where X was a frame with str names.
 
@@ -194,7 +193,7 @@ class BertClassifier(ClassifierMixin, BertEstimator):
         **BertEstimator._parameter_constraints,
         **READS_ROWS,
         "class_weight": [dict, StrOptions({"balanced"}), None],
-        "label_smoothing": [Interval(Real, 0, 1, closed="left")],
+        "label_smoothing": [RealInterval(0, 1, closed="left")],
         "calibrate": ["boolean"],
         "tune_thresholds": ["boolean"],
     }

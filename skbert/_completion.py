@@ -22,6 +22,7 @@ from skbert.exceptions import InputError
 __all__ = ["continued", "filled", "open_ended", "with_masks"]
 
 _MASK = "[MASK]"
+_COLDEST, _HOTTEST = 1e-30, 1e30  # beyond, float32 divides to infinities and NaN
 _SLICE = 64  # rows whose masks are filled together: each mask has a logit for every word piece
 
 
@@ -158,6 +159,9 @@ def _last_of(rows: list[IntArray]) -> Items:
 
 def _next(logits: np.ndarray[Any, Any], temperature: float, rng: np.random.Generator) -> IntArray:
     """The most probable piece, or one drawn: the largest sum with such noise is a fair draw."""
-    scores = logits / temperature + rng.gumbel(size=logits.shape) if temperature else logits
+    scores = logits
+    if temperature:
+        within = min(max(float(temperature), _COLDEST), _HOTTEST)
+        scores = logits / within + rng.gumbel(size=logits.shape)
     pieces: IntArray = scores.argmax(axis=1)
     return pieces

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import chain
-from numbers import Integral
+from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -35,10 +35,32 @@ from skbert._learned import draft_of, reads_one_state, take_over
 from skbert._portable import PortableEstimator
 from skbert.exceptions import InputError, ModelError, TruncationWarning, warn
 
-__all__ = ["COUNT", "READS_ROWS", "TextEstimator", "encode", "longest_row", "results"]
+__all__ = [
+    "COUNT",
+    "READS_ROWS",
+    "RealInterval",
+    "TextEstimator",
+    "encode",
+    "longest_row",
+    "results",
+]
 
 _SHORTEST = 4  # tokens: the special tokens of a pair and one piece
 _AT_ONCE = 8192  # rows that are tokenised together
+
+
+class RealInterval(Interval):
+    """An interval of numbers that numpy computes with: int and float, no fractions."""
+
+    def __init__(self, left: float | None, right: float | None, *, closed: str) -> None:
+        super().__init__(Real, left, right, closed=closed)
+
+    def is_satisfied_by(self, val: Any) -> bool:
+        """Whether a value is such a number within the interval."""
+        known = isinstance(val, (int, float, np.integer, np.floating))
+        return known and bool(super().is_satisfied_by(val))
+
+
 COUNT = Interval(Integral, 1, None, closed="left")
 # Constraints on the parameters of estimators whose head reads one vector a row.
 READS_ROWS: dict[str, list[Any]] = {
@@ -211,8 +233,10 @@ class TextEstimator(PortableEstimator):
         texts = self._rows(X, None if fitting else self._seen)
         if fitting:
             self._seen = FitRecord(texts.names, texts.n_columns)
-            self.n_features_in_ = len(texts.names) if texts.names else texts.n_columns
-            self.__dict__.pop("feature_names_in_", None)
+            for name in ("n_features_in_", "feature_names_in_"):
+                self.__dict__.pop(name, None)
+            if texts.n_columns > 1 or len(getattr(X, "shape", ())) == 2:  # a list has no columns
+                self.n_features_in_ = len(texts.names or range(texts.n_columns))
             if texts.names:
                 self.feature_names_in_ = np.array(texts.names, dtype=object)
         return texts

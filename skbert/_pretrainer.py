@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import pandas as pd
-from sklearn.utils import check_scalar
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 
 from skbert._base import Lesson, TrainedEstimator, draw_seed, run_fit
 from skbert._callbacks import with_callbacks
 from skbert._check import FitRecord, check_texts
 from skbert._check_documents import check_documents, check_sentences
+from skbert._check_numbers import check_count, check_temperature
 from skbert._completion import continued, filled
 from skbert._core.blank import Blank
 from skbert._core.network import Network
@@ -23,7 +22,7 @@ from skbert._core.source import POSITIONS, Checkpoint
 from skbert._core.task import Head
 from skbert._learned import reads_one_state
 from skbert._objectives import SIZES, TASKS, blank_for, draw_of, loss_of, reader, require
-from skbert._pretrained import COUNT, encode, results
+from skbert._pretrained import COUNT, RealInterval, encode, results
 from skbert._pretraining import MaskedWords, NextSentence
 from skbert.exceptions import InputError
 
@@ -141,7 +140,7 @@ class BertPretrainer(TrainedEstimator):
     n_truncated_ : int
         Rows of X with a sentence that was cut, where pairs are learned; else 0.
     n_features_in_ : int
-        Columns of X.
+        Columns of X, where it has some: a list or a Series of texts has none.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Names of the columns, where X was a frame with str names.
 
@@ -198,7 +197,7 @@ class BertPretrainer(TrainedEstimator):
         **TrainedEstimator._parameter_constraints,
         "model": [str, os.PathLike, None],
         "objective": [StrOptions(set(TASKS))],
-        "mask_fraction": [Interval(Real, 0, 1, closed="neither")],
+        "mask_fraction": [RealInterval(0, 1, closed="neither")],
         "whole_words": ["boolean"],
         "vocab_size": [COUNT, None],
         "lowercase": ["boolean"],
@@ -302,7 +301,7 @@ class BertPretrainer(TrainedEstimator):
             If there is no ``[MASK]``, or one beyond ``max_length``; if no words are masked.
         """
         require(self, "predict_masked", "mlm", "mlm+nsp")
-        check_scalar(top_k, "top_k", Integral, min_val=1)
+        check_count(top_k, "top_k")
         task = MaskedWords(self._task.max_length)
         network, precision = reader(self, task)
         items = encode(task, self._read(X, fitting=False), None, network)
@@ -364,8 +363,8 @@ class BertPretrainer(TrainedEstimator):
             If a text leaves no room for another word piece, or the objective is not ``"clm"``.
         """
         require(self, "generate", "clm")
-        check_scalar(max_new_tokens, "max_new_tokens", Integral, min_val=1)
-        check_scalar(temperature, "temperature", Real, min_val=0)
+        check_count(max_new_tokens, "max_new_tokens")
+        check_temperature(temperature)
         network, precision = reader(self, self._task)
         items = encode(self._task, self._read(X, fitting=False), None, network)
         rng = np.random.default_rng(draw_seed(self.random_state))

@@ -156,7 +156,7 @@ class BertRegressor(RegressorMixin, BertEstimator):
     n_truncated_ : int
         Rows of X that were cut to ``max_length`` in fit.
     n_features_in_ : int
-        Columns of X.
+        Columns of X, where it has some: a list or a Series of texts has none.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Names of the columns, where X was a frame with str names.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from numbers import Integral, Real
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -19,7 +19,7 @@ from skbert._check_answers import check_answers, warn_if_swapped
 from skbert._core.network import Network
 from skbert._guidance import requires_y
 from skbert._learned import reads_one_state
-from skbert._pretrained import COUNT
+from skbert._pretrained import COUNT, RealInterval
 from skbert.exceptions import InputError, ModelError
 from skbert.metrics import squad_f1
 
@@ -133,7 +133,7 @@ class BertSpanExtractor(BertEstimator):
     n_truncated_ : int
         Rows of X whose question was cut in fit, so that some of the context fits beside it.
     n_features_in_ : int
-        Columns of X.
+        Columns of X, where it has some: a list or a Series of texts has none.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Names of the columns, where X was a frame with str names.
 
@@ -194,7 +194,7 @@ class BertSpanExtractor(BertEstimator):
         "stride": [Interval(Integral, 0, None, closed="left"), None],
         "max_answer_length": [COUNT],
         "on_ambiguous": [StrOptions({"raise", "first"})],
-        "no_answer_threshold": [Interval(Real, None, None, closed="both"), StrOptions({"auto"})],
+        "no_answer_threshold": [RealInterval(None, None, closed="both"), StrOptions({"auto"})],
     }
     _saved_attributes: ClassVar[tuple[str, ...]] = (
         *BertEstimator._saved_attributes, "no_answer_threshold_",

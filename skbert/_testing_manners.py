@@ -169,6 +169,9 @@ def check_feature_names(subject: Subject) -> None:
     assert estimator.n_features_in_ == len(sample.columns), "n_features_in_"
     assert list(estimator.feature_names_in_) == list(sample.columns), "feature_names_in_"
     assert not hasattr(subject.fitted, "feature_names_in_"), "a list has no feature names"
+    if len(sample.columns) == 1:
+        said = getattr(subject.fitted, "n_features_in_", None)
+        assert said is None, f"n_features_in_ is {said} after a list, which has no columns"
     other = frame.rename(columns={sample.columns[-1]: "something else"})
     with expect(ValueError, what="columns of other names than in fit"):
         outputs(estimator, other)

@@ -16,6 +16,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from skbert._check import FitRecord, input_names
 from skbert._core.network import twin_of
 from skbert._core.tokens import LongText
 from skbert._embedding_cache import cache_folder
@@ -100,7 +101,7 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
     pooling_ : str
         What is read of a row.
     n_features_in_ : int
-        Columns of X.
+        Columns of X, where it has some: a list or a Series of texts has none.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Names of the columns, where X was a frame with str names.
 
@@ -344,6 +345,36 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
                 f"{folder} reduces vectors of {len(self.mean_)} numbers, but its encoder gives "
                 f"{n_read}. It was not written by this version of skbert: save again with it."
             )
+
+    def get_feature_names_out(self, input_features: Any = None) -> Array:
+        """Names of the columns of the result.
+
+        Parameters
+        ----------
+        input_features : array-like of str or None, default=None
+            Names of the columns of X; None takes those seen in fit.
+
+        Returns
+        -------
+        names : ndarray of shape (n_features_out,)
+            They start with the name of the text column, or of both, and else with that of the
+            class: ``review_0`` or ``berttransformer0``.
+
+        Raises
+        ------
+        InputError, InputTypeError
+            If ``input_features`` are not the columns of X.
+        """
+        check_is_fitted(self)
+        n_columns = 0 if self._seen is None else self._seen.n_columns
+        columns = getattr(self, "feature_names_in_", None)
+        seen = FitRecord(
+            None if columns is None else tuple(columns),
+            getattr(self, "n_features_in_", n_columns),
+        )
+        names = input_names(input_features, seen, self.text_columns)
+        prefix = "".join(f"{name}_" for name in names) or type(self).__name__.lower()
+        return np.array([f"{prefix}{i}" for i in range(self._n_features_out)], dtype=object)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Get the parameters of this transformer.

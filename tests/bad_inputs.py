@@ -28,6 +28,7 @@ import re
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -1493,6 +1494,8 @@ NOT_ALLOWED: dict[str, tuple[dict[str, Any], str]] = {
     "learning-rate-zero": ({"learning_rate": 0.0}, "0.0"),
     "learning-rate-negative": ({"learning_rate": -1e-5}, "-1e-05"),
     "learning-rate-nan": ({"learning_rate": float("nan")}, "nan"),
+    "learning-rate-fraction": ({"learning_rate": Fraction(1, 1000)}, "Fraction(1, 1000)"),
+    "warmup-fraction": ({"warmup": Fraction(1, 10)}, "Fraction(1, 10)"),
     "learning-rate-str": ({"learning_rate": "5e-5"}, "'5e-5'"),
     "learning-rate-none": ({"learning_rate": None}, "None"),
     "head-learning-rate-zero": ({"head_learning_rate": 0}, "0"),

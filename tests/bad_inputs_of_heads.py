@@ -307,3 +307,17 @@ accept(
     lambda _: {"X": objects(CHOICES.X)},
     on="ranker",
 )
+
+for name, answer in {
+    "tuple": ("food", "5"),
+    "elsewhere": ("food", "20"),
+    "list": ["food", "20"],
+}.items():
+    refuse(
+        f"extractor-start-as-str-in-{name}",
+        "label",
+        InputError,
+        ("Row 0 of y", "starts as int", r"\('food', \d+\)"),
+        target(SPANS, answer, 0),
+        on="extractor",
+    )

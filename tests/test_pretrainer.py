@@ -29,6 +29,7 @@ from skbert import (
 )
 from skbert._check_documents import Documents
 from skbert._core.batches import collate, steps_of_a_pass
+from skbert._core.blank import learn_vocabulary
 from skbert._core.device import Precision, seeded
 from skbert._core.encoder import open_network
 from skbert._core.infer import infer, mean_loss
@@ -37,7 +38,13 @@ from skbert._core.network import Network
 from skbert._core.source import vet
 from skbert._masking import mask, pair, pair_and_mask
 from skbert._pretraining import MaskedWords, NextSentence, NextWord, WordsAndSentences
-from skbert.exceptions import InputError, ModelError, SkbertWarning, TruncationWarning
+from skbert.exceptions import (
+    InputError,
+    InputTypeError,
+    ModelError,
+    SkbertWarning,
+    TruncationWarning,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -314,7 +321,8 @@ def test_a_model_from_nothing(fitted: dict[str, BertPretrainer], objective: str)
     assert config.vocab_size == len(pretrainer.tokenizer_) < 100
     assert config.is_decoder == (objective == "clm")
     assert pretrainer.pooling_ == ("pooler" if "nsp" in objective else "mean")
-    assert pretrainer.n_features_in_ == pretrainer.n_iter_ == len(pretrainer.history_) == 1
+    assert pretrainer.n_iter_ == len(pretrainer.history_) == 1
+    assert not hasattr(pretrainer, "n_features_in_")
 
 
 @pytest.mark.parametrize("objective", ["mlm", "mlm+nsp", "clm"])
@@ -391,6 +399,38 @@ def test_whole_words_and_shares_reach_the_masks(stories: list[list[str]]) -> Non
         )
     )
     assert len({plain, more, whole}) == 3
+
+
+@pytest.mark.parametrize("letters", ["abcdefgh", "한글음절", "क्षि"])
+def test_words_too_long_to_be_read_are_not_learned_from(letters: str) -> None:
+    rng = np.random.default_rng(0)
+    words = ["".join(rng.choice([*letters], 100 + n)) for n in (1, 60_000)]
+    beginning = f"good movie good movie {words[1][:101]}"
+    found = learn_vocabulary([f"good movie good movie {words[1]}"], None, lowercase=False)
+    assert found == learn_vocabulary([beginning], None, lowercase=False)
+    usual = "".join(rng.choice([*letters], 100))
+    assert usual in learn_vocabulary([f"{usual} {usual}"], None, lowercase=False)
+
+
+@pytest.mark.parametrize("name", ["top_k", "max_new_tokens"])
+@pytest.mark.parametrize("value", [0, -1, 1.5, "3", True, None])
+def test_counts_that_are_none(fitted: dict[str, BertPretrainer], name: str, value: Any) -> None:
+    ask = fitted["mlm"].predict_masked if name == "top_k" else fitted["clm"].generate
+    with pytest.raises((InputError, InputTypeError), match=name):
+        ask(["a [MASK]"], **{name: value})
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0, "x", True, None])
+def test_temperatures_that_are_none(fitted: dict[str, BertPretrainer], value: Any) -> None:
+    with pytest.raises((InputError, InputTypeError), match="temperature"):
+        fitted["clm"].generate(["a"], temperature=value)
+
+
+def test_extreme_temperatures_are_the_limits(fitted: dict[str, BertPretrainer]) -> None:
+    coldest = fitted["clm"].generate(["a"], temperature=1e-320).tolist()
+    assert coldest == fitted["clm"].generate(["a"]).tolist()
+    hottest = fitted["clm"].generate(["a"], temperature=1e300).tolist()
+    assert hottest == fitted["clm"].generate(["a"], temperature=1e20).tolist() != ["a"]
 
 
 def test_a_cased_chinese_vocabulary() -> None:
@@ -769,9 +809,9 @@ def test_sentences_that_are_cut_are_counted(tiny_model: Path) -> None:
         ("mlm", lambda p: p.generate(["a"]), "has no generate. Fit with objective='clm'"),
         ("mlm", lambda p: p.predict_masked(["no mask"]), r"No row of X holds \[MASK\]"),
         ("mlm", lambda p: p.predict_masked(["a", "movie " * 80 + "[MASK]"]), "Row 1 of X has a"),
-        ("mlm", lambda p: p.predict_masked(["[MASK]"], top_k=0), "top_k == 0"),
-        ("clm", lambda p: p.generate(["a"], temperature=-1.0), "temperature == -1"),
-        ("clm", lambda p: p.generate(["a"], max_new_tokens=0), "max_new_tokens == 0"),
+        ("mlm", lambda p: p.predict_masked(["[MASK]"], top_k=0), "top_k is 0"),
+        ("clm", lambda p: p.generate(["a"], temperature=-1.0), "temperature is -1"),
+        ("clm", lambda p: p.generate(["a"], max_new_tokens=0), "max_new_tokens is 0"),
         ("nsp", lambda p: p.next_sentence_proba(["a", "b"]), "pairs holds one text per row"),
         ("nsp", lambda p: p.score([["one"], ["a", "b"]]), "the first is row 0"),
         ("mlm", lambda p: p.score([None]), "missing text"),

@@ -85,8 +85,10 @@ class Obedient(BaseEstimator):
         texts = check_texts(X, fitted=record, estimator_name=type(self).__name__)
         if fitting:
             self.record_ = (texts.names, texts.n_columns)
-            self.n_features_in_ = texts.n_columns
-            vars(self).pop("feature_names_in_", None)
+            for name in ("n_features_in_", "feature_names_in_"):
+                vars(self).pop(name, None)
+            if texts.names or texts.n_columns > 1:
+                self.n_features_in_ = texts.n_columns
             if texts.names:
                 self.feature_names_in_ = np.array(texts.names, object)
         whole = [" ".join(row) for row in zip(*filter(None, [texts.first, texts.second]))]  # noqa: B905

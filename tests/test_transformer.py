@@ -611,7 +611,7 @@ def test_column_transformer(tiny_model: Path, table: pd.DataFrame, output: str) 
     assert_close(np.asarray(columns.transform(given)), values)
     names = list(columns.get_feature_names_out())
     assert (names[0], names[32], names[65]) == (
-        "title__berttransformer0", "body__berttransformer0", "both__berttransformer1",
+        "title__title_0", "body__body_0", "both__title_body_1",
     )  # fmt: skip
     if output != "default":
         assert list(found.columns) == names
@@ -653,7 +653,25 @@ def test_names_and_columns_of_x(tiny_model: Path, table: pd.DataFrame) -> None:
         TEXTS[::-1]))  # fmt: skip
     transformer.fit(TEXTS)
     assert not hasattr(transformer, "feature_names_in_")
-    assert transformer.n_features_in_ == 1
+    assert not hasattr(transformer, "n_features_in_")
+
+
+def test_names_start_with_the_text_column(tiny_model: Path, table: pd.DataFrame) -> None:
+    transformer = plain(tiny_model, text_columns="body", n_components=2)
+    assert transformer.fit(table).get_feature_names_out().tolist() == ["body_0", "body_1"]
+    assert transformer.get_feature_names_out(["title", "body", "price"])[0] == "body_0"
+    both = transformer.set_params(text_columns=["title", "body"]).fit(table)
+    assert both.get_feature_names_out()[1] == "title_body_1"
+    listed = plain(tiny_model, n_components=2).fit(TEXTS)
+    assert listed.get_feature_names_out().tolist() == ["berttransformer0", "berttransformer1"]
+    assert listed.get_feature_names_out(["review"]).tolist() == ["review_0", "review_1"]
+    named = plain(tiny_model).set_output(transform="pandas").fit_transform(table[["body"]])
+    assert named.columns[0] == "body_0"
+    for odd in (["a", "b"], [], [None], [["a"]], "abc", 3, {"a": 1}):
+        with pytest.raises((InputError, InputTypeError), match="input_features"):
+            listed.get_feature_names_out(odd)
+    with pytest.raises(InputError, match="not equal to feature_names_in_"):
+        transformer.get_feature_names_out(["title"])
 
 
 # --- refusals ------------------------------------------------------------------------------------

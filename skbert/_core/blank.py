@@ -1,6 +1,6 @@
 """What a new BERT is made from: sizes, and a vocabulary of word pieces learned from texts.
 
-Depends on ``tokenizers`` and `sizes`; the model itself is made in ``encoder``.
+Depends on ``tokenizers``, `sizes` and `skim`; the model itself is made in ``encoder``.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from skbert._core.sizes import SIZES, count_weights, memory_fault, size_faults
+from skbert._core.skim import Skimmer
 from skbert.exceptions import InputError
 
 __all__ = ["Blank", "check_sizes", "learn_vocabulary"]
@@ -68,8 +69,9 @@ def check_sizes(config: Mapping[str, Any]) -> None:
 def learn_vocabulary(texts: Sequence[str], size: int | None, *, lowercase: bool) -> dict[str, int]:
     """Word pieces that occur at least twice in the texts, and every character there is.
 
-    Chinese characters are words of their own. Without a ``size`` there are as many as the texts
-    support, 30 522 at most.
+    Words longer than a model reads as pieces count with their beginning only. Chinese characters
+    are words of their own. Without a ``size`` there are as many as the texts support, 30 522 at
+    most.
 
     Raises
     ------
@@ -93,6 +95,12 @@ def learn_vocabulary(texts: Sequence[str], size: int | None, *, lowercase: bool)
     return vocabulary
 
 
+def _is_short(text: str, skimmer: Skimmer) -> bool:
+    """Whether no word of a text can be beyond the model's limit."""
+    longest = skimmer.longest_word
+    return len(text) <= longest or max(map(len, text.split()), default=0) <= longest
+
+
 def _trained(
     texts: Iterable[str], size: int, known: Iterable[str], *, lowercase: bool
 ) -> dict[str, int]:
@@ -107,5 +115,7 @@ def _trained(
     trainer = trainers.WordPieceTrainer(
         vocab_size=size, min_frequency=2, special_tokens=list(known), show_progress=False
     )
-    tokenizer.train_from_iterator(texts, trainer)
+    skimmer = Skimmer(Tokenizer.from_str(tokenizer.to_str()))  # the other one is locked meanwhile
+    read = (t if _is_short(t, skimmer) else "".join(skimmer.chunks(t)) for t in texts)
+    tokenizer.train_from_iterator(read, trainer)
     return tokenizer.get_vocab()
