@@ -27,6 +27,7 @@ from skbert import (
     BertTokenTagger,
     BertTransformer,
 )
+from skbert._core.device import Precision
 from skbert._core.infer import infer
 from skbert._pretrained import encode
 from skbert._testing_samples import sample_of
@@ -59,27 +60,21 @@ CASES: dict[str, tuple[str, Callable[..., Any], dict[str, Any]]] = {
     "tags": ("tags", BertTokenTagger, {}),
     "spans": ("spans", BertSpanExtractor, {}),
     "choices": ("choices", BertChoiceRanker, {"pooling": "mean"}),
-    "words to fill in": ("classes", BertPretrainer, {}),
-    "next words": ("classes", BertPretrainer, {"objective": "next_word"}),
 }  # fmt: skip
 
 
 def fit(folder: Path, name: str, **changes: Any) -> tuple[Any, list[Any]]:
     kind, estimator, settings = CASES[name]
     sample = sample_of(kind, None, None)
-    y = None if estimator is BertPretrainer else sample.y
     settings = {"model": folder, **SETTINGS, **settings, **changes}
-    return estimator(**settings).fit(sample.X, y), sample.X
+    return estimator(**settings).fit(sample.X, sample.y), sample.X
 
 
 def predicted_from(estimator: Any, X: list[Any]) -> tuple[np.ndarray[Any, Any], Any]:
     """The logits of rows of tokens that predictions come from, and these rows."""
-    network, task = estimator._network, estimator._task
-    encoding = copy.copy(task)
-    items = encode(encoding, estimator._read(X, fitting=False), None, network)
-    from skbert._core.device import Precision
-
-    return infer(network, items, Precision("float32", torch.device("cpu"))).values, items
+    items = encode(estimator._task, estimator._read(X, fitting=False), None, estimator._network)
+    precision = Precision("float32", torch.device("cpu"))
+    return infer(estimator._network, items, precision).values, items
 
 
 def of_the_model(estimator: Any, items: Any) -> np.ndarray[Any, Any]:
@@ -107,7 +102,7 @@ def of_the_model(estimator: Any, items: Any) -> np.ndarray[Any, Any]:
 
 
 @pytest.mark.filterwarnings("ignore::skbert.exceptions.SkbertWarning")
-@pytest.mark.parametrize("name", [name for name in CASES if "word" not in name])
+@pytest.mark.parametrize("name", CASES)
 def test_it_gives_the_logits_that_are_predicted_from(tiny_model: Path, name: str) -> None:
     estimator, X = fit(tiny_model, name)
     want, items = predicted_from(estimator, X)
@@ -115,17 +110,35 @@ def test_it_gives_the_logits_that_are_predicted_from(tiny_model: Path, name: str
     np.testing.assert_allclose(of_the_model(estimator, items), want, atol=2e-5)
 
 
-@pytest.mark.filterwarnings("ignore::skbert.exceptions.SkbertWarning")
-def test_of_words_to_fill_in_it_gives_what_is_predicted(tiny_model: Path) -> None:
-    pretrainer, _ = fit(tiny_model, "words to fill in")
+@pytest.mark.parametrize("objective", ["mlm", "mlm+nsp"])
+def test_of_masked_words_it_gives_what_is_predicted(tiny_model: Path, objective: str) -> None:
+    pretrainer = BertPretrainer(tiny_model, objective=objective, **SETTINGS)
+    pretrainer.fit([[text, text] for text in TEXTS])
     text = "the [MASK] is good"
     guesses = pretrainer.predict_masked([text], top_k=3)
-    inputs = pretrainer.tokenizer_([text, text + " and the food, too"], return_tensors="pt",
-                                   padding=True)  # fmt: skip
+    rows = [text, text + " and the food, too"]
+    inputs = pretrainer.tokenizer_(rows, return_tensors="pt", padding=True)
     with torch.no_grad():
-        logits = pretrainer.model_(**inputs).logits[0, 2]
+        out = pretrainer.model_(**inputs)
+    logits = (out.prediction_logits if "nsp" in objective else out.logits)[0, 2]
     pieces = pretrainer.tokenizer_.convert_ids_to_tokens(logits.topk(3).indices)
     assert guesses["token"].tolist() == pieces
+    seen: list[Any] = []
+    pretrainer.model_.register_forward_hook(lambda *_: seen.append(1))
+    again = pretrainer.predict_masked([text], top_k=3)
+    assert seen
+    np.testing.assert_allclose(again["probability"], guesses["probability"], atol=1e-6)
+
+
+def test_of_next_words_it_gives_what_is_predicted(tiny_model: Path) -> None:
+    pretrainer = BertPretrainer(tiny_model, objective="clm", **SETTINGS).fit(TEXTS)
+    inputs = pretrainer.tokenizer_(TEXTS[:1], return_tensors="pt")
+    with torch.no_grad():
+        loss = pretrainer.model_(**inputs, labels=inputs["input_ids"]).loss
+    want = pretrainer.perplexity(TEXTS[:1])
+    assert np.exp(float(loss)) == pytest.approx(want, rel=1e-4)
+    pretrainer.model_.cls.register_forward_hook(lambda _, given, out: 2.0 * out)
+    assert abs(pretrainer.perplexity(TEXTS[:1]) / want - 1.0) > 1e-3
 
 
 @pytest.mark.parametrize("pooling", ["mean", "pooler"])
@@ -149,25 +162,16 @@ def test_it_still_does_after(tiny_model: Path, tmp_path: Path, pooling: str, way
     np.testing.assert_allclose(estimator.predict_proba(X), scores, atol=1e-5)
 
 
-def test_positions_that_are_distances_are_read(make_tiny_model: Callable[..., Path]) -> None:
-    folder = make_tiny_model(position_embedding_type="relative_key_query")
+def test_positions_that_are_distances_are_read(tmp_path: Path) -> None:
     pretrainer = BertPretrainer(
         None, num_hidden_layers=2, hidden_size=32, num_attention_heads=2, intermediate_size=64,
         position_embedding_type="relative_key_query", **SETTINGS,
-    ).fit(TEXTS * 4)  # fmt: skip
-    assert folder.is_dir()
-    classifier = BertClassifier(saved(pretrainer, folder), pooling="mean", **SETTINGS)
+    )  # fmt: skip
+    pretrainer.fit(TEXTS * 4).save(tmp_path / "saved")
+    classifier = BertClassifier(tmp_path / "saved", pooling="mean", **SETTINGS)
     classifier.fit(TEXTS, ["a", "b", "a"])
-    inputs = classifier.tokenizer_(TEXTS, padding=True, return_tensors="pt")
-    with torch.no_grad():
-        scores = torch.softmax(classifier.model_(**inputs).logits, dim=1).numpy()
-    np.testing.assert_allclose(classifier.predict_proba(TEXTS), scores, atol=1e-5)
-
-
-def saved(estimator: Any, folder: Path) -> Path:
-    path = folder.with_name(folder.name + "_saved")
-    estimator.save(path)
-    return path
+    want = scores(classifier.model_, classifier.tokenizer_, TEXTS)
+    np.testing.assert_allclose(classifier.predict_proba(TEXTS), want, atol=1e-5)
 
 
 def test_transformers_pipeline_takes_it(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -372,7 +376,7 @@ def test_what_was_changed_goes_on_learning(
 
 
 @pytest.mark.filterwarnings("ignore::skbert.exceptions.SkbertWarning")
-@pytest.mark.parametrize("name", [name for name in CASES if "word" not in name])
+@pytest.mark.parametrize("name", CASES)
 def test_hooks_run_in_every_estimator(tiny_model: Path, name: str) -> None:
     estimator, X = fit(tiny_model, name)
     want, items = predicted_from(estimator, X)
