@@ -5,7 +5,6 @@ Depends on the tasks, the stairs and ``_core``; is handed estimators, never impo
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from functools import partial
 from itertools import chain
@@ -19,7 +18,7 @@ from skbert._check_documents import Documents, check_sentences
 from skbert._core.blank import Blank, check_sizes, learn_vocabulary
 from skbert._core.device import Precision, pick_device
 from skbert._core.infer import mean_loss
-from skbert._core.network import Network
+from skbert._core.network import Network, twin_of
 from skbert._core.task import Task
 from skbert._masking import mask, pair, pair_and_mask
 from skbert._pretrained import encode
@@ -79,9 +78,8 @@ def require(estimator: Any, method: str, *objectives: str) -> str:
 def reader(estimator: Any, task: Task) -> tuple[Network, Precision]:
     """The network with the head that the task needs, which is its own or a part of it."""
     precision = Precision(estimator.precision, pick_device(estimator.device))
-    network: Network = estimator._network
-    network.to(precision.device, precision.weights)
-    network = copy.copy(network)
+    estimator._network.to(precision.device, precision.weights)
+    network = twin_of(estimator._network)
     network.head = task.head()
     return network, precision
 

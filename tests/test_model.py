@@ -128,6 +128,13 @@ def test_of_masked_words_it_gives_what_is_predicted(tiny_model: Path, objective:
     again = pretrainer.predict_masked([text], top_k=3)
     assert seen
     np.testing.assert_allclose(again["probability"], guesses["probability"], atol=1e-6)
+    if "nsp" in objective:
+        second = pretrainer.tokenizer_([[text, text]], return_tensors="pt")
+        with torch.no_grad():
+            follows = torch.softmax(pretrainer.model_(**second).seq_relationship_logits, 1)[0, 0]
+        assert pretrainer.next_sentence_proba([(text, text)])[0] == pytest.approx(
+            float(follows), rel=1e-4
+        )
 
 
 def test_of_next_words_it_gives_what_is_predicted(tiny_model: Path) -> None:

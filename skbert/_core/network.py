@@ -284,13 +284,15 @@ def _logits_of_model(network: Network, batch: Batch) -> Any:
     at = batch.layout.row_of_token, batch.positions[0]
     match head.reads:
         case "rows":
-            return _in_order(out.logits, batch.row_order).to(network.dtype)
+            rows = out.logits if "logits" in out else out.seq_relationship_logits
+            return _in_order(rows, batch.row_order).to(network.dtype)
         case "tokens":
             spans = "start_logits" in out
             tokens = torch.stack([out.start_logits, out.end_logits], -1) if spans else out.logits
             return _in_order(tokens[at], batch.token_order).to(network.dtype)
         case "chosen":
-            return out.logits[at][batch.chosen].to(network.dtype)
+            words = out.logits if "logits" in out else out.prediction_logits
+            return words[at][batch.chosen].to(network.dtype)
     words = out.prediction_logits[at][batch.chosen]
     rows = _in_order(out.seq_relationship_logits, batch.row_order)
     return words.to(network.dtype), rows.to(network.dtype)
