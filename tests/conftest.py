@@ -29,6 +29,7 @@ os.environ.setdefault("SCIPY_ARRAY_API", "1")  # scikit-learn's checks skip some
 
 import importlib.util
 import ipaddress
+import signal
 import socket
 import string
 from pathlib import Path
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[1]
 
+# A shell that starts the tests in the background has them ignore Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 torch.set_num_threads(1)  # two that wait for each other on a busy machine take many times longer
 settings.register_profile("suite", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("suite")
