@@ -29,7 +29,7 @@ from skbert._core.encoder import (
 from skbert._core.find import find
 from skbert._core.infer import infer
 from skbert._core.network import Network
-from skbert._core.source import vet
+from skbert._core.source import Checkpoint, vet
 from skbert._core.task import Head, Items, Task
 from skbert._learned import draft_of, reads_one_state, take_over
 from skbert._portable import PortableEstimator
@@ -62,6 +62,17 @@ class RealInterval(Interval):
 
 
 COUNT = Interval(Integral, 1, None, closed="left")
+# Which estimator opens a checkpoint whose config.json names such a class.
+_OPENED_BY = {
+    "BertForSequenceClassification": "BertClassifier or BertRegressor",
+    "BertForTokenClassification": "BertTokenTagger",
+    "BertForQuestionAnswering": "BertSpanExtractor",
+    "BertForMultipleChoice": "BertChoiceRanker",
+    "BertForMaskedLM": "BertPretrainer",
+    "BertForPreTraining": "BertPretrainer",
+    "BertForNextSentencePrediction": "BertPretrainer",
+    "BertLMHeadModel": "BertPretrainer",
+}
 # Constraints on the parameters of estimators whose head reads one vector a row.
 READS_ROWS: dict[str, list[Any]] = {
     "pooling": [StrOptions({"auto", "pooler", "cls", "mean", "max"})],
@@ -195,6 +206,7 @@ class TextEstimator(PortableEstimator):
         named = len(checkpoint.config.get("id2label", ()))  # left out where it says nothing
         n_outputs = named or checkpoint.config.get("num_labels", 2)
         head = estimator._blank_head(n_outputs)
+        _check_job(checkpoint, head)
         room = longest_row(checkpoint.max_length, estimator.max_length)
         with seeded(0, pick_device("cpu")):  # what is missing is the same at each opening
             pooling = getattr(estimator, "pooling", "auto")  # tokens are read as they are
@@ -277,6 +289,18 @@ class TextEstimator(PortableEstimator):
     def pooling_(self) -> str:
         """What the head reads of a row."""
         return self._network.pooling
+
+
+def _check_job(checkpoint: Checkpoint, head: Head) -> None:
+    """Raise where config.json names the head of another job, whose weights may fit by chance."""
+    names = checkpoint.config.get("architectures", ())
+    named = {name: _OPENED_BY[name] for name in names if name in _OPENED_BY}
+    if head.layer and named and _OPENED_BY[head.model] not in named.values():
+        name, fitting = next(iter(named.items()))
+        raise ModelError(
+            f"The checkpoint {checkpoint.folder} has no head for {head.model}: its config.json "
+            f"names {name}. Open it with {fitting}, or give it as model= and call fit."
+        )
 
 
 def encode(task: Task, texts: Texts, targets: Any, network: Network) -> Items:

@@ -6,6 +6,7 @@ import copy
 import inspect
 import pickle
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from email.message import Message
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import transformers
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -22,7 +24,7 @@ from sklearn.utils import estimator_html_repr
 import skbert
 from skbert import BertClassifier, BertTransformer
 from skbert._guidance import _documentation
-from skbert.exceptions import InputError, InputTypeError
+from skbert.exceptions import InputError, InputTypeError, ModelError
 
 ESTIMATORS = [getattr(skbert, name) for name in skbert.__all__ if name.startswith("Bert")]
 WITHOUT_Y = (skbert.BertPretrainer, BertTransformer)
@@ -213,3 +215,24 @@ def test_there_is_no_link_where_the_package_is_not_installed(
     published()
     monkeypatch.setattr(metadata, "metadata", missing)
     assert BertClassifier()._get_doc_link() == ""
+
+
+@pytest.mark.parametrize(
+    ("head", "estimator", "fitting"),
+    [
+        ("BertForTokenClassification", skbert.BertClassifier, "BertTokenTagger"),
+        ("BertForTokenClassification", skbert.BertRegressor, "BertTokenTagger"),
+        ("BertForSequenceClassification", skbert.BertTokenTagger, "BertClassifier or BertRegre"),
+        ("BertForQuestionAnswering", skbert.BertChoiceRanker, "BertSpanExtractor"),
+        ("BertForMaskedLM", skbert.BertClassifier, "BertPretrainer"),
+    ],
+)
+def test_a_head_of_another_job_is_refused_and_the_fitting_estimator_named(
+    tiny_model: Path, tmp_path: Path, head: str, estimator: Any, fitting: str
+) -> None:
+    config = transformers.BertConfig.from_pretrained(tiny_model)
+    getattr(transformers, head)(config).save_pretrained(tmp_path)
+    shutil.copy(tiny_model / "tokenizer.json", tmp_path)
+    with pytest.raises(ModelError, match=f"config.json names {head}. Open it with {fitting}"):
+        estimator.from_pretrained(tmp_path)
+    assert skbert.BertTransformer.from_pretrained(tmp_path).transform(["a"]).shape == (1, 32)
