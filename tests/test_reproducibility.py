@@ -324,7 +324,8 @@ def traces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str
 
 def of_a_tokenizer(trace: str, scratch: Path) -> bool:
     """Whether it is of the vetted tokenizer files that are opened from a folder of their own."""
-    event, path = trace.split()[0], scratch / "folder" / trace.split()[1]  # removed by name only
+    event, name = trace.split()
+    path = scratch / "folder" / name  # what is removed is named without its folder
     files = {"config.json", "tokenizer.json", "tokenizer_config.json"}
     if path.parent == scratch:
         return event in {"tempfile.mkdtemp", "os.mkdir", "os.rmdir"}
