@@ -288,6 +288,14 @@ def test_odd_parts(folder: Path, key: str, value: object, message: str, whole: b
     refused(folder, message)
 
 
+def test_padding_of_any_length_pads_nothing(folder: Path) -> None:
+    how = {"strategy": {"Fixed": 10**6}, "direction": "Right", "pad_to_multiple_of": None,
+           "pad_id": 0, "pad_type_id": 0, "pad_token": "[PAD]"}  # fmt: skip
+    edit(folder, "tokenizer.json", lambda content: content.update(padding=how))
+    as_described(folder)
+    assert len(opened(folder).tokenizer.backend_tokenizer.encode("a")) == 3
+
+
 TEMPLATES: dict[str, Callable[[Any], Any]] = {
     "an unknown special token": lambda t: t["single"].insert(0, special("[NO]")),
     "200 special tokens": lambda t: t["special_tokens"]["[CLS]"].update(

@@ -206,7 +206,8 @@ def test_places(fitted: BertClassifier, tmp_path: Path, sentiment: Sentiment) ->
         assert_same(fitted, BertClassifier.load(folder), sentiment.texts)
 
 
-PLACES = ["/", "a\0b", "~nobody-of-that-name/model", "/dev/null", "/dev/null/model"]
+PLACES = ["/", "a\0b", "~nobody-of-that-name/model", "/dev/null", "/dev/null/model",
+          "x" * 300]  # fmt: skip
 
 
 @pytest.mark.parametrize("method", ["save", "save_pretrained"])

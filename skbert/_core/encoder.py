@@ -251,7 +251,10 @@ def _open_tokenizer(checkpoint: Checkpoint) -> Any:
             trust_remote_code=False,
             **{key: value for key, value in declared.items() if value is not None},
         )
-    _check_opened(checkpoint, tokenizer.backend_tokenizer)
+    backend = tokenizer.backend_tokenizer
+    backend.no_padding()  # a file may pad to any length; calls say how they pad and cut
+    backend.no_truncation()
+    _check_opened(checkpoint, backend)
     tokenizer.name_or_path = tokenizer.init_kwargs["name_or_path"] = str(checkpoint.folder)
     return tokenizer
 

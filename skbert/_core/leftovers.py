@@ -116,6 +116,7 @@ def place(folder: str | os.PathLike[str]) -> Path:
     """The folder that a path stands for, ``~`` and links followed; never a root."""
     try:
         path = Path(os.path.realpath(Path(folder).expanduser()))
+        path.exists()  # raises where a name is too long
     except (OSError, RuntimeError, ValueError) as exc:
         raise SaveError(
             f"{os.fspath(folder)!r} cannot be the path of a folder: {exc}. Give a path such as"
