@@ -56,7 +56,7 @@ _DTYPES = (torch.float32, torch.bfloat16)
 def attends(joined: torch.Tensor, layout: Layout, head_size: int) -> bool:
     """Whether `attend` serves."""
     return (
-        _are_here([joined, layout.bounds], (*_DTYPES, torch.int32))
+        kernels is not None
         and joined.dtype in _DTYPES
         and _is_short(layout.longest, joined.dtype)
         and head_size % _LANES == 0
@@ -72,11 +72,20 @@ def _is_short(longest: int, dtype: torch.dtype) -> bool:
 
 def normalises(found: torch.Tensor, states: torch.Tensor, norm: torch.nn.LayerNorm) -> bool:
     """Whether `normalise` serves."""
-    learned = norm.weight, norm.bias
-    if any(weight is None or weight.shape != states.shape[1:] for weight in learned):
+    n_tokens, size = states.shape
+    here = kernels is not None and size % _LANES == 0 and n_tokens > 0
+    fits = found.shape == states.shape and found.dtype in _DTYPES
+    whole = (
+        states.dtype == torch.float32 and _is_row(norm.weight, size) and _is_row(norm.bias, size)
+    )
+    return here and fits and whole
+
+
+def _is_row(weight: torch.Tensor | None, size: int) -> bool:
+    """Whether a norm's weight is as many numbers, side by side."""
+    if weight is None or weight.dtype != torch.float32:
         return False
-    fits = states.shape[1] % _LANES == 0 and len(states) > 0 and found.shape == states.shape
-    return fits and _are_here((states, *learned), [torch.float32]) and _are_here([found], _DTYPES)
+    return weight.shape == (size,) and weight.is_contiguous()
 
 
 def attend(*given: Any) -> torch.Tensor:
@@ -163,7 +172,7 @@ def _attention(
     head_size: int,
     *given: Any,
 ) -> None:
-    n_tokens, width = len(joined), n_heads * head_size
+    n_tokens, width = joined.shape[0], n_heads * head_size
     _expect((n_tokens, 3 * width), joined.dtype, joined, inner)
     _expect((n_tokens, width), joined.dtype, found)
     _expect((n_tokens, n_heads), torch.float32, sums)
@@ -323,14 +332,14 @@ def _product(
     then: int = _NOTHING,
 ) -> torch.Tensor:
     x = x.contiguous()
-    found = x.new_empty(len(x), n_out)
-    n_in = x.shape[1]
-    _expect((len(x), n_in), torch.bfloat16, x)
+    n_tokens, n_in = x.shape
+    found = x.new_empty(n_tokens, n_out)
+    _expect((n_tokens, n_in), torch.bfloat16, x)
     _expect((n_out // _ACROSS, n_in // 2, _ACROSS, 2), torch.bfloat16, laid)
     _expect((n_out,), torch.float32, bias)
-    _expect((len(x), n_out), torch.bfloat16, other)
+    _expect((n_tokens, n_out), torch.bfloat16, other)
     given = _addresses((x, laid, parts, bias, found, other))
-    kernels.product(*given, *x.shape, n_out, n_rows, turned, then, torch.get_num_threads())
+    kernels.product(*given, n_tokens, n_in, n_out, n_rows, turned, then, torch.get_num_threads())
     return found
 
 
@@ -400,10 +409,17 @@ def _addresses(given: tuple[Any, ...]) -> list[Any]:
 
     A kernel goes from there on without looking, so that this is where to look.
     """
+    found: list[Any] = []
     for x in given:
-        if isinstance(x, torch.Tensor) and not (x.is_cpu and x.is_contiguous()):
+        if x is None:
+            found.append(0)
+        elif not isinstance(x, torch.Tensor):
+            found.append(x)
+        elif x.is_cpu and x.is_contiguous():
+            found.append(x.data_ptr())
+        else:
             raise ValueError(f"a kernel cannot read a tensor on {x.device}, strides {x.stride()}")
-    return [0 if x is None else x.data_ptr() if isinstance(x, torch.Tensor) else x for x in given]
+    return found
 
 
 def _expect(shape: tuple[int, ...], dtype: torch.dtype, *tensors: torch.Tensor | None) -> None:
