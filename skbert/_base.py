@@ -32,6 +32,7 @@ from skbert._core.source import Checkpoint, vet
 from skbert._core.task import Items, Task
 from skbert._core.tokens import IntArray, TextTokenizer
 from skbert._core.watch import Watch, hold_out
+from skbert._core.weights import check_learned
 from skbert._core.world import join
 from skbert._guidance import requires_y
 from skbert._learned import draft_of, take_over
@@ -349,6 +350,7 @@ def _train(
         if report.passed(record, last=watch.exhausted):
             break
     watch.restore()
+    check_learned(run.network.model, run.network.head.layer)
     return history
 
 

@@ -187,11 +187,18 @@ def _is_right(name: str, value: Any, shape: tuple[int | None, ...] | None) -> bo
 
 
 def _are_numbers(values: np.ndarray[Any, Any]) -> bool:
-    return values.dtype.kind == "f" and not bool(np.isnan(values).any())
+    return values.dtype.kind == "f" and bool(np.isfinite(values).all())
 
 
 def _are_labels(values: np.ndarray[Any, Any]) -> bool:
     return all(type(value) in (str, int, float, bool) for value in values.tolist())
+
+
+def _are_classes(values: np.ndarray[Any, Any]) -> bool:
+    """Labels that differ from each other, and none of them NaN."""
+    labels = values.tolist()
+    is_nan = any(isinstance(label, float) and math.isnan(label) for label in labels)
+    return _are_labels(values) and len({*labels}) == len(labels) and not is_nan
 
 
 def _is_count(value: Any) -> bool:
@@ -211,11 +218,13 @@ def _is_scheme(value: Any) -> bool:
 
 
 _CONTENTS: dict[str, Callable[[Any], bool]] = {
-    **dict.fromkeys(("classes_", "feature_names_in_"), _are_labels),
+    "classes_": _are_classes,
+    "feature_names_in_": _are_labels,
     **dict.fromkeys(("components_", "explained_variance_ratio_", "mean_", "scale_",
                      "thresholds_"), _are_numbers),
     **dict.fromkeys(("n_features_in_", "n_iter_", "n_outputs_", "n_truncated_"), _is_count),
-    **dict.fromkeys(("no_answer_threshold_", "probe_score_", "temperature_"), _is_number),
+    **dict.fromkeys(("no_answer_threshold_", "probe_score_"), _is_number),
+    "temperature_": lambda value: _is_number(value) and value > 0,
     **dict.fromkeys(("learned_scheme_", "scheme_"), _is_scheme),
     "history_": _is_history,
 }  # fmt: skip

@@ -326,3 +326,13 @@ def test_more_batches_in_a_step_than_rows_are_refused(tiny_model: Path) -> None:
     fitted.partial_fit(TEXTS[:2], LABELS[:2])  # a stream may bring few rows at a time
     same = plain(BertClassifier, tiny_model, accumulate=2).partial_fit(TEXTS[:2], LABELS[:2])
     np.testing.assert_array_equal(fitted.predict_proba(TEXTS), same.predict_proba(TEXTS))
+
+
+def test_a_last_step_that_ruins_the_weights_is_refused(tiny_model: Path) -> None:
+    kept = plain(BertClassifier, tiny_model, warm_start=True).fit(TEXTS, LABELS)
+    before, said = weights(kept), answers(kept)
+    ruinous = {"epochs": 1, "batch_size": 12, "learning_rate": 1e30, "warmup": 0.0}
+    with pytest.raises(NonFiniteError, match="After the last step the weight"):
+        kept.set_params(**ruinous).fit(TEXTS, LABELS)
+    assert all(torch.equal(weight, before[name]) for name, weight in weights(kept).items())
+    assert answers(kept) == said

@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from skbert.exceptions import ModelError, warn
+from skbert.exceptions import ModelError, NonFiniteError, warn
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from skbert._core.source import Checkpoint
     from skbert._core.strict import TensorFile
     from skbert._core.task import Head
 
-__all__ = ["check_finite", "check_missing", "read_weights", "warn_of_odd_use"]
+__all__ = ["check_finite", "check_learned", "check_missing", "read_weights", "warn_of_odd_use"]
 
 _TYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16,
           "BF16": torch.bfloat16, "I64": torch.int64, "I32": torch.int32, "I16": torch.int16,
@@ -46,7 +48,26 @@ def _tensors(file: TensorFile) -> dict[str, torch.Tensor]:
 
 
 def check_finite(checkpoint: Checkpoint, model: torch.nn.Module, output: str) -> None:
-    """Refuse weights that are not finite, or so large that what they give is not.
+    """Refuse weights that are not finite, or so large that what they give is not."""
+    for name, low, high in _useless_weights(model, output):
+        raise ModelError(
+            f"The checkpoint {checkpoint.folder} holds the weight {name!r} with values from"
+            f" {low} to {high}, which nothing can be computed with. Restore its weights from a"
+            " whole copy, or train the model again with a smaller learning rate."
+        )
+
+
+def check_learned(model: torch.nn.Module, output: str) -> None:
+    """Refuse what the last step of a training made of a model, which no loss has seen."""
+    for name, low, high in _useless_weights(model, output):
+        raise NonFiniteError(
+            f"After the last step the weight {name!r} has values from {low:g} to {high:g}, which "
+            "nothing can be computed with. Use a lower learning_rate or more warmup."
+        )
+
+
+def _useless_weights(model: torch.nn.Module, output: str) -> Iterator[tuple[str, float, float]]:
+    """Names and ranges of weights that are not finite, or too large to compute with.
 
     Those of the layer ``output`` may be large, because the targets were.
     """
@@ -56,11 +77,7 @@ def check_finite(checkpoint: Checkpoint, model: torch.nn.Module, output: str) ->
         most = torch.finfo(weight.dtype).max if output and name.startswith(output) else _MOST
         low, high = (float(end) for end in torch.aminmax(weight.detach()))
         if not -most <= low <= high <= most:
-            raise ModelError(
-                f"The checkpoint {checkpoint.folder} holds the weight {name!r} with values from"
-                f" {low} to {high}, which nothing can be computed with. Restore its weights from a"
-                " whole copy, or train the model again with a smaller learning rate."
-            )
+            yield name, low, high
 
 
 def warn_of_odd_use(checkpoint: Checkpoint, head: Head, missing: set[str], pooling: str) -> None:
