@@ -266,7 +266,9 @@ class BertRegressor(RegressorMixin, BertEstimator):
         mean, scale = (self.mean_, self.scale_) if network else _standard(columns, weight)
         learned = {"mean_": mean, "scale_": scale, "n_outputs_": n_outputs}
         task = Numbers(n_outputs, room, self.long_text)
-        targets = (columns - mean) / scale
+        with np.errstate(over="ignore"):
+            targets = (columns - mean) / scale
+        targets = np.where(np.isfinite(targets), targets, columns / scale - mean / scale)
 
         def r2(predicted: np.ndarray[Any, Any], rows: np.ndarray[Any, Any]) -> float:
             return float(r2_score(targets[rows], predicted)) if len(rows) > 1 else float("nan")

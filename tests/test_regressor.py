@@ -419,3 +419,9 @@ def test_feature_names(kind: type, tiny_model: Path, sentiment: Sentiment) -> No
     assert fitted.fit(list(zip(X, X, strict=True)), y).n_features_in_ == 2
     assert not hasattr(fitted, "feature_names_in_")
     assert math.isfinite(fitted.score(list(zip(X, X, strict=True)), y))
+
+
+def test_numbers_whose_difference_is_infinite_are_learned(tiny_model: Path) -> None:
+    y = [1e308] * 5 + [-1e308]
+    fitted = plain(BertRegressor, tiny_model, precision="float64").fit(["good"] * 5 + ["bad"], y)
+    assert np.isfinite(fitted.predict(["good", "bad"])).all()
