@@ -21,7 +21,7 @@ import skbert
 ROOT = Path(__file__).resolve().parents[1]
 ESTIMATORS = [getattr(skbert, name) for name in skbert.__all__ if name.startswith("Bert")]
 NOT_ALWAYS = {  # set where a frame, a hold-out, several labels or a PCA asks for it
-    "feature_names_in_", "probe_score_", "thresholds_",
+    "feature_names_in_", "n_features_in_", "probe_score_", "thresholds_",
     "components_", "mean_", "explained_variance_ratio_",
 }  # fmt: skip
 
