@@ -138,18 +138,19 @@ class _Within(torch.autograd.Function):
         causal: bool,
         rate: float,
     ) -> torch.Tensor:
-        n_heads, bounds = joined.shape[1] // (3 * head_size), layout.bounds
-        found = joined.new_empty(len(joined), n_heads * head_size)
+        n_tokens, width = joined.shape
+        n_heads, bounds = width // (3 * head_size), layout.bounds
+        found = joined.new_empty(n_tokens, n_heads * head_size)
         shape = len(layout.lengths), n_heads, head_size, layout.longest
         how = causal, joined.dtype == torch.bfloat16, scaling, rate, _seed(rate)
         sums = None
         if any(ctx.needs_input_grad):
-            sums = joined.new_empty(len(joined), n_heads, dtype=torch.float32)
+            sums = joined.new_empty(n_tokens, n_heads, dtype=torch.float32)
             ctx.save_for_backward(joined, bounds, sums)
-            ctx.n_tokens, ctx.given = len(layout.row_of_token), (*shape, *how)
+            ctx.n_tokens, ctx.given = layout.n_tokens, (*shape, *how)
         _attention(joined, found, None, sums, bounds, *shape, *how)
-        if len(layout.row_of_token) < len(joined):
-            found[len(layout.row_of_token) :] = 0
+        if layout.n_tokens < n_tokens:
+            found[layout.n_tokens :] = 0
         return found
 
     @staticmethod
@@ -172,13 +173,15 @@ def _attention(
     head_size: int,
     *given: Any,
 ) -> None:
-    n_tokens, width = joined.shape[0], n_heads * head_size
-    _expect((n_tokens, 3 * width), joined.dtype, joined, inner)
-    _expect((n_tokens, width), joined.dtype, found)
-    _expect((n_tokens, n_heads), torch.float32, sums)
-    _expect((n_rows + 1,), torch.int32, bounds)
-    tensors = _addresses((joined, found, inner, sums, bounds))
-    kernels.attention(*tensors, n_rows, n_heads, head_size, *given, torch.get_num_threads())
+    n_tokens, width, dtype = joined.shape[0], n_heads * head_size, joined.dtype
+    kernels.attention(
+        _at(joined, (n_tokens, 3 * width), dtype),
+        _at(found, (n_tokens, width), dtype),
+        _at(inner, (n_tokens, 3 * width), dtype),
+        _at(sums, (n_tokens, n_heads), torch.float32),
+        _at(bounds, (n_rows + 1,), torch.int32),
+        n_rows, n_heads, head_size, *given, torch.get_num_threads(),
+    )  # fmt: skip
 
 
 class _Normed(torch.autograd.Function):
@@ -194,16 +197,18 @@ class _Normed(torch.autograd.Function):
         epsilon: float,
         rate: float,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        normed, scales = torch.empty_like(states), states.new_empty(len(states))
+        shape = n_tokens, size = states.shape
+        normed, scales = torch.empty_like(states), states.new_empty(n_tokens)
         rounded = None if found.dtype == torch.float32 else torch.empty_like(found)
         kept = torch.empty_like(found) if any(ctx.needs_input_grad) else None
-        ctx.given = *states.shape, rounded is not None
+        ctx.given = n_tokens, size, rounded is not None
         ctx.drawn = rate, _seed(rate)
-        _expect(states.shape[1:], torch.float32, weight, bias)
-        _expect(states.shape, torch.float32, states)
-        _expect(states.shape, found.dtype, found)
         kernels.norm(
-            *_addresses((found, states, weight, bias, normed, scales, rounded, kept)),
+            _at(found, shape, found.dtype),
+            _at(states, shape, torch.float32),
+            _at(weight, (size,), torch.float32),
+            _at(bias, (size,), torch.float32),
+            *_made(normed, scales, rounded, kept),
             *ctx.given, epsilon, *ctx.drawn, torch.get_num_threads(),
         )  # fmt: skip
         if kept is not None:
@@ -218,10 +223,13 @@ class _Normed(torch.autograd.Function):
         inner, inner_part = torch.empty_like(kept, dtype=torch.float32), torch.empty_like(kept)
         learned = kept.new_zeros(n_threads, 2, kept.shape[1], dtype=torch.float32)
         outer, of_rounded = (None if g is None else g.contiguous() for g in gradients)
-        _expect(kept.shape, torch.float32, outer)
-        _expect(kept.shape, kept.dtype, of_rounded)
         kernels.norm_back(
-            *_addresses((kept, scales, weight, outer, of_rounded, inner, inner_part, learned)),
+            _at(kept, kept.shape, kept.dtype),
+            _at(scales, kept.shape[:1], torch.float32),
+            _at(weight, kept.shape[1:], torch.float32),
+            _at(outer, kept.shape, torch.float32),
+            _at(of_rounded, kept.shape, kept.dtype),
+            *_made(inner, inner_part, learned),
             *ctx.given, *ctx.drawn, n_threads,
         )  # fmt: skip
         of_weight, of_bias = learned.sum(0)
@@ -250,7 +258,7 @@ def multiply(
 
     The weight is laid `across`, the bias in float32.
     """
-    return _product(x, weight, None, bias, len(bias), then=_GELU if gelu else _NOTHING)
+    return _product(x, weight, None, bias, bias.shape[0], then=_GELU if gelu else _NOTHING)
 
 
 def rounds(weights: Iterable[torch.Tensor], dtype: torch.dtype) -> bool:
@@ -310,13 +318,14 @@ class Rounding:
         Its factor is ``x``, or the GELU of that.
         """
         outer, x = outer.contiguous(), x.contiguous()
-        n_tokens, n_in, n_out = len(x), x.shape[1], outer.shape[1]
-        _expect((n_tokens, n_in), torch.bfloat16, x)
-        _expect((n_tokens, n_out), torch.bfloat16, outer)
-        _expect((n_out, n_in), torch.bfloat16, of_weight)
-        _expect((n_out,), torch.bfloat16, of_bias)
-        given = _addresses((outer, x, of_weight, of_bias))
-        kernels.product_back(*given, n_tokens, n_in, n_out, gelu, torch.get_num_threads())
+        (n_tokens, n_in), n_out = x.shape, outer.shape[1]
+        kernels.product_back(
+            _at(outer, (n_tokens, n_out), torch.bfloat16),
+            _at(x, (n_tokens, n_in), torch.bfloat16),
+            _at(of_weight, (n_out, n_in), torch.bfloat16),
+            _at(of_bias, (n_out,), torch.bfloat16),
+            n_tokens, n_in, n_out, gelu, torch.get_num_threads(),
+        )  # fmt: skip
 
 
 def _product(
@@ -334,12 +343,15 @@ def _product(
     x = x.contiguous()
     n_tokens, n_in = x.shape
     found = x.new_empty(n_tokens, n_out)
-    _expect((n_tokens, n_in), torch.bfloat16, x)
-    _expect((n_out // _ACROSS, n_in // 2, _ACROSS, 2), torch.bfloat16, laid)
-    _expect((n_out,), torch.float32, bias)
-    _expect((n_tokens, n_out), torch.bfloat16, other)
-    given = _addresses((x, laid, parts, bias, found, other))
-    kernels.product(*given, n_tokens, n_in, n_out, n_rows, turned, then, torch.get_num_threads())
+    kernels.product(
+        _at(x, (n_tokens, n_in), torch.bfloat16),
+        _at(laid, (n_out // _ACROSS, n_in // 2, _ACROSS, 2), torch.bfloat16),
+        *_made(parts),
+        _at(bias, (n_out,), torch.float32),
+        *_made(found),
+        _at(other, (n_tokens, n_out), torch.bfloat16),
+        n_tokens, n_in, n_out, n_rows, turned, then, torch.get_num_threads(),
+    )  # fmt: skip
     return found
 
 
@@ -379,54 +391,45 @@ def learn(
     tensors: Sequence[Learned], divisor: float, epsilon: float, betas: tuple[float, float]
 ) -> None:
     """Take a step of AdamW with the gradients divided by ``divisor``."""
-    for t in tensors:
-        _expect(t.weight.shape, t.gradient.dtype, t.gradient)
-        _expect(t.weight.shape, torch.float32, t.weight, *t.moments)
-    table = _table([(t.gradient, t.weight, *t.moments) for t in tensors])
+    rows = [_row(t.gradient, t.weight, *t.moments) for t in tensors]
+    table = torch.tensor(rows, dtype=torch.int64, device="cpu")
     paces = torch.tensor([t.pace for t in tensors], dtype=torch.float32, device="cpu")
-    given = table, paces, len(tensors), divisor, epsilon, *betas
-    kernels.adamw(*_addresses(given), torch.get_num_threads())
+    given = len(tensors), divisor, epsilon, *betas
+    kernels.adamw(*_made(table, paces), *given, torch.get_num_threads())
 
 
 def norm_of(gradients: Sequence[torch.Tensor]) -> torch.Tensor:
     """Euclidean norm of contiguous tensors together."""
     n_threads = torch.get_num_threads()
     squares = torch.zeros(n_threads, dtype=torch.float64, device="cpu")
-    table = _table([(gradient, None, None, None) for gradient in gradients])
-    kernels.square(*_addresses((table, len(gradients), squares)), n_threads)
+    rows = [_row(gradient, None, None, None) for gradient in gradients]
+    table = torch.tensor(rows, dtype=torch.int64, device="cpu")
+    kernels.square(*_made(table), len(gradients), *_made(squares), n_threads)
     return squares.sum().sqrt().float()
 
 
-def _table(rows: Sequence[tuple[Any, ...]]) -> torch.Tensor:
-    """The table of the kernels that go over many tensors, the first of which are gradients."""
-    low = torch.bfloat16
-    table = [(r[0].numel(), r[0].dtype == low, *_addresses(r)) for r in rows]
-    return torch.tensor(table, dtype=torch.int64, device="cpu")
+def _row(gradient: torch.Tensor, *others: torch.Tensor | None) -> tuple[int, ...]:
+    """What the kernels that go over many tensors are told of one, and of what belongs to it."""
+    shape, low = gradient.shape, gradient.dtype == torch.bfloat16
+    where = [_at(x, shape, torch.float32) for x in others]
+    return gradient.numel(), low, _at(gradient, shape, gradient.dtype), *where
 
 
-def _addresses(given: tuple[Any, ...]) -> list[Any]:
-    """Where tensors begin, 0 for none; anything else as it is.
+def _at(x: torch.Tensor | None, shape: tuple[int, ...], dtype: torch.dtype) -> int:
+    """Where a tensor begins, 0 for none; ValueError unless it is what a kernel reads there.
 
     A kernel goes from there on without looking, so that this is where to look.
     """
-    found: list[Any] = []
-    for x in given:
-        if x is None:
-            found.append(0)
-        elif not isinstance(x, torch.Tensor):
-            found.append(x)
-        elif x.is_cpu and x.is_contiguous():
-            found.append(x.data_ptr())
-        else:
-            raise ValueError(f"a kernel cannot read a tensor on {x.device}, strides {x.stride()}")
-    return found
+    if x is None:
+        return 0
+    if x.shape == shape and x.dtype == dtype and x.is_cpu and x.is_contiguous():
+        return x.data_ptr()
+    raise ValueError(
+        f"a kernel was given {tuple(x.shape)} of {x.dtype} on {x.device} with strides "
+        f"{x.stride()} in the place of {tuple(shape)} of {dtype} on the CPU"
+    )
 
 
-def _expect(shape: tuple[int, ...], dtype: torch.dtype, *tensors: torch.Tensor | None) -> None:
-    """Raise where a tensor that a kernel is given has another shape or type."""
-    for x in tensors:
-        if x is not None and (x.shape != shape or x.dtype != dtype):
-            raise ValueError(
-                f"a kernel was given {tuple(x.shape)} of {x.dtype} in the place of {shape} of "
-                f"{dtype}"
-            )
+def _made(*tensors: torch.Tensor | None) -> list[int]:
+    """Where tensors begin that were made here for a kernel; 0 for none."""
+    return [0 if x is None else x.data_ptr() for x in tensors]

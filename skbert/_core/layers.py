@@ -8,7 +8,7 @@ dropout draws fewer random numbers. Depends on torch, ``packed``, ``compiled`` a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -58,29 +58,30 @@ class Layers:
 
     def __call__(
         self, modules: Sequence[Any], states: torch.Tensor, layout: Layout
-    ) -> Iterator[torch.Tensor]:
+    ) -> list[torch.Tensor]:
         """Hidden states ``(n_tokens, size)`` after each layer, from ``(1, n_tokens, size)``."""
-        if self.own and states.device.type == "cpu":
-            yield from self._compute(modules, states[0], layout)
-            return
+        if self.own and states.is_cpu:
+            return self._compute(modules, states[0], layout)
+        found = []
         for module in modules:
             states = module(states, attention_mask=None, layout=layout)
-            yield states[0]
+            found.append(states[0])
+        return found
 
     def _compute(
         self, modules: Sequence[Any], states: torch.Tensor, layout: Layout
-    ) -> Iterator[torch.Tensor]:
+    ) -> list[torch.Tensor]:
         low = states.dtype
         if torch.is_autocast_enabled("cpu"):
             low = torch.get_autocast_dtype("cpu")
         learning = torch.is_grad_enabled() or any(module.training for module in modules[:1])
-        groups, n_tokens = None, len(states)
+        groups, n_tokens = None, states.shape[0]
         if learning:
             groups = cache(partial(_groups, layout.lengths))
             states = _padded(states, modules, low)
-        rounded = states.to(low)
-        for module in modules:
-            with torch.autocast("cpu", enabled=False):
+        rounded, found = states.to(low), []
+        with torch.autocast("cpu", enabled=False):
+            for module in modules:
                 if module not in self.products:
                     self.products[module] = ProductsOf(module, self.low)
                 products = self.products[module](low, learning=learning)
@@ -89,7 +90,8 @@ class Layers:
                     states, rounded = checkpoint(_layer, *given, use_reentrant=False)
                 else:
                     states, rounded = _layer(*given)
-            yield states[:n_tokens]
+                found.append(states[:n_tokens])
+        return found
 
 
 def can_compute(module: Any) -> bool:
@@ -128,9 +130,11 @@ def _layer(
     joined = products.join(rounded)
     found = products.mix(_attention(module.attention.self, joined, layout, groups))
     states, rounded = _normed(module.attention.output, found, states)
-    size = module.attention.self.config.chunk_size_feed_forward or len(states)
-    parts = [products.feed(chunk) for chunk in torch.split(rounded, size)]
-    found = parts[0] if len(parts) == 1 else torch.cat(parts)
+    size = module.attention.self.config.chunk_size_feed_forward
+    if size:
+        found = torch.cat([products.feed(chunk) for chunk in torch.split(rounded, size)])
+    else:
+        found = products.feed(rounded)
     return _normed(module.output, found, states)
 
 

@@ -91,14 +91,12 @@ class Network:
     @property
     def device(self) -> torch.device:
         """Where the weights are."""
-        device: torch.device = self.model.device
-        return device
+        return _embeddings(self.model).device
 
     @property
     def dtype(self) -> torch.dtype:
         """Type of the weights."""
-        dtype: torch.dtype = self.model.dtype
-        return dtype
+        return _embeddings(self.model).dtype
 
     @property
     def max_length(self) -> int:
@@ -241,8 +239,8 @@ def _packed_states(network: Network, batch: Batch) -> list[torch.Tensor]:
         out = network.compiled(states, attention_mask=None, layout=batch.layout)
         return [out.last_hidden_state[0]]
     read = network.layers or (len(body.encoder.layer),)
-    computed = network.through(body.encoder.layer[: max(read)], states, batch.layout)
-    all_states = [states[0], *computed]
+    layers = list(body.encoder.layer)[: max(read)]
+    all_states = [states[0], *network.through(layers, states, batch.layout)]
     return [all_states[i] for i in read]
 
 
@@ -268,6 +266,11 @@ def _pooled(network: Network, hidden: torch.Tensor, batch: Batch) -> torch.Tenso
         parts = [packed.pool(hidden.to(network.dtype), batch.layout, way) for way in ways]
         pooled = torch.cat(parts, dim=1)
     return _in_order(pooled, batch.row_order)
+
+
+def _embeddings(model: Any) -> torch.Tensor:
+    weight: torch.Tensor = model.base_model.embeddings.word_embeddings.weight
+    return weight
 
 
 def _takes_packed(model: Any) -> bool:

@@ -119,7 +119,7 @@ class _Inferring:
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         x = x.to(self.dtype)
-        if len(x) <= self.most:
+        if x.shape[0] <= self.most:
             found = multiply(x, *self._across, gelu=self.fused)
         elif self.blocks:
             product, then = torch.ops.mkldnn._linear_pointwise, "gelu" if self.fused else "none"

@@ -140,6 +140,11 @@ class Layout:
         """Tokens in the longest row."""
         return int(self.lengths.max())
 
+    @cached_property
+    def n_tokens(self) -> int:
+        """Tokens of all rows."""
+        return int(self.lengths.sum())
+
 
 @dataclass(frozen=True)
 class Batch:
