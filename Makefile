@@ -6,7 +6,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 BENCH := $(BIN)/python examples/benchmarks
 FOUND := build/bench
-SOURCES := pyproject.toml setup.py constraints.txt skbert/_core/kernels.c
+SOURCES := pyproject.toml setup.py constraints.txt skbert/_core/cpu/csrc/kernels.c
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: demo test lint types bench docs wheel clean

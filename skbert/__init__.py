@@ -1,4 +1,4 @@
-"""BERT for every job it is fine-tuned for, with the manners of scikit-learn.
+"""BERT for every job it is fine-tuned for, as scikit-learn estimators.
 
 The names below are looked up when they are first used, so ``import skbert``
 costs next to nothing and loads neither torch nor transformers.
@@ -10,26 +10,15 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from skbert import _catalogue
+
 if TYPE_CHECKING:
     from skbert import datasets, exceptions, inspection, metrics, testing
-    from skbert._choice_ranker import BertChoiceRanker
-    from skbert._classifier import BertClassifier
-    from skbert._convert import convert_tf_checkpoint
-    from skbert._load import load
-    from skbert._pretrainer import BertPretrainer
-    from skbert._regressor import BertRegressor
-    from skbert._span_extractor import BertSpanExtractor
-    from skbert._token_tagger import BertTokenTagger
-    from skbert._transformer import BertTransformer
+    from skbert._catalogue import *  # noqa: F403 - the list there is checked by a test
+    from skbert._conversion.tensorflow import convert_tf_checkpoint
+    from skbert._loading import load
 
 __all__ = [
-    "BertChoiceRanker",
-    "BertClassifier",
-    "BertPretrainer",
-    "BertRegressor",
-    "BertSpanExtractor",
-    "BertTokenTagger",
-    "BertTransformer",
     "__version__",
     "convert_tf_checkpoint",
     "datasets",
@@ -39,23 +28,18 @@ __all__ = [
     "metrics",
     "testing",
 ]
+__all__ += _catalogue.__all__
 
 __version__ = "0.1.0"
 
 # Public name -> the module that it comes from. A public module comes from itself.
 _HOMES = {
-    "BertChoiceRanker": "skbert._choice_ranker",
-    "BertClassifier": "skbert._classifier",
-    "BertPretrainer": "skbert._pretrainer",
-    "BertRegressor": "skbert._regressor",
-    "BertSpanExtractor": "skbert._span_extractor",
-    "BertTokenTagger": "skbert._token_tagger",
-    "BertTransformer": "skbert._transformer",
-    "convert_tf_checkpoint": "skbert._convert",
+    **_catalogue.ESTIMATORS,
+    "convert_tf_checkpoint": "skbert._conversion.tensorflow",
     "datasets": "skbert.datasets",
     "exceptions": "skbert.exceptions",
     "inspection": "skbert.inspection",
-    "load": "skbert._load",
+    "load": "skbert._loading",
     "metrics": "skbert.metrics",
     "testing": "skbert.testing",
 }

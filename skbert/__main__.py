@@ -1,6 +1,6 @@
 """The command line: ``python -m skbert convert-tf CKPT_PREFIX CONFIG_JSON VOCAB_TXT OUT_DIR``.
 
-Depends on the standard library until the arguments are parsed, then on `_convert`.
+Depends on the standard library until the arguments are parsed, then on `_conversion`.
 """
 
 from __future__ import annotations

@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from skbert._base import TrainedEstimator
-from skbert._check_y import listed
-from skbert._core.device import Precision, pick_device
+from skbert._arrays import FloatArray
+from skbert._core.attention.pruned import heads_left, prune
 from skbert._core.heads import attention_weights, gate_gradients, with_its_weights
-from skbert._core.network import Network
-from skbert._core.pruned import heads_left, prune
-from skbert._core.task import FloatArray
-from skbert._pretrained import TextEstimator, encode
+from skbert._core.models.network import Network
+from skbert._core.runtime.device import Precision, pick_device
+from skbert._estimator.base import TextEstimator, encode
+from skbert._estimator.fitting import TrainedEstimator
+from skbert._validation.targets import listed
 from skbert.exceptions import InputError, InputTypeError
 
 __all__ = ["Attention", "attentions", "head_importance", "prune_heads"]

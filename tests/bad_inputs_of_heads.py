@@ -1,7 +1,7 @@
 """The rows of the table of bad and odd inputs that are of words, answers and options.
 
 Importing this module adds them to `bad_inputs.ROWS`. The usual X and y are those of
-`skbert._testing_samples`.
+`skbert.testing._samples`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 from bad_inputs import Make, accept, refuse, warn
 
-from skbert._testing_samples import objects, sample_of
 from skbert.exceptions import InputError, InputTypeError, SkbertWarning
+from skbert.testing._samples import objects, sample_of
 
 TAGS, SPANS, CHOICES = (sample_of(kind, None, None) for kind in ("tags", "spans", "choices"))
 PERSON = "\U0001f469\u200d\U0001f680 cafe\u0301: the "

@@ -305,13 +305,13 @@ def sentiment() -> Sentiment:
 @pytest.fixture(scope="module", params=["compiled", "plain"])
 def either_way(request: pytest.FixtureRequest) -> Iterator[None]:
     """With the compiled kernels, and with torch's operations in their place."""
-    from skbert._core import compiled
+    from skbert._core.cpu import bindings
 
-    if request.param == "compiled" and compiled.kernels is None:
+    if request.param == "compiled" and bindings.kernels is None:
         pytest.skip("built without a compiler")
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "plain":
-            patch.setattr(compiled, "kernels", None)
+            patch.setattr(bindings, "kernels", None)
         yield
 
 

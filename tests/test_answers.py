@@ -19,11 +19,11 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.processors import TemplateProcessing
 
 from skbert import datasets
-from skbert._answers import MOST, Answers, Found, best_texts, best_threshold
-from skbert._check import Texts
-from skbert._check_answers import check_answers
 from skbert._core.task import Items
-from skbert._core.tokens import Ragged, TextTokenizer
+from skbert._core.text.tokens import Ragged, TextTokenizer
+from skbert._extraction.task import MOST, Answers, Found, best_texts, best_threshold
+from skbert._validation.answers import check_answers
+from skbert._validation.texts import Texts
 from skbert.datasets import load_questions, load_squad
 from skbert.exceptions import InputError, InputTypeError
 from skbert.metrics import squad_f1

@@ -28,7 +28,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from skbert._core import archive, leftovers
+from skbert._core.checkpoints import archive, leftovers
 from skbert.exceptions import SaveError
 
 if TYPE_CHECKING:
@@ -768,7 +768,7 @@ def test_a_part_that_a_process_works_on_stays_until_the_process_ends(saved: Path
     code = """
         import sys, time
         from pathlib import Path
-        from skbert._core.leftovers import own_part
+        from skbert._core.checkpoints.leftovers import own_part
         with own_part(Path(sys.argv[1])) as part:
             print(part.name, flush=True)
             time.sleep(600)
@@ -843,7 +843,7 @@ def test_kill_at_any_moment_leaves_a_whole_folder(tmp_path: Path) -> None:
     folder, rounds = tmp_path / "model", 3
     code = """
         import sys, torch
-        from skbert._core import archive, leftovers
+        from skbert._core.checkpoints import archive, leftovers
         for n in range(10**9):
             tensors = {str(i): torch.full((500,), n) for i in range(20)}
             archive.write(sys.argv[1], {"state.json": b"x" * 5000}, {"n": n}, tensors)

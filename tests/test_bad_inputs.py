@@ -42,8 +42,8 @@ from skbert import (
     BertTokenTagger,
     BertTransformer,
 )
-from skbert._testing_samples import sample_of
 from skbert.exceptions import SkbertError
+from skbert.testing._samples import sample_of
 
 FEWEST_ROWS = 470
 FEWEST_ROWS_OF_A_HEAD = 15

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from skbert._core.batches import Batch, by_budget, by_length, collate, steps_of_a_pass
 from skbert._core.task import Items, mean_by_sample
-from skbert._core.tokens import Ragged, TokenTable
+from skbert._core.text.tokens import Ragged, TokenTable
 
 CPU = torch.device("cpu")
 

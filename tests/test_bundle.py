@@ -29,8 +29,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from skbert._core import bundle, crc32c
-from skbert._core.bundle import Bundle
+from skbert._conversion import bundle, crc32c
+from skbert._conversion.bundle import Bundle
 from skbert.exceptions import ModelError, ModelNotFoundError
 
 TF = Path(__file__).parent / "data" / "tf"

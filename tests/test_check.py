@@ -27,10 +27,10 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import _check_feature_names
 
 from skbert import exceptions
-from skbert._check import Texts, check_texts
-from skbert._check_tables import is_missing, open_table
-from skbert._check_weights import check_class_weight, check_sample_weight, to_learn_from
-from skbert._check_y import check_labels, check_length, check_targets
+from skbert._validation.tables import is_missing, open_table
+from skbert._validation.targets import check_labels, check_length, check_targets
+from skbert._validation.texts import Texts, check_texts
+from skbert._validation.weights import check_class_weight, check_sample_weight, to_learn_from
 from skbert.exceptions import InputError, InputTypeError, SkbertWarning
 
 SCALARS = st.characters(exclude_categories=["Cs"])  # all characters there are
@@ -818,7 +818,7 @@ def test_a_text_of_fifty_megabytes_is_not_copied(sign: str, seconds: float) -> N
 def test_no_container_is_imported_to_be_recognised() -> None:
     code = (
         "import sys\n"
-        "from skbert._check import check_texts\n"
+        "from skbert._validation.texts import check_texts\n"
         "check_texts(['a', 'b'])\n"
         "heavy = 'torch transformers tokenizers pandas polars pyarrow datasets'.split()\n"
         "sys.exit(' '.join(set(heavy) & set(sys.modules)) or 0)\n"

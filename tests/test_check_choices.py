@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.exceptions import DataConversionWarning
 
-from skbert._check import FitRecord
-from skbert._check_choices import Choices, check_choices, check_picks
+from skbert._validation.choices import Choices, check_choices, check_picks
+from skbert._validation.texts import FitRecord
 from skbert.exceptions import InputError, InputTypeError, SkbertWarning
 
 PROMPTS = ["the cat", "a dog", "my room"]
@@ -411,6 +411,6 @@ def test_any_questions(rows: list[tuple[str, list[str]]], data: st.DataObject) -
 
 
 def test_no_torch_is_needed() -> None:
-    code = "import sys, skbert._check_choices as m; m.check_choices([('p', 'a')]); "
+    code = "import sys, skbert._validation.choices as m; m.check_choices([('p', 'a')]); "
     code += "sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

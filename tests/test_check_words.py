@@ -12,8 +12,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from skbert._check import FitRecord, Texts
-from skbert._check_words import WordRows, check_spans, check_tags, check_words
+from skbert._validation.texts import FitRecord, Texts
+from skbert._validation.words import WordRows, check_spans, check_tags, check_words
 from skbert.exceptions import InputError, InputTypeError, SkbertWarning
 
 ROWS = [["Anna", "lives", "here"], ["Bob"], []]

@@ -31,16 +31,16 @@ from test_packed import CPU, assert_all_close, gradients, sentences
 from transformers import AutoModelForMultipleChoice, AutoTokenizer, BertForMultipleChoice
 
 from skbert import BertChoiceRanker, BertClassifier
-from skbert._check_choices import check_choices
-from skbert._choices import Choice
+from skbert._choice.task import Choice
 from skbert._core import infer as inference
-from skbert._core import loop
 from skbert._core.batches import collate
-from skbert._core.device import Precision, seeded
-from skbert._core.encoder import open_network
-from skbert._core.loop import Recipe, train
-from skbert._core.network import Network
-from skbert._core.source import vet
+from skbert._core.checkpoints.vet import vet
+from skbert._core.models.network import Network
+from skbert._core.models.opening import open_network
+from skbert._core.runtime.device import Precision, seeded
+from skbert._core.training import loop
+from skbert._core.training.loop import Recipe, train
+from skbert._validation.choices import check_choices
 from skbert.datasets import load_choices
 from skbert.exceptions import InputError, InputTypeError, ModelError, TruncationWarning
 from skbert.metrics import get_scorer

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from skbert._core import compiled
-from skbert._core.compiled import (
+from skbert._core.cpu import bindings
+from skbert._core.cpu.bindings import (
     Learned,
     Rounding,
     across,
@@ -27,10 +27,10 @@ from skbert._core.compiled import (
     normalises,
     rounds,
 )
-from skbert._core.optim import adamw
 from skbert._core.task import Layout
+from skbert._core.training.optim import adamw
 
-pytestmark = pytest.mark.skipif(compiled.kernels is None, reason="built without a compiler")
+pytestmark = pytest.mark.skipif(bindings.kernels is None, reason="built without a compiler")
 
 LENGTHS = {
     "one": [1],
@@ -443,13 +443,13 @@ def test_where_they_serve(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not normalises(states.double(), states.double(), norm.double())
     assert not normalises(states[:, :24], states[:, :24], torch.nn.LayerNorm(24))
     for amx in (False, True):
-        monkeypatch.setattr(compiled, "has_instructions", lambda name, amx=amx: amx)
+        monkeypatch.setattr(bindings, "has_instructions", lambda name, amx=amx: amx)
         assert attends(joined.bfloat16(), layout_of([5, 512]), 32) is not amx
         assert attends(joined.bfloat16(), layout_of([128]), 32)
         assert attends(joined, layout_of([512]), 32)
-        expected = (16 if amx else math.inf) if compiled.kernels.dots else 0
+        expected = (16 if amx else math.inf) if bindings.kernels.dots else 0
         assert most_tokens(2, 32, torch.bfloat16) == expected
-        assert rounds([weight], torch.bfloat16) is (compiled.kernels.dots and not amx)
+        assert rounds([weight], torch.bfloat16) is (bindings.kernels.dots and not amx)
     assert not most_tokens(2, 32, torch.float32)
     assert not most_tokens(2, 31, torch.bfloat16)
     assert not most_tokens(3, 32, torch.bfloat16)
@@ -462,7 +462,7 @@ def test_where_they_serve(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not learns([states, joined.double()])
     assert not learns([states.t()])
     assert not measures([states, joined.half()])
-    monkeypatch.setattr(compiled, "kernels", None)
+    monkeypatch.setattr(bindings, "kernels", None)
     assert not learns([states])
     assert not measures([states])
     assert not most_tokens(2, 32, torch.bfloat16)
@@ -472,11 +472,11 @@ def test_where_they_serve(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_arguments_are_counted() -> None:
     wanted = {"attention": 15, "norm": 15, "norm_back": 14, "adamw": 8, "square": 4}
-    if compiled.kernels.dots:
+    if bindings.kernels.dots:
         wanted |= {"product": 13, "product_back": 9}
     for name, n in wanted.items():
         with pytest.raises(TypeError, match=f"1 arguments instead of {n}$"):
-            getattr(compiled.kernels, name)(0)
+            getattr(bindings.kernels, name)(0)
 
 
 # --- at the border -------------------------------------------------------------------------------

@@ -20,11 +20,11 @@ from bundle_writer import write_bundle
 from scipy.special import erf
 
 import skbert
-from skbert import _convert, _tf_names
 from skbert import convert_tf_checkpoint as convert
 from skbert.__main__ import main
-from skbert._core.crc32c import crc32c
-from skbert._core.source import vet
+from skbert._conversion import tensorflow, variable_names
+from skbert._conversion.crc32c import crc32c
+from skbert._core.checkpoints.vet import vet
 from skbert.exceptions import InputTypeError, ModelError, SaveError, SkbertWarning
 
 TF = Path(__file__).parent / "data" / "tf"
@@ -325,8 +325,8 @@ def test_lower_case(
 def test_one_name_put_into_a_large_vocabulary_does_not_make_it_cased(minilm: Path) -> None:
     pieces = (minilm / "vocab.txt").read_text(encoding="utf-8").split("\n")[:-1]
     assert len(pieces) == 30522
-    assert _convert._lowers_case(None, {}, [*pieces[:-3], "COVID", "NASA", "McBee"])
-    assert not _convert._lowers_case(None, {}, [piece.capitalize() for piece in pieces])
+    assert tensorflow._lowers_case(None, {}, [*pieces[:-3], "COVID", "NASA", "McBee"])
+    assert not tensorflow._lowers_case(None, {}, [piece.capitalize() for piece in pieces])
 
 
 def test_lines_may_end_as_on_windows(tmp_path: Path) -> None:
@@ -518,7 +518,7 @@ def test_nothing_is_left_where_writing_fails(
     def fail(*args: object, **kwargs: object) -> None:
         raise fault
 
-    monkeypatch.setattr(_convert, "_write_tokenizer", fail)
+    monkeypatch.setattr(tensorflow, "_write_tokenizer", fail)
     with pytest.raises(error):
         convert(prefix_of("encoder"), CONFIG, VOCABULARY, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
@@ -554,7 +554,7 @@ def test_one_tensor_at_a_time_is_in_memory(
 ) -> None:
     sizes = {"hidden_size": 64, "intermediate_size": 256, "num_hidden_layers": 24}
     config = changed_config(tmp_path, **sizes)
-    shapes = _tf_names._variables(None, json.loads(config.read_text()), "BertModel")
+    shapes = variable_names._variables(None, json.loads(config.read_text()), "BertModel")
     monkeypatch.setattr(bundle_writer, "slow_crc32c", crc32c)
     prefix = write_bundle(tmp_path, {name: np.ones(shape, "<f4") for name, shape in shapes})
     tracemalloc.start()

@@ -21,8 +21,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils import Bunch
 
 from skbert import datasets
-from skbert._check_answers import check_answers
-from skbert._entities import entities_of
+from skbert._validation.answers import check_answers
+from skbert._validation.entities import entities_of
 from skbert.datasets import (
     load_choices,
     load_entities,

@@ -15,16 +15,16 @@ import torch
 from test_loop import GENTLE, RECIPE, Failing, Overflow, both, run, sizes, weigh
 from test_packed import CPU, GPU, assert_all_close
 
-from skbert._core import loop
-from skbert._core.device import Budget, Precision, is_out_of_memory, pick_device, seeded
-from skbert._core.network import Network
+from skbert._core.models.network import Network
+from skbert._core.runtime.device import Budget, Precision, is_out_of_memory, pick_device, seeded
+from skbert._core.training import loop
 from skbert.exceptions import InputError, NonFiniteError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from skbert._core.batches import Batch
-    from skbert._core.loop import Recipe
+    from skbert._core.training.loop import Recipe
 
 __all__ = ["sizes"]  # a fixture of the loop's tests
 

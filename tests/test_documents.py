@@ -48,15 +48,15 @@ FEWEST_BLOCKS = {
 }
 # Modules whose docstrings have examples, and how many lines of them at least.
 FEWEST_EXAMPLES = {
-    "skbert._choice_ranker": 5,
-    "skbert._classifier": 5,
-    "skbert._convert": 3,
-    "skbert._load": 5,
-    "skbert._pretrainer": 5,
-    "skbert._regressor": 6,
-    "skbert._span_extractor": 4,
-    "skbert._token_tagger": 6,
-    "skbert._transformer": 8,
+    "skbert._choice.estimator": 5,
+    "skbert._classification.estimator": 5,
+    "skbert._conversion.tensorflow": 3,
+    "skbert._loading": 5,
+    "skbert._pretraining.estimator": 5,
+    "skbert._regression.estimator": 6,
+    "skbert._extraction.estimator": 4,
+    "skbert._tagging.estimator": 6,
+    "skbert._embedding.estimator": 8,
     "skbert.datasets": 30,
     "skbert.inspection": 15,
     "skbert.metrics": 20,
@@ -75,7 +75,7 @@ def write_release(folder: Path) -> None:
 
 FILES: dict[str, Callable[[Path], None]] = {
     "docs/checkpoints.md": write_release,
-    "skbert._convert": write_release,
+    "skbert._conversion.tensorflow": write_release,
 }
 
 

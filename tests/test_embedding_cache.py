@@ -21,10 +21,10 @@ from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.pipeline import make_pipeline
 
 from skbert import BertClassifier, BertTransformer
-from skbert import _embedding_cache as module
-from skbert._check import Texts
-from skbert._core.network import Network
-from skbert._embedding_cache import EmbeddingCache, cache_folder, fingerprint
+from skbert._core.models.network import Network
+from skbert._embedding import cache as module
+from skbert._embedding.cache import EmbeddingCache, cache_folder, fingerprint
+from skbert._validation.texts import Texts
 from skbert.exceptions import InputError, SkbertWarning
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def test_a_search_with_two_workers(
 PROCESS = """
 import sys, numpy as np
 from skbert import BertTransformer
-from skbert._core.network import Network
+from skbert._core.models.network import Network
 rows, real = [], Network.hidden
 Network.hidden = lambda self, batch: rows.append(len(batch.layout.lengths)) or real(self, batch)
 model, memory = sys.argv[1:]
@@ -254,7 +254,7 @@ def test_the_fingerprint_is_taken_once(
     tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken: list[Network] = []
-    monkeypatch.setattr("skbert._features.fingerprint", lambda n: taken.append(n) or "f")
+    monkeypatch.setattr("skbert._embedding.task.fingerprint", lambda n: taken.append(n) or "f")
     transformer = plain(tiny_model, memory=tmp_path)
     transformer.fit_transform(TEXTS)
     transformer.transform(TEXTS)

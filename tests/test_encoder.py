@@ -25,12 +25,12 @@ from test_packed import (
 from transformers import AutoTokenizer, BertForSequenceClassification
 from transformers.utils import logging as library_logging
 
-from skbert._core import packed
+from skbert._core.attention import packed
 from skbert._core.batches import Batch, collate
-from skbert._core.device import seeded
-from skbert._core.encoder import open_network, write_folder
-from skbert._core.network import Network, grow_output, scale_output
-from skbert._core.source import vet
+from skbert._core.checkpoints.vet import vet
+from skbert._core.models.network import Network, grow_output, scale_output
+from skbert._core.models.opening import open_network, write_folder
+from skbert._core.runtime.device import seeded
 from skbert._core.task import Head
 from skbert.exceptions import ModelError, SkbertWarning
 

@@ -18,7 +18,7 @@ import pytest
 from hand_made import make, put, shard, to_hub_cache
 from huggingface_hub.utils import filter_repo_objects
 
-from skbert._core import find, source
+from skbert._core.checkpoints import find, vet
 from skbert.exceptions import InputTypeError, ModelError, ModelNotFoundError
 
 
@@ -90,7 +90,7 @@ def test_what_is_no_name_at_all(model: Any) -> None:
 def test_a_cached_model_is_found(folder: Path, cache: Path, shared: bool) -> None:
     snapshot = to_hub_cache(folder, cache, shared=shared, name="owner--name")
     assert find.find("owner/name") == snapshot
-    assert source.vet(find.find("owner/name")).max_length == 16
+    assert vet.vet(find.find("owner/name")).max_length == 16
 
 
 def test_the_cache_comes_before_the_offline_package(folder: Path, cache: Path) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from skbert._core.forks import Turns
+from skbert._core.runtime.forks import Turns
 
 if TYPE_CHECKING:
     from pathlib import Path

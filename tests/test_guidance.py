@@ -23,7 +23,7 @@ from sklearn.utils import estimator_html_repr
 
 import skbert
 from skbert import BertClassifier, BertTransformer
-from skbert._guidance import _documentation
+from skbert._estimator.guidance import _documentation
 from skbert.exceptions import InputError, InputTypeError, ModelError
 
 ESTIMATORS = [getattr(skbert, name) for name in skbert.__all__ if name.startswith("Bert")]

@@ -16,8 +16,9 @@ from hand_made import edit, put
 from safetensors.torch import load_file, save_file
 
 from skbert import BertClassifier
-from skbert._core import encoder, source, strict, tokenizer_settings, wordpiece
-from skbert._core.encoder import open_network, write_folder
+from skbert._core.checkpoints import strict, tokenizer_files, tokenizer_settings, vet
+from skbert._core.models import opening
+from skbert._core.models.opening import open_network, write_folder
 from skbert._core.task import Head
 from skbert.exceptions import ModelError, NonFiniteError
 
@@ -34,7 +35,7 @@ def classifier_folder(
 ) -> Path:
     """A whole and honest checkpoint with a head of two classes, and rows for eight more words."""
     rows = len(json.loads((make_tiny_model() / "tokenizer.json").read_text())["model"]["vocab"])
-    network = open_network(source.vet(make_tiny_model(vocab_size=rows + 8)), HEAD)
+    network = open_network(vet.vet(make_tiny_model(vocab_size=rows + 8)), HEAD)
     folder = tmp_path_factory.mktemp("hostile") / "model"
     write_folder(network, folder)
     return folder
@@ -62,7 +63,7 @@ def vocabulary(folder: Path) -> dict[str, int]:
 
 def opened(folder: Path, head: Head = HEAD) -> Any:
     with torch.random.fork_rng(devices=[]):
-        return open_network(source.vet(folder), head, fresh_head=False)
+        return open_network(vet.vet(folder), head, fresh_head=False)
 
 
 def refused(folder: Path, message: str) -> None:
@@ -115,7 +116,7 @@ def test_only_vetted_members_are_opened(folder: Path, outside: Path) -> None:
     causal = Head("BertLMHeadModel", 0, layer="cls", reads="chosen", fresh=False, causal=True)
     with files_opened() as paths:
         for head in (HEAD, causal):
-            open_network(source.vet(folder), head)
+            open_network(vet.vet(folder), head)
     of_the_model = {Path(path) for path in paths if str(folder.parent) in path}
     assert of_the_model == {folder / name for name in READ}
 
@@ -176,7 +177,7 @@ def test_members_are_read_once(
 
 
 def test_a_tokenizer_that_changes_after_it_was_vetted_is_not_read(folder: Path) -> None:
-    checkpoint = source.vet(folder)
+    checkpoint = vet.vet(folder)
     put(folder, "tokenizer.json", b"hostile")
     put(folder, "tokenizer_config.json", {"tokenizer_file": "/etc/passwd"})
     put(folder, "config.json", b"hostile")
@@ -185,7 +186,7 @@ def test_a_tokenizer_that_changes_after_it_was_vetted_is_not_read(folder: Path) 
 
 @pytest.mark.parametrize("how", ["grows", "is another", "is as long"])
 def test_weights_that_change_after_they_were_vetted_are_refused(folder: Path, how: str) -> None:
-    checkpoint = source.vet(folder)
+    checkpoint = vet.vet(folder)
     path = folder / "model.safetensors"
     data = path.read_bytes()
     if how == "is another":
@@ -366,7 +367,7 @@ def test_many_added_tokens_are_refused(folder: Path, monkeypatch: pytest.MonkeyP
     entries = [{"id": first + i, "content": f"<{i}>", **PLAIN} for i in range(4)]
     edit(folder, "tokenizer.json", lambda content: content["added_tokens"].extend(entries))
     assert opened(folder).tokenizer.convert_tokens_to_ids("<3>") == first + 3
-    monkeypatch.setattr(wordpiece, "_MOST_ADDED", 3)
+    monkeypatch.setattr(tokenizer_files, "_MOST_ADDED", 3)
     refused(folder, r"adds 4 tokens to its vocabulary, and this version takes up to 3")
 
 
@@ -440,7 +441,7 @@ def test_a_mask_that_is_no_word_is_no_word_of_the_model(make_tiny_model: Any) ->
         content["added_tokens"] = [t for t in content["added_tokens"] if t["content"] != "[MASK]"]
 
     edit(folder, "tokenizer.json", rename)
-    network = open_network(source.vet(folder), HEAD)
+    network = open_network(vet.vet(folder), HEAD)
     assert network.tokenizer.mask_token is None
     assert len(network.tokenizer) == network.model.config.vocab_size
 
@@ -452,10 +453,10 @@ def test_whatever_the_library_raises_is_an_error_of_the_model(
         """As compiled code raises it: no Exception."""
 
     for error in (PanicException("no entry"), Exception("odd"), KeyError("config"), OSError("x")):
-        monkeypatch.setattr(encoder, "_open_tokenizer", raising(error))
+        monkeypatch.setattr(opening, "_open_tokenizer", raising(error))
         refused(folder, rf"does not open: {type(error).__name__}: .*Restore config\.json")
     for stop in (KeyboardInterrupt(), MemoryError()):
-        monkeypatch.setattr(encoder, "_open_tokenizer", raising(stop))
+        monkeypatch.setattr(opening, "_open_tokenizer", raising(stop))
         with pytest.raises(type(stop)):
             opened(folder)
 
@@ -493,7 +494,7 @@ def test_a_head_may_be_large_but_not_infinite(folder: Path) -> None:
     BertClassifier.from_pretrained(folder).predict(["a"])
     change_weights(folder, lambda held: held["classifier.weight"].fill_(float("inf")))
     refused(folder, r"holds the weight 'classifier\.weight' with values from inf to inf")
-    open_network(source.vet(folder), HEAD)  # a fresh one takes its place
+    open_network(vet.vet(folder), HEAD)  # a fresh one takes its place
 
 
 def test_outputs_that_are_not_finite_are_no_predictions(folder: Path) -> None:
@@ -577,7 +578,7 @@ def test_a_head_and_distances_count_as_weights(folder: Path, sizes: dict[str, ob
 def test_a_model_larger_than_memory_is_refused_with_the_sum(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source, "memory_fault", lambda n, each: f"{n} weights of {each} bytes")
+    monkeypatch.setattr(vet, "memory_fault", lambda n, each: f"{n} weights of {each} bytes")
     refused(folder, r"config\.json describes a model too large: \d+ weights of 4 bytes\. Use a")
 
 
@@ -600,7 +601,7 @@ def test_a_flipped_bit_in_a_saved_folder_is_seen(saved: Path, name: str) -> None
     (saved / name).write_bytes(data)
     for head in (HEAD, Head("BertForTokenClassification", 3)):
         with pytest.raises(ModelError, match=rf"{name} is damaged, or was changed after it was"):
-            open_network(source.vet(saved), head)
+            open_network(vet.vet(saved), head)
     with pytest.raises(ModelError, match=r"SHA-256 is not the one in MANIFEST\.json"):
         BertClassifier(model=saved, epochs=1).fit(["a", "b"], [0, 1])
 

@@ -19,11 +19,15 @@ import tomllib
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path, PurePosixPath
 
 import conftest
 import pytest
 import torch
+
+import skbert
+from skbert import _catalogue
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "skbert"
@@ -34,15 +38,37 @@ COMPLEXITY = 8
 METHODS = 15
 TASK_METHODS = {"encode", "head", "loss", "decode"}
 FEWEST_MODULES = 5
+ROOMS = 20
 
-ESTIMATOR_MODULES = (
-    "_classifier",
-    "_regressor",
-    "_token_tagger",
-    "_span_extractor",
-    "_choice_ranker",
-    "_transformer",
-    "_pretrainer",
+JOBS = (
+    "_choice",
+    "_classification",
+    "_embedding",
+    "_extraction",
+    "_pretraining",
+    "_regression",
+    "_tagging",
+)
+# The rooms of the house, lowest floor first; a room imports only from floors below its own.
+FLOORS = (
+    ("_arrays", "exceptions"),
+    ("_core", "_validation", "datasets"),
+    ("metrics",),
+    ("_estimator",),
+    JOBS,
+    ("_conversion", "inspection", "testing"),
+    ("_catalogue",),
+    ("__main__", "_loading"),
+)
+CORE_FLOORS = (
+    ("runtime", "text"),
+    ("task",),
+    ("attention", "batches", "segments"),
+    ("cpu", "checkpoints"),
+    ("models",),
+    ("infer",),
+    ("training",),
+    ("heads",),
 )
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -64,7 +90,7 @@ class Module:
 
     @cached_property
     def name(self) -> str:
-        """Dotted name: ``skbert._core.tokens``."""
+        """Dotted name: ``skbert._core.text.tokens``."""
         return ".".join(PurePosixPath(self.path).with_suffix("").parts).removesuffix(".__init__")
 
     @cached_property
@@ -354,80 +380,32 @@ class ImportRule:
         return is_under(name, *self.never) and not is_under(name, *self.but)
 
 
-def siblings(name: str) -> tuple[str, ...]:
-    return tuple(f"skbert.{each}" for each in ESTIMATOR_MODULES if each != name)
-
-
-CHECKS = ("_check", "_check_numbers", "_check_tables", "_check_weights", "_check_y")
-TESTING = ("_testing_inputs", "_testing_manners", "_testing_results", "_testing_samples")
+NEURAL = ("torch", "tokenizers", "transformers")
 IMPORT_RULES = [
     # The lower storey knows nothing of the upper one.
     ImportRule(
         "skbert._core",
         never=("skbert", "sklearn", "pandas"),
-        but=("skbert.exceptions", "skbert._core"),
-    ),
-    # Each estimator stands alone.
-    *(ImportRule(f"skbert.{name}", never=siblings(name)) for name in ESTIMATOR_MODULES),
-    # The stairs know no estimator by name.
-    *(
-        ImportRule(f"skbert.{name}", never=siblings(""))
-        for name in (
-            "_base",
-            "_callbacks",
-            "_guidance",
-            *CHECKS,
-            "_pretrained",
-            "_report",
-            "_save",
-            "datasets",
-            "inspection",
-            "testing",
-            *TESTING,
-        )
+        but=("skbert.exceptions", "skbert._arrays", "skbert._core"),
     ),
     # Input is checked before anything heavy is loaded.
     *(
-        ImportRule(f"skbert.{name}", never=("torch", "tokenizers", "transformers", "skbert._core"))
-        for name in (*CHECKS, "datasets", "testing", *TESTING)
+        ImportRule(f"skbert.{name}", never=(*NEURAL, "skbert._core"))
+        for name in ("_validation", "datasets", "metrics", "testing")
     ),
-    ImportRule("skbert._core.find", never=("torch", "tokenizers", "transformers")),
-    ImportRule("skbert._core.source", never=("torch", "tokenizers", "transformers")),
-    ImportRule("skbert._core.wordpiece", never=("torch", "tokenizers", "transformers")),
-    ImportRule("skbert._core.pruned", never=(), only=STANDARD),
+    *(
+        ImportRule(f"skbert._core.checkpoints.{name}", never=NEURAL)
+        for name in ("find", "vet", "tokenizer_files")
+    ),
     # A checkpoint of TensorFlow is converted without torch.
-    *(
-        ImportRule(f"skbert.{name}", never=("torch", "transformers"))
-        for name in ("__main__", "_convert", "_tf_names")
-    ),
-    *(
-        ImportRule(
-            f"skbert._core.{name}",
-            never=(),
-            only=(*STANDARD, "numpy", "skbert.exceptions", "skbert._core.crc32c"),
-        )
-        for name in ("bundle", "crc32c")
-    ),
-    ImportRule(
-        "skbert.metrics",
-        never=(),
-        only=(
-            *STANDARD,
-            "numpy",
-            "pandas",
-            "sklearn",
-            "skbert._entities",
-            "skbert._metrics_rows",
-            "skbert.exceptions",
-        ),
-    ),
+    *(ImportRule(f"skbert.{name}", never=NEURAL[::2]) for name in ("__main__", "_conversion")),
     ImportRule("skbert.exceptions", never=(), only=STANDARD),
     # A saved file is hostile until shown otherwise.
     ImportRule("skbert", never=PICKLES),
 ]
 
 # The one door to the model library.
-TRANSFORMERS_DOOR = "skbert._core.encoder"
+TRANSFORMERS_DOOR = "skbert._core.models.opening"
 
 
 def forbidden_imports(modules: list[Module]) -> list[str]:
@@ -451,26 +429,22 @@ def test_imports(modules: list[Module]) -> None:
 @pytest.mark.parametrize(
     ("path", "text"),
     [
-        ("skbert/_core/loop.py", "from skbert import _base"),
-        ("skbert/_core/loop.py", "import skbert.metrics"),
-        ("skbert/_core/loop.py", "import skbert"),
-        ("skbert/_core/loop.py", "def f():\n    from sklearn.metrics import f1_score"),
-        ("skbert/_core/loop.py", "import pandas as pd"),
-        ("skbert/_core/loop.py", "import transformers"),
-        ("skbert/_core/loop.py", "from importlib import import_module\nimport_module('pandas')"),
-        ("skbert/_core/loop.py", "from . import tokens"),
-        ("skbert/_classifier.py", "from skbert._regressor import BertRegressor"),
-        ("skbert/_regressor.py", "if TYPE_CHECKING:\n    from skbert import _classifier"),
-        ("skbert/_base.py", "from skbert._classifier import BertClassifier"),
-        ("skbert/_base.py", "def f():\n    import transformers.models"),
-        ("skbert/_check.py", "def f():\n    import torch"),
-        ("skbert/_check.py", "from skbert._core import tokens"),
-        ("skbert/_core/source.py", "import torch"),
-        ("skbert/metrics.py", "import torch"),
-        ("skbert/metrics.py", "from skbert import _check"),
+        ("skbert/_core/infer.py", "from skbert import _estimator"),
+        ("skbert/_core/infer.py", "import skbert.metrics"),
+        ("skbert/_core/infer.py", "import skbert"),
+        ("skbert/_core/infer.py", "def f():\n    from sklearn.metrics import f1_score"),
+        ("skbert/_core/infer.py", "import pandas as pd"),
+        ("skbert/_core/infer.py", "import transformers"),
+        ("skbert/_core/infer.py", "from importlib import import_module\nimport_module('pandas')"),
+        ("skbert/_core/infer.py", "from . import task"),
+        ("skbert/_estimator/base.py", "def f():\n    import transformers.models"),
+        ("skbert/_validation/texts.py", "def f():\n    import torch"),
+        ("skbert/_validation/texts.py", "from skbert._core import task"),
+        ("skbert/_core/checkpoints/vet.py", "import torch"),
+        ("skbert/metrics/__init__.py", "import torch"),
         ("skbert/exceptions.py", "import numpy"),
-        ("skbert/_save.py", "import pickle"),
-        ("skbert/_core/encoder.py", "from dill import loads"),
+        ("skbert/_estimator/persistence.py", "import pickle"),
+        ("skbert/_core/models/opening.py", "from dill import loads"),
     ],
 )
 def test_imports_can_fail(path: str, text: str) -> None:
@@ -480,16 +454,99 @@ def test_imports_can_fail(path: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("path", "text"),
     [
-        ("skbert/_core/loop.py", "from skbert.exceptions import InputError\nimport torch"),
-        ("skbert/_core/loop.py", "from skbert._core import tokens"),
-        ("skbert/_core/encoder.py", "import transformers"),
-        ("skbert/_classifier.py", "from skbert import _base, _check\nimport sklearn, torch"),
-        ("skbert/metrics.py", "import math, numpy as np\nfrom skbert.exceptions import E"),
-        ("skbert/_check.py", "import numpy, pandas\nimport torchvision_is_another_package"),
+        ("skbert/_core/infer.py", "from skbert.exceptions import InputError\nimport torch"),
+        ("skbert/_core/infer.py", "from skbert._core.text import tokens"),
+        ("skbert/_core/models/opening.py", "import transformers"),
+        ("skbert/_regression/estimator.py", "import sklearn, torch"),
+        ("skbert/metrics/__init__.py", "import math, numpy as np, pandas"),
+        ("skbert/_validation/texts.py", "import numpy, pandas\nimport torchvision_is_another"),
     ],
 )
 def test_imports_allow_what_they_should(path: str, text: str) -> None:
     assert forbidden_imports([module(text, path)]) == []
+
+
+# --- the plan of the house -----------------------------------------------------------------------
+
+
+def room_of(name: str, root: str) -> str:
+    """The folder or file right under ``root`` that a module or a name lies in; "" outside."""
+    return name.removeprefix(f"{root}.").split(".")[0] if name.startswith(f"{root}.") else ""
+
+
+def arrows(modules: list[Module], root: str) -> dict[tuple[str, str], str]:
+    """(room, room that it imports) -> where, for the rooms right under a package."""
+    found: dict[tuple[str, str], str] = {}
+    for each in modules:
+        here = room_of(each.name, root)
+        for row, name in imports(each):
+            there = room_of(name, root)
+            if here and there and here != there:
+                found.setdefault((here, there), f"{each.path}:{row}")
+    return found
+
+
+def steps_up(modules: list[Module], root: str, floors: tuple[tuple[str, ...], ...]) -> list[str]:
+    """Rooms that the plan does not have, and imports that do not lead to a floor below."""
+    floor = {room: number for number, rooms in enumerate(floors) for room in rooms}
+    rooms = {room_of(each.name, root) for each in modules} - {""}
+    offences = [f"{root}.{room}: on no floor" for room in sorted(rooms - floor.keys())]
+    return offences + [
+        f"{where}: {here} imports {there}, which is not on a floor below"
+        for (here, there), where in arrows(modules, root).items()
+        if floor.get(here, 0) <= floor.get(there, 0)
+    ]
+
+
+@pytest.mark.parametrize(("root", "floors"), [("skbert", FLOORS), ("skbert._core", CORE_FLOORS)])
+def test_no_import_leads_upward(
+    root: str, floors: tuple[tuple[str, ...], ...], modules: list[Module]
+) -> None:
+    assert not (found := steps_up(modules, root, floors)), show(found)
+    assert set(sum(floors, ())) <= {room_of(each.name, root) for each in modules}
+
+
+def test_few_rooms_and_all_jobs_on_one_floor() -> None:
+    assert sum(map(len, FLOORS)) <= ROOMS
+    homes = {home.split(".")[1] for home in _catalogue.ESTIMATORS.values()}
+    assert homes == set(JOBS)
+
+
+def circles(modules: list[Module]) -> list[str]:
+    """Modules that import each other, along whatever way."""
+    names = {each.name for each in modules}
+    imported = {
+        each.name: {
+            found
+            for _, name in imports(each)
+            for found in (name, name.rpartition(".")[0])
+            if found in names and found != each.name
+        }
+        for each in modules
+    }
+    try:
+        tuple(TopologicalSorter(imported).static_order())
+    except CycleError as error:
+        return [" imports ".join(reversed(error.args[1]))]
+    return []
+
+
+def test_no_module_imports_itself_along_others(modules: list[Module]) -> None:
+    assert not (found := circles(modules)), show(found)
+
+
+def test_the_plan_can_fail() -> None:
+    upward = module("from skbert._choice.task import f", "skbert/_estimator/base.py")
+    beside = module("import skbert._choice.task", "skbert/_tagging/task.py")
+    down = module("from skbert._validation import texts", "skbert/_choice/task.py")
+    new = module("", "skbert/_loft/task.py")
+    assert len(steps_up([upward], "skbert", FLOORS)) == 1
+    assert len(steps_up([beside], "skbert", FLOORS)) == 1
+    assert len(steps_up([new], "skbert", FLOORS)) == 1
+    assert steps_up([down], "skbert", FLOORS) == []
+    assert circles([upward, down]) == []
+    back = module("from skbert._estimator.base import g", down.path)
+    assert len(circles([upward, back])) == 1
 
 
 def distributions() -> dict[str, set[str]]:
@@ -696,38 +753,35 @@ def test_namespace_rule_allows_private_names_and_imports() -> None:
     assert odd_namespaces([module(text, "skbert/_core/private.py")]) == []
 
 
-def package_tables(source: Module) -> dict[str, set[str]]:
-    """The three lists of public names that ``skbert/__init__.py`` keeps."""
-    names: dict[str, set[str]] = {"__all__": set(declared_names(source) or ())}
-    for node in source.tree.body:
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_HOMES":
-            names["_HOMES"] = set(ast.literal_eval(node.value))
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            imported = [alias for child in node.body for alias in child.names]
-            names["TYPE_CHECKING"] = {alias.asname or alias.name for alias in imported}
-    return names
+def names_for_type_checkers(source: Module) -> set[str]:
+    """What a module imports by name for type checkers alone."""
+    return {
+        alias.asname or alias.name
+        for node in source.tree.body
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for child in node.body
+        for alias in child.names
+    } - {"*"}
 
 
 def test_the_package_lists_its_names_alike(modules: list[Module]) -> None:
-    (package,) = (each for each in modules if each.name == "skbert")
-    tables = package_tables(package)
-    assert tables["_HOMES"] == tables["TYPE_CHECKING"]
-    assert tables["__all__"] == tables["_HOMES"] | {"__version__"}
+    by_name = {each.name: each for each in modules}
+    catalogued = names_for_type_checkers(by_name["skbert._catalogue"])
+    assert catalogued == set(_catalogue.__all__) == set(_catalogue.ESTIMATORS)
+    assert names_for_type_checkers(by_name["skbert"]) | catalogued == set(skbert._HOMES)
+    assert set(skbert.__all__) == set(skbert._HOMES) | {"__version__"}
 
 
-def test_the_house_page_lists_every_module(modules: list[Module]) -> None:
+def test_the_house_page_names_every_room(modules: list[Module]) -> None:
     page = (ROOT / "docs" / "house.md").read_text(encoding="utf-8")
-    names = {PurePosixPath(each.path).name for each in modules}
-    assert sorted(name for name in names if f"`{name}`" not in page) == ["__init__.py"]
+    rooms = {room_of(each.name, root) for each in modules for root in ("skbert", "skbert._core")}
+    assert sorted(room for room in rooms - {""} if f"`{room}" not in page) == []
 
 
-def test_the_api_page_lists_every_public_name(modules: list[Module]) -> None:
-    (package,) = (each for each in modules if each.name == "skbert")
+def test_the_api_page_lists_every_public_name() -> None:
     page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     listed = set(re.findall(r"^ {4}(\w+)$", page, flags=re.MULTILINE))
-    classes = {name for name in package_tables(package)["_HOMES"] if name[0].isupper()}
-    assert classes
-    assert sorted(classes - listed) == []
+    assert sorted(_catalogue.ESTIMATORS.keys() - listed) == []
 
 
 # --- docstrings of estimators --------------------------------------------------------------------
@@ -751,7 +805,7 @@ def parameter_docs(docstring: str | None) -> dict[str, str]:
 
 def estimator_docs(modules: list[Module]) -> dict[str, dict[str, str]]:
     """Class name -> parameter docs, of the public classes in the estimator files."""
-    files = {f"skbert.{name}" for name in ESTIMATOR_MODULES}
+    files = set(_catalogue.ESTIMATORS.values())
     return {
         node.name: parameter_docs(ast.get_docstring(node))
         for each in modules
@@ -817,8 +871,10 @@ def test_parameter_docs_of_a_known_docstring() -> None:
 
 def test_docstring_rule_can_fail() -> None:
     text = 'class Bert{name}(Base):\n    """{doc}"""\n'
-    one = module(text.format(name="Classifier", doc=DOCSTRING), "skbert/_classifier.py")
-    same = module(text.format(name="Regressor", doc=DOCSTRING), "skbert/_regressor.py")
+    one = module(
+        text.format(name="Classifier", doc=DOCSTRING), "skbert/_classification/estimator.py"
+    )
+    same = module(text.format(name="Regressor", doc=DOCSTRING), "skbert/_regression/estimator.py")
     other = module(same.text.replace("And more", "But more"), same.path)
     assert unlike_docs(estimator_docs([one, same])) == []
     (offence,) = unlike_docs(estimator_docs([one, other]))

@@ -14,11 +14,11 @@ from test_packed import CPU, GPU, HEAD, Labels, open_model, padded, plain_twin, 
 
 from skbert._core import infer as infer_module
 from skbert._core.batches import Batch, collate
-from skbert._core.device import Precision, seeded
-from skbert._core.encoder import open_network
+from skbert._core.checkpoints.vet import vet
 from skbert._core.infer import INFERENCE_TOKENS, infer
-from skbert._core.network import Network
-from skbert._core.source import vet
+from skbert._core.models.network import Network
+from skbert._core.models.opening import open_network
+from skbert._core.runtime.device import Precision, seeded
 from skbert._core.task import Head, Items
 
 if TYPE_CHECKING:

@@ -31,12 +31,12 @@ from skbert import (
     BertTransformer,
 )
 from skbert._core import heads as engine
-from skbert._core.device import Precision
 from skbert._core.infer import infer, mean_loss
-from skbert._pretrained import encode
-from skbert._testing_samples import sample_of
+from skbert._core.runtime.device import Precision
+from skbert._estimator.base import encode
 from skbert.exceptions import InputError, InputTypeError, ModelError
 from skbert.inspection import attentions, head_importance, prune_heads
+from skbert.testing._samples import sample_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

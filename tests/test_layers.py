@@ -28,22 +28,22 @@ from test_packed import (
 )
 from torch.nn import functional as F
 
+from skbert._core.attention.packed import within_rows
+from skbert._core.attention.pruned import prune
 from skbert._core.batches import collate
-from skbert._core.device import Precision, seeded
-from skbert._core.encoder import open_network
-from skbert._core.layers import _SPARE_SCORES, _Attention, _groups, _kept
-from skbert._core.loop import Recipe, train
-from skbert._core.packed import within_rows
-from skbert._core.products import ProductsOf
-from skbert._core.pruned import prune
-from skbert._core.source import vet
+from skbert._core.checkpoints.vet import vet
+from skbert._core.cpu.layers import _SPARE_SCORES, _Attention, _groups, _kept
+from skbert._core.cpu.linear import ProductsOf
+from skbert._core.models.opening import open_network
+from skbert._core.runtime.device import Precision, seeded
 from skbert._core.task import Head
+from skbert._core.training.loop import Recipe, train
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from skbert._core.network import Network
+    from skbert._core.models.network import Network
     from skbert._core.task import Batch
 
 pytestmark = pytest.mark.usefixtures("either_way")
@@ -174,7 +174,7 @@ def test_without_onednn_they_compute_the_same(
     tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_it = logits(open_model(tiny_model), "float32")
-    monkeypatch.setattr("skbert._core.products._onednn_computes", lambda dtype: False)
+    monkeypatch.setattr("skbert._core.cpu.linear._onednn_computes", lambda dtype: False)
     torch.testing.assert_close(logits(open_model(tiny_model), "float32"), with_it)
 
 

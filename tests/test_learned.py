@@ -19,10 +19,10 @@ from skbert import (
     BertSpanExtractor,
     BertTokenTagger,
     BertTransformer,
-    _pretrained,
 )
-from skbert._core import loop
-from skbert._learned import learned_attributes
+from skbert._core.training import loop
+from skbert._estimator import base
+from skbert._estimator.learned import learned_attributes
 from skbert.exceptions import InputError, ModelError, NonFiniteError, SkbertError
 
 if TYPE_CHECKING:
@@ -245,15 +245,15 @@ def test_predictions_do_not_notice_a_fit_in_another_thread(
 
 def test_a_prediction_reads_one_state(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fitted = plain(BertClassifier, tiny_model).fit(TEXTS, LABELS)
-    want, compute = fitted.predict(TEXTS), _pretrained.infer
+    want, compute = fitted.predict(TEXTS), base.infer
 
     def infer(*given: Any) -> Any:
         found = compute(*given)
-        monkeypatch.setattr(_pretrained, "infer", compute)
+        monkeypatch.setattr(base, "infer", compute)
         fitted.fit(TEXTS, ["p", "q", "r"] * 4)  # as another thread may at any time
         return found
 
-    monkeypatch.setattr(_pretrained, "infer", infer)
+    monkeypatch.setattr(base, "infer", infer)
     np.testing.assert_array_equal(fitted.predict(TEXTS), want)
     assert set(fitted.predict(TEXTS)) <= {"p", "q", "r"}
 

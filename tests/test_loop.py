@@ -12,13 +12,14 @@ import torch
 from test_packed import CPU, Labels, assert_all_close, open_model, sentences
 from torch.nn import functional as F
 
-from skbert._core import layers, loop
 from skbert._core.batches import Batch, collate, steps_of_a_pass
-from skbert._core.device import Precision, seeded
+from skbert._core.cpu import layers
 from skbert._core.infer import infer
-from skbert._core.loop import Epoch, Recipe, train
-from skbert._core.network import Network
-from skbert._core.tokens import encode_texts
+from skbert._core.models.network import Network
+from skbert._core.runtime.device import Precision, seeded
+from skbert._core.text.tokens import encode_texts
+from skbert._core.training import loop
+from skbert._core.training.loop import Epoch, Recipe, train
 from skbert.exceptions import NonFiniteError
 
 if TYPE_CHECKING:

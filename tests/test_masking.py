@@ -14,11 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from skbert._check_documents import Documents, check_documents, check_sentences, split_sentences
-from skbert._core.blank import Blank, learn_vocabulary
-from skbert._core.tokens import Ragged, TextTokenizer
-from skbert._masking import Vocabulary, mask, pair, pair_and_mask
-from skbert._pretraining import MaskedWords, NextSentence, NextWord
+from skbert._core.models.new_model import Blank, learn_vocabulary
+from skbert._core.text.tokens import Ragged, TextTokenizer
+from skbert._pretraining.masking import Vocabulary, mask, pair, pair_and_mask
+from skbert._pretraining.tasks import MaskedWords, NextSentence, NextWord
+from skbert._validation.documents import (
+    Documents,
+    check_documents,
+    check_sentences,
+    split_sentences,
+)
 from skbert.exceptions import InputError, InputTypeError, ModelError, SkbertWarning
 
 if TYPE_CHECKING:
@@ -431,7 +436,7 @@ def test_sizes_that_the_texts_do_not_support() -> None:
 
 def test_a_vocabulary_is_the_same_in_every_process() -> None:
     code = (
-        "import json, sys; from skbert._core.blank import learn_vocabulary\n"
+        "import json, sys; from skbert._core.models.new_model import learn_vocabulary\n"
         "print(json.dumps(learn_vocabulary(json.loads(sys.argv[1]), 80, lowercase=True)))"
     )
     words = [f"{a}{b}{c}" for a in "abcd" for b in "efgh" for c in "ijkl"]

@@ -19,7 +19,7 @@ from sklearn.metrics import make_scorer
 from sklearn.model_selection import GridSearchCV, cross_val_score, cross_validate
 
 from skbert import metrics
-from skbert._entities import SCHEMES, entities_of
+from skbert._validation.entities import SCHEMES, entities_of
 from skbert.exceptions import InputError, InputTypeError
 from skbert.metrics import (
     choice_accuracy,

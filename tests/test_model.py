@@ -27,12 +27,12 @@ from skbert import (
     BertTokenTagger,
     BertTransformer,
 )
-from skbert._core.device import Precision
 from skbert._core.infer import infer
-from skbert._pretrained import encode
-from skbert._testing_samples import sample_of
+from skbert._core.runtime.device import Precision
+from skbert._estimator.base import encode
 from skbert.exceptions import ModelError
 from skbert.inspection import prune_heads
+from skbert.testing._samples import sample_of
 
 SETTINGS: dict[str, Any] = {
     "epochs": 1,

@@ -17,9 +17,11 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from skbert import BertClassifier, BertPretrainer, BertRegressor, BertTransformer
-from skbert._core import device, infer, loop, probe
-from skbert._core.interrupts import held, let_through
-from skbert._core.modes import default_modes
+from skbert._core import infer
+from skbert._core.runtime import device
+from skbert._core.runtime.interrupts import held, let_through
+from skbert._core.runtime.modes import default_modes
+from skbert._core.training import loop, probe
 from skbert.inspection import attentions, head_importance
 
 if TYPE_CHECKING:

@@ -24,9 +24,9 @@ from test_packed import (
 from transformers import BertConfig, BertForSequenceClassification, get_scheduler
 
 from skbert._core.batches import steps_of_a_pass
-from skbert._core.device import Precision
-from skbert._core.loop import Recipe, train
-from skbert._core.optim import (
+from skbert._core.runtime.device import Precision
+from skbert._core.training.loop import Recipe, train
+from skbert._core.training.optim import (
     SCHEDULES,
     freeze,
     gradient_norm,

@@ -26,8 +26,8 @@ HEAVY = {"torch", "tokenizers", "transformers", "safetensors", "datasets", "matp
 # Light enough to be imported before anything is fitted.
 LIGHT_MODULES = [
     "skbert",
-    "skbert._check",
-    "skbert._check_y",
+    "skbert._validation.texts",
+    "skbert._validation.targets",
     "skbert.datasets",
     "skbert.exceptions",
     "skbert.metrics",

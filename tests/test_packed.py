@@ -20,14 +20,14 @@ from test_batches import make_items
 from torch.nn import functional as F
 from transformers import BertForSequenceClassification
 
-from skbert._core import packed
+from skbert._core.attention import packed
 from skbert._core.batches import Batch, Layout, collate
-from skbert._core.device import Precision, seeded
-from skbert._core.encoder import open_network
-from skbert._core.network import Network
-from skbert._core.source import vet
+from skbert._core.checkpoints.vet import vet
+from skbert._core.models.network import Network
+from skbert._core.models.opening import open_network
+from skbert._core.runtime.device import Precision, seeded
 from skbert._core.task import Head, Items
-from skbert._core.tokens import Ragged, TextTokenizer, encode_texts
+from skbert._core.text.tokens import Ragged, TextTokenizer, encode_texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

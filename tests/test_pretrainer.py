@@ -27,17 +27,17 @@ from skbert import (
     BertTokenTagger,
     BertTransformer,
 )
-from skbert._check_documents import Documents
 from skbert._core.batches import collate, steps_of_a_pass
-from skbert._core.blank import learn_vocabulary
-from skbert._core.device import Precision, seeded
-from skbert._core.encoder import open_network
+from skbert._core.checkpoints.vet import vet
 from skbert._core.infer import infer, mean_loss
-from skbert._core.loop import Recipe, train
-from skbert._core.network import Network
-from skbert._core.source import vet
-from skbert._masking import mask, pair, pair_and_mask
-from skbert._pretraining import MaskedWords, NextSentence, NextWord, WordsAndSentences
+from skbert._core.models.network import Network
+from skbert._core.models.new_model import learn_vocabulary
+from skbert._core.models.opening import open_network
+from skbert._core.runtime.device import Precision, seeded
+from skbert._core.training.loop import Recipe, train
+from skbert._pretraining.masking import mask, pair, pair_and_mask
+from skbert._pretraining.tasks import MaskedWords, NextSentence, NextWord, WordsAndSentences
+from skbert._validation.documents import Documents
 from skbert.exceptions import (
     InputError,
     InputTypeError,

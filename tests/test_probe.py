@@ -13,16 +13,16 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import log_loss
 from test_packed import CPU, GPU, Labels, open_model
 
-from skbert._core.device import Precision
 from skbert._core.infer import infer
-from skbert._core.probe import probe
+from skbert._core.runtime.device import Precision
+from skbert._core.training.probe import probe
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from skbert._core.batches import Batch
-    from skbert._core.network import Network
+    from skbert._core.models.network import Network
     from skbert._core.task import Items, Task
 
 SINGLE = Precision("float32", CPU)
@@ -176,8 +176,8 @@ def test_of_many_rows_it_reads_some(minilm: Path, monkeypatch: pytest.MonkeyPatc
         read.append(int(items.sizes.sum()))
         return infer(network, items, *args, **kwargs)
 
-    monkeypatch.setattr("skbert._core.probe._TOKENS", 100)
-    monkeypatch.setattr("skbert._core.probe.infer", counted)
+    monkeypatch.setattr("skbert._core.training.probe._TOKENS", 100)
+    monkeypatch.setattr("skbert._core.training.probe.infer", counted)
     _, logits = probed(network, Labels(), items)
     assert 50 < read[0] <= 120
     assert (logits.argmax(axis=1) == codes).all()

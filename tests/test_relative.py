@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from skbert._core.network import Network
+    from skbert._core.models.network import Network
 
 KINDS = ["relative_key", "relative_key_query"]
 MOST = 128

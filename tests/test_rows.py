@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from skbert._core.rows import RowGradients
+from skbert._core.cpu.embedding import RowGradients
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ from transformers import (
 
 import skbert
 from skbert import BertClassifier, BertRegressor, BertTransformer
-from skbert._core import archive
+from skbert._core.checkpoints import archive
 from skbert.exceptions import ModelError, SaveError
 
 if TYPE_CHECKING:

@@ -29,8 +29,8 @@ from skbert import (
     BertTokenTagger,
     BertTransformer,
 )
-from skbert._testing_samples import Sample, assert_same, listing, objects, sample_of
 from skbert.metrics import get_scorer
+from skbert.testing._samples import Sample, assert_same, listing, objects, sample_of
 
 CASES = {
     "choices": (BertChoiceRanker, get_scorer("mean_reciprocal_rank")),

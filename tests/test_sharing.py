@@ -15,8 +15,8 @@ import pytest
 import torch
 
 from skbert import BertClassifier
-from skbert._core import sharing
-from skbert._core.sharing import sharing_processors
+from skbert._core.runtime import sharing
+from skbert._core.runtime.sharing import sharing_processors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

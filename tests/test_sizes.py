@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from transformers import BertConfig, BertModel
 
-from skbert._core import sizes
-from skbert._core.relative import add_distances
+from skbert._core.attention.relative import add_distances
+from skbert._core.checkpoints import sizes
 
 SMALL = {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4,
          "intermediate_size": 64, "max_position_embeddings": 20, "type_vocab_size": 2}  # fmt: skip

@@ -50,7 +50,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from skbert import BertClassifier, BertRegressor
-from skbert._core.network import Network
+from skbert._core.models.network import Network
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -27,7 +27,7 @@ from hand_made import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skbert._core import source, strict, wordpiece
+from skbert._core.checkpoints import strict, tokenizer_files, vet
 from skbert.exceptions import ModelError
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def folder(tmp_path: Path) -> Path:
 
 def refused(folder: Path, match: str) -> None:
     with pytest.raises(ModelError, match=match) as caught:
-        source.vet(folder)
+        vet.vet(folder)
     assert str(folder) in str(caught.value)  # where
     assert len(str(caught.value).split(". ")) >= 2 or ": " in str(caught.value)  # what to do
 
@@ -51,7 +51,7 @@ def refused(folder: Path, match: str) -> None:
 
 
 def test_an_honest_checkpoint(folder: Path) -> None:
-    checkpoint = source.vet(folder)
+    checkpoint = vet.vet(folder)
     assert checkpoint.folder == folder
     dropped = {"transformers_version"}
     assert checkpoint.config == {k: v for k, v in CONFIG.items() if k not in dropped}
@@ -62,7 +62,7 @@ def test_an_honest_checkpoint(folder: Path) -> None:
 
 
 def test_a_tiny_model_of_transformers(tiny_model: Path) -> None:
-    checkpoint = source.vet(tiny_model)
+    checkpoint = vet.vet(tiny_model)
     assert checkpoint.config["hidden_size"] == 32
     assert checkpoint.max_length == 128
     assert checkpoint.lowercase is True
@@ -75,14 +75,14 @@ def test_a_sharded_model_of_transformers(tiny_model: Path, tmp_path: Path) -> No
     (tmp_path / "m" / "model.safetensors").unlink()
     model = BertModel.from_pretrained(tiny_model)
     model.save_pretrained(tmp_path / "m", max_shard_size="20KB")
-    checkpoint = source.vet(tmp_path / "m")
+    checkpoint = vet.vet(tmp_path / "m")
     assert len(checkpoint.weights) > 2
     held = [name for file in checkpoint.weights for name in file.tensors]
     assert sorted(held) == sorted(model.state_dict())
 
 
 def test_the_real_encoder(minilm: Path) -> None:
-    checkpoint = source.vet(minilm)
+    checkpoint = vet.vet(minilm)
     assert checkpoint.pooling == "mean"
     assert checkpoint.max_length == 512  # the 256 of sentence_bert_config.json is a habit
     assert checkpoint.lowercase is True
@@ -97,12 +97,12 @@ def test_the_real_encoder(minilm: Path) -> None:
 
 def test_long_models_are_read_to_512(folder: Path) -> None:
     edit(folder, "config.json", lambda config: config.update(max_position_embeddings=2048))
-    assert source.vet(folder).max_length == 512
+    assert vet.vet(folder).max_length == 512
 
 
 def test_sizes_that_config_json_leaves_out_are_those_of_bert(folder: Path) -> None:
     edit(folder, "config.json", lambda config: config.pop("type_vocab_size"))
-    assert source.vet(folder).config["type_vocab_size"] == 2
+    assert vet.vet(folder).config["type_vocab_size"] == 2
 
 
 def test_settings_that_reach_into_the_loader_never_arrive(folder: Path) -> None:
@@ -115,7 +115,7 @@ def test_settings_that_reach_into_the_loader_never_arrive(folder: Path) -> None:
         "return_dict": False, "output_attentions": True, "torchscript": True, "anything": [1],
     }  # fmt: skip
     edit(folder, "config.json", lambda config: config.update(hostile))
-    assert not source.vet(folder).config.keys() & hostile.keys()
+    assert not vet.vet(folder).config.keys() & hostile.keys()
 
 
 def test_the_settings_of_a_head_arrive(folder: Path) -> None:
@@ -123,30 +123,30 @@ def test_the_settings_of_a_head_arrive(folder: Path) -> None:
             "id2label": {"0": "no", "1": "yes"}, "label2id": {"no": 0, "yes": 1},
             "num_labels": 2, "problem_type": "single_label_classification"}  # fmt: skip
     edit(folder, "config.json", lambda config: config.update(head))
-    config = source.vet(folder).config
+    config = vet.vet(folder).config
     assert {key: config[key] for key in head} == head
 
 
 def test_lost_heads_arrive_and_count_less(folder: Path) -> None:
     edit(folder, "config.json", lambda config: config.update(pruned_heads={"0": [1]}))
-    assert source.vet(folder).config["pruned_heads"] == {"0": [1]}
+    assert vet.vet(folder).config["pruned_heads"] == {"0": [1]}
 
 
 def test_without_its_heads_a_model_may_be_small(folder: Path) -> None:
     sizes = {"hidden_size": 768, "intermediate_size": 768}
     sizes |= {"num_hidden_layers": 12, "num_attention_heads": 12}
-    config = {**source.vet(folder).config, **sizes}
+    config = {**vet.vet(folder).config, **sizes}
     lost = {str(layer): list(range(11)) for layer in range(12)}
     path = folder / "config.json"
-    source._check_memory(path, {**config, "pruned_heads": lost}, held=5_000_000)
+    vet._check_memory(path, {**config, "pruned_heads": lost}, held=5_000_000)
     with pytest.raises(ModelError, match="describes a model of"):
-        source._check_memory(path, config, held=5_000_000)
+        vet._check_memory(path, config, held=5_000_000)
 
 
 def test_null_means_absent(folder: Path) -> None:
     nothing = dict.fromkeys(["classifier_dropout", "problem_type", "id2label", "auto_map"])
     edit(folder, "config.json", lambda config: config.update(nothing))
-    assert not source.vet(folder).config.keys() & nothing.keys()
+    assert not vet.vet(folder).config.keys() & nothing.keys()
 
 
 # --- config.json ---------------------------------------------------------------------------------
@@ -273,13 +273,13 @@ def changed(path: Path, content: object) -> Iterator[None]:
         path.write_bytes(before)
 
 
-@given(key=st.sampled_from(sorted({*CONFIG, *source._KEPT, *source._NOT_READ})), value=json_values)
+@given(key=st.sampled_from(sorted({*CONFIG, *vet._KEPT, *vet._NOT_READ})), value=json_values)
 def test_no_setting_does_worse_than_an_error(folder_once: Path, key: str, value: Any) -> None:
     with (
         changed(folder_once / "config.json", {**CONFIG, key: value}),
         contextlib.suppress(ModelError),
     ):
-        source.vet(folder_once)
+        vet.vet(folder_once)
 
 
 # --- weights -------------------------------------------------------------------------------------
@@ -301,7 +301,7 @@ def test_a_folder_without_weights(folder: Path) -> None:
 
 def test_shards(folder: Path) -> None:
     shard(folder)
-    paths = [file.path for file in source.vet(folder).weights]
+    paths = [file.path for file in vet.vet(folder).weights]
     assert paths == [folder / "part-0.safetensors", folder / "part-1.safetensors"]
 
 
@@ -373,7 +373,7 @@ def test_links_within_the_folder_and_to_the_folder_pass(folder: Path) -> None:
     (folder / "model.safetensors").rename(folder / "weights")
     (folder / "model.safetensors").symlink_to("weights")
     (folder.parent / "latest").symlink_to(folder, target_is_directory=True)
-    assert source.vet(folder.parent / "latest").max_length == 16
+    assert vet.vet(folder.parent / "latest").max_length == 16
 
 
 def test_what_is_no_file_is_refused(folder: Path) -> None:
@@ -388,7 +388,7 @@ def test_what_is_no_file_is_refused(folder: Path) -> None:
 @pytest.mark.parametrize("shared", [False, True])
 def test_links_of_the_hubs_cache_pass(folder: Path, tmp_path: Path, shared: bool) -> None:
     snapshot = to_hub_cache(folder, tmp_path / "cache", shared=shared)
-    assert source.vet(snapshot).lowercase is True
+    assert vet.vet(snapshot).lowercase is True
 
 
 def test_links_of_a_snapshot_lead_to_the_blobs_only(folder: Path, tmp_path: Path) -> None:
@@ -439,7 +439,7 @@ def test_every_truncation_is_found(folder: Path) -> None:
     for length in range(len(data)):
         path.write_bytes(data[:length])
         with pytest.raises(ModelError, match=r"model\.safetensors is "):
-            source.vet(folder)
+            vet.vet(folder)
 
 
 @given(at=st.integers(0, 150), byte=st.integers(0, 255))
@@ -466,9 +466,9 @@ def test_a_folder_without_a_tokenizer(folder: Path) -> None:
 def test_vocab_txt_will_do(folder: Path) -> None:
     (folder / "tokenizer.json").unlink()
     put(folder, "vocab.txt", "\n".join(PIECES).encode())
-    assert source.vet(folder).lowercase is None
+    assert vet.vet(folder).lowercase is None
     edit(folder, "tokenizer_config.json", lambda settings: settings.update(do_lower_case=False))
-    assert source.vet(folder).lowercase is False
+    assert vet.vet(folder).lowercase is False
 
 
 def test_vocab_txt_is_read_as_transformers_reads_it(tmp_path: Path) -> None:
@@ -477,7 +477,7 @@ def test_vocab_txt_is_read_as_transformers_reads_it(tmp_path: Path) -> None:
     text = "[PAD]\r\n[UNK]\n[CLS]\n[SEP]\na\u2028b\n\x85\nc\x0cd\ndouble\ndouble\n\nlast"
     for ending in ("", "\n", "\n\n"):
         put(tmp_path, "vocab.txt", (text + ending).encode())
-        assert wordpiece._listed(strict.Members(tmp_path))[0] == dict(
+        assert tokenizer_files._listed(strict.Members(tmp_path))[0] == dict(
             load_vocab(tmp_path / "vocab.txt")
         )
 
@@ -578,12 +578,12 @@ GOOD_PARTS = [
 @pytest.mark.parametrize(("role", "part"), GOOD_PARTS)
 def test_parts_of_bert_pass(folder: Path, role: str, part: object) -> None:
     edit(folder, "tokenizer.json", lambda content: content.update({role: part}))
-    source.vet(folder)
+    vet.vet(folder)
 
 
 def test_old_files_do_not_name_the_type_of_their_model(folder: Path) -> None:
     edit(folder, "tokenizer.json", lambda content: content["model"].pop("type"))
-    source.vet(folder)
+    vet.vet(folder)
 
 
 TEMPLATE = TOKENIZER["post_processor"]
@@ -663,7 +663,7 @@ def test_special_tokens_may_have_other_names(folder: Path) -> None:
     edit(folder, "tokenizer.json", lambda t: t["added_tokens"].pop(0))
     refused(folder, r"has no pad_token '\[PAD\]'")
     put(folder, "special_tokens_map.json", {"pad_token": {"content": "<p>", "lstrip": False}})
-    source.vet(folder)
+    vet.vet(folder)
 
 
 @pytest.mark.parametrize(
@@ -685,7 +685,7 @@ def test_lowercase(folder: Path, declared: object, normalizer: object, lowercase
     edit(folder, "tokenizer.json", lambda content: content.update(normalizer=normalizer))
     if declared is not None:
         edit(folder, "tokenizer_config.json", lambda c: c.update(do_lower_case=declared))
-    assert source.vet(folder).lowercase is lowercase
+    assert vet.vet(folder).lowercase is lowercase
 
 
 def nodes(tree: object, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -709,7 +709,7 @@ def test_no_tokenizer_does_worse_than_an_error(
             inner = inner[key]
         inner[at[-1]] = value
     with changed(folder_once / "tokenizer.json", content), contextlib.suppress(ModelError):
-        source.vet(folder_once)
+        vet.vet(folder_once)
 
 
 # --- pooling -------------------------------------------------------------------------------------
@@ -735,7 +735,7 @@ def test_the_pooling_that_the_folder_declares(
     folder: Path, declared: object, pooling: str | None
 ) -> None:
     put(folder, "1_Pooling/config.json", declared)
-    assert source.vet(folder).pooling == pooling
+    assert vet.vet(folder).pooling == pooling
 
 
 def test_the_chain_says_where_the_pooling_is(folder: Path) -> None:
@@ -743,11 +743,11 @@ def test_the_chain_says_where_the_pooling_is(folder: Path) -> None:
     put(folder, "2_Pooling/config.json", {"pooling_mode": "max"})
     chain = [{"path": "", "type": "a.Transformer"}, {"path": "2_Pooling", "type": "a.Pooling"}]
     put(folder, "modules.json", chain)
-    assert source.vet(folder).pooling == "max"
+    assert vet.vet(folder).pooling == "max"
     put(folder, "modules.json", chain[:1])
-    assert source.vet(folder).pooling is None
+    assert vet.vet(folder).pooling is None
     put(folder, "modules.json", {"not": "a chain"})
-    assert source.vet(folder).pooling is None
+    assert vet.vet(folder).pooling is None
 
 
 @pytest.mark.parametrize("path", ["../elsewhere", "/tmp", "", "a/b", 3])

@@ -34,15 +34,15 @@ from transformers import (
 )
 
 from skbert import BertClassifier, BertSpanExtractor
-from skbert._answers import MOST, Answers
-from skbert._check_answers import warn_if_swapped
 from skbert._core.batches import collate
-from skbert._core.device import seeded
-from skbert._core.encoder import open_network
-from skbert._core.network import Network
-from skbert._core.source import vet
+from skbert._core.checkpoints.vet import vet
+from skbert._core.models.network import Network
+from skbert._core.models.opening import open_network
+from skbert._core.runtime.device import seeded
 from skbert._core.task import Batch, Head, Items
-from skbert._core.tokens import Ragged
+from skbert._core.text.tokens import Ragged
+from skbert._extraction.task import MOST, Answers
+from skbert._validation.answers import warn_if_swapped
 from skbert.datasets import load_questions
 from skbert.exceptions import InputError, ModelError, SaveError, SkbertWarning, TruncationWarning
 from skbert.metrics import get_scorer, squad_em, squad_f1

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skbert._entities import entities_of
-from skbert._tags import (
+from skbert._tagging.schemes import (
     Chain,
     CharacterSpans,
     convert,
@@ -21,12 +20,13 @@ from skbert._tags import (
     tag_names,
     tags_of,
 )
+from skbert._validation.entities import entities_of
 from skbert.exceptions import InputError, SkbertWarning
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from skbert._entities import Entity
+    from skbert._validation.entities import Entity
 
 PARTING = ("IOB1", "IOB2", "BIOES")  # schemes that tell neighbours of one type apart
 WORDS = {  # one row in every scheme: two neighbours of one type, then one of another

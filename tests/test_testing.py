@@ -25,12 +25,12 @@ from skbert import (
     BertTokenTagger,
     BertTransformer,
 )
-from skbert._check import FitRecord, check_texts
-from skbert._check_weights import check_sample_weight
-from skbert._check_y import check_labels
-from skbert._testing_samples import KINDS
+from skbert._validation.targets import check_labels
+from skbert._validation.texts import FitRecord, check_texts
+from skbert._validation.weights import check_sample_weight
 from skbert.exceptions import InputError
 from skbert.testing import check_text_estimator, text_estimator_checks
+from skbert.testing._samples import KINDS
 
 ESTIMATORS = {
     "choices": BertChoiceRanker,

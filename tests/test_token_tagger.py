@@ -36,16 +36,16 @@ from transformers import (
 )
 
 from skbert import BertTokenTagger
-from skbert._check_words import WordRows
 from skbert._core.batches import collate
-from skbert._core.device import seeded
-from skbert._core.encoder import open_network
-from skbert._core.network import Network
-from skbert._core.source import vet
+from skbert._core.checkpoints.vet import vet
+from skbert._core.models.network import Network
+from skbert._core.models.opening import open_network
+from skbert._core.runtime.device import seeded
 from skbert._core.task import Items
-from skbert._core.tokens import Ragged
-from skbert._tags import convert
-from skbert._words import WordTags
+from skbert._core.text.tokens import Ragged
+from skbert._tagging.schemes import convert
+from skbert._tagging.task import WordTags
+from skbert._validation.words import WordRows
 from skbert.exceptions import InputError, InputTypeError, SkbertWarning
 from skbert.metrics import entity_f1
 

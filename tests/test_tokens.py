@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, normalizers, pre_tokenizers
 from transformers import AutoTokenizer
 
-from skbert._core import skim, tokens
-from skbert._core.tokens import TextTokenizer, TokenTable, encode_texts
+from skbert._core.text import skim, tokens
+from skbert._core.text.tokens import TextTokenizer, TokenTable, encode_texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -35,9 +35,9 @@ from skbert import (
     BertTokenTagger,
     BertTransformer,
 )
-from skbert._check import Texts
-from skbert._core.network import Network
-from skbert._features import Features, TokenFeatures
+from skbert._core.models.network import Network
+from skbert._embedding.task import Features, TokenFeatures
+from skbert._validation.texts import Texts
 from skbert.datasets import load_intents
 from skbert.exceptions import (
     InputError,

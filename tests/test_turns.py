@@ -12,8 +12,8 @@ import pytest
 from test_waiting import JOBS, TEXTS, WORDS
 
 import skbert
-from skbert import _pretrained
-from skbert._core import tokens
+from skbert._core.text import tokens
+from skbert._estimator import base
 from skbert.exceptions import TruncationWarning
 
 if TYPE_CHECKING:
@@ -51,14 +51,14 @@ def test_the_results_are_the_same(
     ask = functools.partial(getattr(estimator, method), rows)
     whole = told(quietly(ask))
     counts: list[int] = []
-    infer = _pretrained.infer
+    infer = base.infer
 
     def counted(network: Any, items: Any, *rest: Any) -> Any:
         counts.append(len(np.unique(items.samples)))
         return infer(network, items, *rest)
 
-    monkeypatch.setattr(_pretrained, "infer", counted)
-    monkeypatch.setattr(_pretrained, "_AT_ONCE", 3)
+    monkeypatch.setattr(base, "infer", counted)
+    monkeypatch.setattr(base, "_AT_ONCE", 3)
     for one, other in zip(told(quietly(ask)), whole, strict=True):
         if method == "predict" and job != "numbers":
             assert one == other
@@ -72,7 +72,7 @@ def test_the_next_rows_are_tokenised_meanwhile(
 ) -> None:
     """The first rows are not computed before the second ones are begun, and yet all is done."""
     model = skbert.BertTransformer(tiny_model).fit(["a"])
-    begun, infer, encode = threading.Semaphore(0), _pretrained.infer, tokens.encode_texts
+    begun, infer, encode = threading.Semaphore(0), base.infer, tokens.encode_texts
     computed: list[Any] = []
 
     def note(*given: Any) -> Any:
@@ -88,9 +88,9 @@ def test_the_next_rows_are_tokenised_meanwhile(
 
     rows = [f"{first} {second}" for first in TEXTS for second in TEXTS]
     expected = model.transform(rows)
-    monkeypatch.setattr(_pretrained, "_AT_ONCE", 4)
-    monkeypatch.setattr(_pretrained, "infer", compute)
-    monkeypatch.setattr("skbert._features.encode_texts", note)
+    monkeypatch.setattr(base, "_AT_ONCE", 4)
+    monkeypatch.setattr(base, "infer", compute)
+    monkeypatch.setattr("skbert._embedding.task.encode_texts", note)
     before = threading.active_count()
     np.testing.assert_allclose(model.transform(rows), expected, atol=1e-2)
     assert len(computed) == 4
@@ -101,7 +101,7 @@ def test_rows_that_are_cut_are_counted_once(
     tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = skbert.BertTransformer(tiny_model, max_length=5).fit(["a"])
-    monkeypatch.setattr(_pretrained, "_AT_ONCE", 2)
+    monkeypatch.setattr(base, "_AT_ONCE", 2)
     with pytest.warns(TruncationWarning, match="^3 of 5 rows were longer") as caught:
         model.transform(
             ["a", "a good movie and book", "a b c d e", "good food", "the food is bad"]
@@ -111,11 +111,11 @@ def test_rows_that_are_cut_are_counted_once(
 
 def test_an_error_comes_through(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = skbert.BertTransformer(tiny_model).fit(["a"])
-    monkeypatch.setattr(_pretrained, "_AT_ONCE", 2)
+    monkeypatch.setattr(base, "_AT_ONCE", 2)
 
     def fail(*_: Any) -> Any:
         raise MemoryError("none left")
 
-    monkeypatch.setattr("skbert._features.encode_texts", fail)
+    monkeypatch.setattr("skbert._embedding.task.encode_texts", fail)
     with pytest.raises(MemoryError, match="none left"):
         model.transform(TEXTS)

@@ -14,9 +14,9 @@ from test_packed import CPU, Labels, assert_all_close, open_model
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import skbert
-from skbert._core import loop
-from skbert._core.device import Precision
-from skbert._core.optim import AdamW
+from skbert._core.runtime.device import Precision
+from skbert._core.training import loop
+from skbert._core.training.optim import AdamW
 from skbert.exceptions import NonFiniteError
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from test_loop import RECIPE, make_items, same, weights_of
 from test_packed import CPU, Labels, open_model
 
-from skbert._core.device import Precision, seeded
-from skbert._core.loop import train
-from skbert._core.watch import Watch, hold_out
+from skbert._core.runtime.device import Precision, seeded
+from skbert._core.training.loop import train
+from skbert._core.training.watch import Watch, hold_out
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,10 +14,10 @@ import pytest
 import torch
 
 from skbert import BertChoiceRanker, BertClassifier, BertPretrainer, BertTokenTagger
-from skbert._core import loop
 from skbert._core.batches import collate
-from skbert._core.world import World, join, local_rank
-from skbert._testing_samples import sample_of
+from skbert._core.runtime.distributed import World, join, local_rank
+from skbert._core.training import loop
+from skbert.testing._samples import sample_of
 
 EXACT = {"epochs": 2, "batch_size": 8, "device": "cpu", "precision": "float64", "random_state": 0}
 CASES: dict[str, tuple[type, str, dict[str, Any]]] = {

@@ -7,13 +7,13 @@ all its rows one after another, ``(1, n_tokens)``, and not one token of padding.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import torch
 
+from skbert._arrays import Array, IntArray
 from skbert._core.task import Batch, Items, Layout
-from skbert._core.tokens import IntArray, Ragged
+from skbert._core.text.tokens import Ragged
 
 __all__ = ["by_budget", "by_length", "collate", "steps_of_a_pass"]
 
@@ -77,7 +77,7 @@ def collate(items: Items, chosen: IntArray, device: torch.device, dtype: torch.d
     back = np.argsort(order, kind="stable")
     tokens_back = Ragged(np.arange(len(row_of_token)), starts)
 
-    def send(values: np.ndarray[Any, Any]) -> torch.Tensor:
+    def send(values: Array) -> torch.Tensor:
         tensor = torch.from_numpy(np.ascontiguousarray(values))
         if tensor.is_floating_point():
             tensor = tensor.to(dtype)

@@ -16,17 +16,17 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
+from skbert._arrays import FloatArray, IntArray
+from skbert._core.attention.packed import scores
+from skbert._core.attention.pruned import heads_left
 from skbert._core.batches import by_length, collate
-from skbert._core.device import is_out_of_memory
 from skbert._core.infer import INFERENCE_TOKENS
-from skbert._core.interrupts import held
-from skbert._core.loop import TRAINING_TOKENS
-from skbert._core.modes import default_modes
-from skbert._core.network import Network
-from skbert._core.packed import scores
-from skbert._core.pruned import heads_left
-from skbert._core.task import Batch, FloatArray, Items, Layout, Task
-from skbert._core.tokens import IntArray
+from skbert._core.models.network import Network
+from skbert._core.runtime.device import is_out_of_memory
+from skbert._core.runtime.interrupts import held
+from skbert._core.runtime.modes import default_modes
+from skbert._core.task import Batch, Items, Layout, Task
+from skbert._core.training.loop import TRAINING_TOKENS
 
 __all__ = ["attention_weights", "gate_gradients", "with_its_weights"]
 

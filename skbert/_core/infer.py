@@ -11,14 +11,15 @@ from typing import TypeVar
 import numpy as np
 import torch
 
+from skbert._arrays import IntArray
 from skbert._core.batches import by_length, collate
-from skbert._core.device import Budget, Precision, is_out_of_memory
-from skbert._core.interrupts import held, let_through
-from skbert._core.modes import default_modes
-from skbert._core.network import Network
-from skbert._core.sharing import sharing_processors
+from skbert._core.models.network import Network
+from skbert._core.runtime.device import Budget, Precision, is_out_of_memory
+from skbert._core.runtime.interrupts import held, let_through
+from skbert._core.runtime.modes import default_modes
+from skbert._core.runtime.sharing import sharing_processors
 from skbert._core.task import Batch, Items, Task
-from skbert._core.tokens import IntArray, Ragged
+from skbert._core.text.tokens import Ragged
 from skbert.exceptions import NonFiniteError
 
 __all__ = ["INFERENCE_TOKENS", "infer", "mean_loss"]

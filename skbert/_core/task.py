@@ -13,11 +13,10 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import torch
 
-from skbert._core.tokens import IntArray, Ragged, TextTokenizer, TokenTable
+from skbert._arrays import Array, FloatArray, IntArray
+from skbert._core.text.tokens import Ragged, TextTokenizer, TokenTable
 
 __all__ = ["Batch", "Head", "Items", "Layout", "Task", "mean_by_sample"]
-
-FloatArray = np.ndarray[Any, np.dtype[np.floating[Any]]]
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class Items:
     rows: IntArray  # (n_items + 1,): item i owns rows rows[i] to rows[i + 1]
     samples: IntArray  # (n_items,)
     weights: FloatArray  # (n_items,)
-    targets: np.ndarray[Any, Any] | Ragged | None = None  # (n_items, ...) or a row per item
+    targets: Array | Ragged | None = None  # (n_items, ...) or a row per item
     places: Ragged | None = None  # of each token, in the task's own terms; for decode only
     n_truncated: int = 0
     chosen: Ragged | None = None  # of each row the positions that a head reads which reads some
@@ -58,7 +57,7 @@ class Items:
 
     @classmethod
     def one_row_each(
-        cls, encoded: tuple[TokenTable, IntArray, int], targets: np.ndarray[Any, Any] | None
+        cls, encoded: tuple[TokenTable, IntArray, int], targets: Array | None
     ) -> Items:
         """Items of one row; the windows of a sample share its target and its weight."""
         tokens, samples, n_truncated = encoded
@@ -187,7 +186,7 @@ class Task(Protocol):
         head reads both. The loop divides once, by the weight of the whole step.
         """
 
-    def decode(self, outputs: Ragged, items: Items) -> np.ndarray[Any, Any]:
+    def decode(self, outputs: Ragged, items: Items) -> Array:
         """One result per sample from the logits of each item, in the order of samples."""
 
 

@@ -1,0 +1,383 @@
+"""BertChoiceRanker: the best of the options that each question brings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import pandas as pd
+from sklearn.utils._param_validation import StrOptions
+from sklearn.utils.validation import check_is_fitted
+
+from skbert._arrays import Array
+from skbert._choice.task import Choice
+from skbert._core.models.network import Network
+from skbert._core.task import Head
+from skbert._core.text.tokens import LongText
+from skbert._estimator.base import READS_ROWS
+from skbert._estimator.callbacks import with_callbacks
+from skbert._estimator.fitting import BertEstimator, Lesson, run_fit
+from skbert._estimator.guidance import requires_y
+from skbert._estimator.learned import reads_one_state
+from skbert._validation.choices import Choices, check_choices, check_picks
+from skbert._validation.texts import FitRecord
+from skbert._validation.weights import check_sample_weight
+
+__all__ = ["BertChoiceRanker"]
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class BertChoiceRanker(BertEstimator):
+    """Choose among the options that each row brings, with a fine-tuned BERT.
+
+    Multiple choice: every option is read together with its prompt and gets one score, and a
+    softmax over the options of its own row makes probabilities of them. Rows may have any number
+    of options, in fit too.
+
+    Parameters
+    ----------
+    model : str or path-like, default="sentence-transformers/all-MiniLM-L6-v2"
+        Folder or id of a BERT checkpoint. An id is looked up in the local cache, in the
+        package of the extra ``skbert[offline]``, and only then on the hub.
+    epochs : int, default=3
+        Passes over the training rows.
+    batch_size : int, default=16
+        Rows per forward pass; a step learns from ``batch_size * accumulate`` rows.
+    learning_rate : float, default=1e-4
+        Peak learning rate of the encoder, for AdamW.
+    head_learning_rate : float, "auto" or None, default="auto"
+        Peak learning rate of the output layer; None takes ``learning_rate``. ``"auto"`` takes
+        1e-3, but ``learning_rate`` for one pair a row that is read by BERT's pooler, unless
+        ``freeze`` leaves no layer of the encoder to learn.
+    weight_decay : float, default=0.01
+        Decoupled weight decay; biases and LayerNorm weights have none.
+    warmup : float or int, default=0.1
+        Steps of linear warm-up: a share of all steps if below 1, else their number.
+    schedule : {"linear", "cosine", "cosine_with_restarts", "polynomial", "constant", \
+            "constant_with_warmup"}, default="linear"
+        Learning rate after the warm-up, as transformers' schedulers of these names.
+    layer_decay : float, default=1.0
+        Factor on the learning rate from each layer to the one below it.
+    freeze : int or "all", default=0
+        0 trains everything; k leaves the embeddings and the first k layers as they are,
+        ``"all"`` everything but the output layer.
+    max_grad_norm : float or None, default=1.0
+        Norm to which the gradient of a step is clipped; None does not clip.
+    accumulate : int, default=1
+        Batches whose gradients make one step.
+    pooling : {"auto", "pooler", "cls", "mean", "max"}, default="auto"
+        What the head reads of a row. ``"auto"`` takes what the checkpoint declares, as
+        sentence encoders do for single texts; else, and for pairs, BERT's pooler.
+    head_init : {"auto", "probe", "random"}, default="auto"
+        Start the head from a linear model on the frozen encoder's features, or at random.
+        ``"auto"`` probes, but not where the head reads BERT's pooler of one pair a row,
+        unless ``freeze`` leaves no layer of the encoder to learn.
+    max_length : int or None, default=None
+        Longest row in tokens, special tokens included; None is the model's own limit, 512
+        at most, and 384 where answers are sought in contexts.
+    long_text : {"truncate", "head_tail", "windows"}, default="truncate"
+        What happens to longer rows: keep the start (in pairs the longer text gives way
+        first), keep a quarter from the start and the rest from the end, or read
+        overlapping windows and average their predictions.
+    text_columns : str, int, sequence of these, or None, default=None
+        The one or two columns of X that hold the texts; None takes all there are.
+    missing : {"raise", "empty"}, default="raise"
+        Refuse missing texts, or read them as empty ones.
+    validation_fraction : float or None, default=None
+        Share of the rows held out, in (0, 1): validated on after each pass, and the
+        weights with the lowest loss there are kept. None holds out none.
+    patience : int or None, default=None
+        Passes without improvement on the held-out rows after which training stops; None
+        never stops early.
+    precision : {"auto", "float32", "bfloat16", "float16", "float64"}, default="auto"
+        What products are computed in; weights stay float32 (float64 in that precision).
+        ``"auto"`` is bfloat16 where the hardware is fast at it, else float32.
+    device : str, default="auto"
+        ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or ``"mps"``; ``"auto"`` takes the best there is.
+    gradient_checkpointing : bool, default=False
+        Compute activations twice to hold fewer of them.
+    compile : bool, default=False
+        Compile the encoder with ``torch.compile``; pays off on long runs only.
+    warm_start : bool, default=False
+        Go on from the weights of the last fit.
+    random_state : int, RandomState instance or None, default=None
+        Seed of every draw: order, dropout, hold-out and new weights. With an int, the same
+        fit on the same machine and thread count gives the same bits.
+    verbose : int, default=0
+        1 shows a progress bar with loss and validation score.
+
+    Attributes
+    ----------
+    model_ : transformers.BertForMultipleChoice
+        The fine-tuned model, an ordinary transformers object.
+    tokenizer_ : transformers.PreTrainedTokenizerBase
+        Its tokenizer, likewise.
+    pooling_ : str
+        What the head reads of a row.
+    history_ : list of dict
+        One record per pass: loss, learning rate, seconds, and with a hold-out
+        ``validation_loss`` and ``validation_score``, the accuracy.
+    probe_score_ : float
+        With a hold-out and a probed head: ``validation_score`` before the first pass.
+        Where passes do not raise it, frozen features (``BertTransformer``) serve as well.
+    n_iter_ : int
+        Passes run.
+    n_truncated_ : int
+        Rows of X that were cut to ``max_length`` in fit.
+    n_features_in_ : int
+        Columns of X; where they have no names, all options together count as one.
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Names of the columns, where X was a frame with str names.
+
+    See Also
+    --------
+    BertClassifier : The same classes for all rows.
+    skbert.metrics.mean_reciprocal_rank : A score for the whole ranking.
+
+    Notes
+    -----
+    **X.** If the last column holds lists, these are the options; the column before them is the
+    prompt, or the two columns are the prompt and a second text that comes before every option, as
+    in SWAG. Else the first column is the prompt and each other column an option, which a row lacks
+    where its cell is missing. So a list of ``(prompt, [option, ...])`` is as good as a frame.
+    ``text_columns`` chooses and orders the columns first, here as many as there are.
+
+    **Options** are counted from 0 as they are given. One that a row offers twice counts once,
+    where it is first; the later ones have probability 0. With one option in a row it is chosen.
+
+    **Long rows** are cut, as windows of an option could not be compared: ``long_text`` is
+    ``"truncate"`` or ``"head_tail"``.
+
+    The predictions are positions within a row and no classes, so the estimator is no classifier
+    in scikit-learn's sense: folds are not stratified, and ``score`` is its own.
+
+    References
+    ----------
+    Zellers et al. 2018, "SWAG: A large-scale adversarial dataset for grounded commonsense
+    inference"; Devlin et al. 2019, "BERT: Pre-training of deep bidirectional transformers for
+    language understanding", section 4.4, for the head and the loss.
+
+    Examples
+    --------
+    >>> from skbert import BertChoiceRanker
+    >>> from skbert.datasets import load_choices
+    >>> X, y = load_choices(return_X_y=True)
+    >>> ranker = BertChoiceRanker(epochs=1, freeze="all", random_state=0).fit(X, y)
+    >>> ranker.predict_text([("The milk stood in the sun all day and", ["sang", "turned sour"])])
+    array(['turned sour'], dtype=object)
+    """
+
+    pooling: str = "auto"
+    long_text: LongText = "truncate"
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **BertEstimator._parameter_constraints,
+        **READS_ROWS,
+        "long_text": [StrOptions({"truncate", "head_tail"})],
+    }
+    _tasks: ClassVar[tuple[type, ...]] = (Choice,)
+    _y_holds: ClassVar[str] = (
+        "the right option of each row: its position, counted from 0, or its text"
+    )
+
+    @requires_y
+    @with_callbacks
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Fine-tune on questions ``X`` and their right options ``y``.
+
+        Parameters
+        ----------
+        X : array-like of (prompt, options) of shape (n_samples, 2), or as in the notes above
+            The questions.
+        y : array-like of int or str of shape (n_samples,)
+            The right option of each row: its position, counted from 0, or its text.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weight of each row in the loss; None weighs all alike.
+
+        Returns
+        -------
+        self : BertChoiceRanker
+            The fitted estimator.
+
+        Raises
+        ------
+        InputError, InputTypeError
+            If X, y or a weight cannot be used; the message names the first bad row.
+        ModelError
+            If ``model`` is not found or not safe to open.
+        NonFiniteError
+            If a loss or gradient is not finite; the estimator then stays as it was.
+        """
+        run_fit(self, X, y, sample_weight, again=self.warm_start)
+        return self
+
+    @reads_one_state
+    def predict(self, X: Any) -> Array:
+        """Position of the best option of each row.
+
+        Parameters
+        ----------
+        X : array-like of (prompt, options) of shape (n_samples, 2), or as in the notes above
+            The questions.
+
+        Returns
+        -------
+        y : ndarray of int of shape (n_samples,)
+            Positions among the options of each row, counted from 0.
+        """
+        return _best(*self._scored(X))
+
+    @reads_one_state
+    def predict_text(self, X: Any) -> Array:
+        """Text of the best option of each row.
+
+        Parameters
+        ----------
+        X : array-like of (prompt, options) of shape (n_samples, 2), or as in the notes above
+            The questions.
+
+        Returns
+        -------
+        texts : ndarray of str of shape (n_samples,)
+            The options as they were given; the array's type is object.
+        """
+        rows, scores = self._scored(X)
+        texts = np.empty(len(rows), dtype=object)
+        texts[:] = [rows.options[i][at] for i, at in enumerate(_best(rows, scores))]
+        return texts
+
+    @reads_one_state
+    def predict_proba(self, X: Any) -> Array:
+        """Probability of each option of each row.
+
+        Parameters
+        ----------
+        X : array-like of (prompt, options) of shape (n_samples, 2), or as in the notes above
+            The questions.
+
+        Returns
+        -------
+        probabilities : ndarray of shape (n_samples, max_options)
+            By position of the option; 0 where a row has none there. Each row sums to 1. As wide
+            as the longest list of options in X, or as there are columns of options; float32,
+            float64 in that precision.
+        """
+        rows, scores = self._scored(X)
+        width = max(map(len, rows.options))
+        probabilities = np.zeros((len(rows), width), scores[0].dtype)
+        for row, (places, score) in enumerate(zip(rows.places, scores, strict=True)):
+            probabilities[row, list(places.values())] = np.exp(score)
+        return probabilities
+
+    @reads_one_state
+    def rank(self, X: Any) -> pd.DataFrame:
+        """Options of each row from the best to the worst.
+
+        Parameters
+        ----------
+        X : array-like of (prompt, options) of shape (n_samples, 2), or as in the notes above
+            The questions.
+
+        Returns
+        -------
+        ranking : DataFrame
+            One line per option, each row's best first, with the columns ``row`` and ``option``
+            (positions, counted from 0), ``rank`` (counted from 1), ``text`` and ``probability``.
+            An option that a row offers twice is listed once.
+        """
+        rows, scores = self._scored(X)
+        flat, counts = np.concatenate([*scores]), [len(score) for score in scores]
+        owner = np.repeat(np.arange(len(rows)), counts)
+        order = np.lexsort((-flat, owner))  # a stable sort: of equals the first is best
+        ranking = pd.DataFrame({
+            "row": owner,
+            "rank": 0,
+            "option": [position for places in rows.places for position in places.values()],
+            "text": [text for places in rows.places for text in places],
+            "probability": np.exp(flat),
+        })  # fmt: skip
+        ranking = ranking.take(order).reset_index(drop=True)
+        ranking["rank"] = ranking.groupby("row").cumcount() + 1
+        return ranking
+
+    @requires_y
+    @reads_one_state
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Accuracy: the share of rows whose best option is the right one.
+
+        Parameters
+        ----------
+        X : array-like of (prompt, options) of shape (n_samples, 2), or as in the notes above
+            The questions.
+        y : array-like of int or str of shape (n_samples,)
+            The right options, as positions or texts.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows.
+
+        Returns
+        -------
+        accuracy : float
+            Between 0 and 1.
+        """
+        check_is_fitted(self)
+        rows: Any = self._read(X, fitting=False)
+        picks = check_picks(y, rows, estimator_name=type(self).__name__)
+        weight = check_sample_weight(sample_weight, len(rows))
+        return float(np.average(self.predict(rows) == picks, weights=weight))
+
+    def _rows(self, X: Any, fitted: FitRecord | None) -> Any:
+        if isinstance(X, Choices):  # read before, by a method that looks at them too
+            return X
+        return check_choices(
+            X,
+            columns=self.text_columns,
+            missing=self.missing,
+            fitted=fitted,
+            estimator_name=type(self).__name__,
+        )
+
+    def _scored(self, X: Any) -> tuple[Choices, Array]:
+        """The rows of X, and the log-probabilities of their options."""
+        check_is_fitted(self)
+        rows: Any = self._read(X, fitting=False)
+        return rows, self._decoded(rows)
+
+    def _teach(
+        self,
+        y: Any,
+        rows: Any,
+        room: int,
+        network: Network | None,  # noqa: ARG002 - nothing in it depends on y
+        weight: Any,
+    ) -> Lesson:
+        picks = check_picks(y, rows, estimator_name=type(self).__name__)
+        pairs = zip(rows.places, picks, strict=True)
+        numbers = np.array([list(places.values()).index(pick) for places, pick in pairs])
+
+        def accuracy(scores: Array, held: Array) -> float:
+            return float(np.mean([s.argmax() for s in scores] == numbers[held]))
+
+        return Lesson(Choice(room, self.long_text), numbers, {}, accuracy, None, weight)
+
+    @classmethod
+    def _blank_head(cls, n_outputs: int) -> Head:  # noqa: ARG003 - one, whatever is declared
+        return Choice(0).head()
+
+    def _adopt(self, network: Network, room: int) -> None:  # noqa: ARG002 - it has no labels
+        self._task = Choice(room, self.long_text)
+
+    def __sklearn_tags__(self) -> Any:
+        """Add that there is no fit without ``y``."""
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags
+
+
+def _best(rows: Choices, scores: Array) -> Array:
+    """Position of the best option of each row, the first of equals."""
+    best = [
+        list(places.values())[score.argmax()]
+        for places, score in zip(rows.places, scores, strict=True)
+    ]
+    return np.array(best, np.int64)

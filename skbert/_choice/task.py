@@ -1,0 +1,71 @@
+"""What questions with options are to the engine: the task of the choice ranker.
+
+Depends on numpy, scipy, torch and ``_core``; knows no estimator.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.special import log_softmax
+
+from skbert._arrays import Array
+from skbert._core.segments import log_softmax_within
+from skbert._core.task import Batch, Head, Items
+from skbert._core.text.tokens import LongText, Ragged, TextTokenizer, encode_texts
+from skbert._validation.choices import Choices
+
+__all__ = ["Choice"]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of the options of each sample. Targets are the number of an option, ``(n_items,)``."""
+
+    max_length: int
+    cut: LongText = "truncate"
+
+    def encode(self, X: Choices, y: Any, tokenizer: TextTokenizer) -> Items:
+        """One item per question, with a row of prompt and option for each option."""
+        counts = np.array([len(places) for places in X.places])
+        owner = np.repeat(np.arange(len(X)), counts)
+        options = [option for places in X.places for option in places]
+        if X.second is not None:
+            options = [f"{X.second[i]} {o}" for i, o in zip(owner, options, strict=True)]
+        prompts = [X.first[i] for i in owner]
+
+        def rows(which: Any, room: int) -> tuple[Any, Any, int]:
+            first, second = ([side[i] for i in which] for side in (prompts, options))
+            return encode_texts(tokenizer, first, second, room, self.cut)
+
+        tokens, _, n_cut = rows(range(len(owner)), self.max_length)
+        if n_cut:  # of how many questions, of all those with a row that is full?
+            full = np.flatnonzero(tokens.lengths == self.max_length)
+            longer = rows(full, self.max_length + 1)[0].lengths > self.max_length
+            n_cut = len(np.unique(owner[full[longer]]))
+        starts = np.concatenate([[0], np.cumsum(counts)])
+        samples = np.arange(len(X))
+        return Items(tokens, starts, samples, np.ones(len(X)), y, n_truncated=n_cut)
+
+    def head(self) -> Head:
+        """One logit per row."""
+        return Head("BertForMultipleChoice", 1)
+
+    def loss(self, logits: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        """Cross-entropy over the options of each question."""
+        assert batch.targets is not None
+        counts = batch.rows_per_item
+        most = len(logits) - len(counts) + 1  # rows of a question, if the others have one each
+        scores = log_softmax_within(logits, counts, most)[:, 0]
+        losses = -scores[torch.cumsum(counts, 0) - counts + batch.targets]
+        return (losses * batch.weights).sum(), batch.weights.sum()
+
+    def decode(self, outputs: Ragged, items: Items) -> Array:
+        """Log-probabilities of the options of each sample, ``(n_options,)`` each."""
+        found = np.empty(len(items), dtype=object)
+        for sample in range(len(found)):
+            found[sample] = log_softmax(outputs[sample][:, 0])
+        return found

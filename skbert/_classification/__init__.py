@@ -1,0 +1,1 @@
+"""Texts to one of several classes, or to several labels at once: `BertClassifier`."""

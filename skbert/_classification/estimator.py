@@ -1,0 +1,376 @@
+"""BertClassifier: one label or several per text or pair."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+from scipy.special import expit, softmax
+from sklearn.base import ClassifierMixin
+from sklearn.utils._param_validation import StrOptions
+
+from skbert._arrays import Array
+from skbert._classification.calibration import fit_temperature
+from skbert._classification.task import (
+    MultiLabel,
+    SingleLabel,
+    check_hold_out,
+    describe,
+    is_right,
+    teach_indicator,
+    teach_labels,
+)
+from skbert._core.infer import infer
+from skbert._core.models.network import Network, grow_output, scale_output
+from skbert._core.text.tokens import LongText
+from skbert._estimator.base import READS_ROWS, RealInterval
+from skbert._estimator.callbacks import with_callbacks
+from skbert._estimator.fitting import BertEstimator, Lesson, run_fit
+from skbert._estimator.guidance import requires_y
+from skbert._estimator.learned import reads_one_state
+from skbert._estimator.progress import Run
+from skbert._validation.targets import check_classes, check_labels, listed
+from skbert._validation.weights import check_sample_weight
+from skbert.exceptions import InputError, ModelError
+
+__all__ = ["BertClassifier"]
+
+_HEAD = "BertForSequenceClassification"
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class BertClassifier(ClassifierMixin, BertEstimator):
+    """Classify texts or pairs of texts with a fine-tuned BERT.
+
+    Binary, multiclass, and multi-label where ``y`` is an indicator matrix.
+
+    Parameters
+    ----------
+    model : str or path-like, default="sentence-transformers/all-MiniLM-L6-v2"
+        Folder or id of a BERT checkpoint. An id is looked up in the local cache, in the
+        package of the extra ``skbert[offline]``, and only then on the hub.
+    epochs : int, default=3
+        Passes over the training rows.
+    batch_size : int, default=16
+        Rows per forward pass; a step learns from ``batch_size * accumulate`` rows.
+    learning_rate : float, default=1e-4
+        Peak learning rate of the encoder, for AdamW.
+    head_learning_rate : float, "auto" or None, default="auto"
+        Peak learning rate of the output layer; None takes ``learning_rate``. ``"auto"`` takes
+        1e-3, but ``learning_rate`` for one pair a row that is read by BERT's pooler, unless
+        ``freeze`` leaves no layer of the encoder to learn.
+    weight_decay : float, default=0.01
+        Decoupled weight decay; biases and LayerNorm weights have none.
+    warmup : float or int, default=0.1
+        Steps of linear warm-up: a share of all steps if below 1, else their number.
+    schedule : {"linear", "cosine", "cosine_with_restarts", "polynomial", "constant", \
+            "constant_with_warmup"}, default="linear"
+        Learning rate after the warm-up, as transformers' schedulers of these names.
+    layer_decay : float, default=1.0
+        Factor on the learning rate from each layer to the one below it.
+    freeze : int or "all", default=0
+        0 trains everything; k leaves the embeddings and the first k layers as they are,
+        ``"all"`` everything but the output layer.
+    max_grad_norm : float or None, default=1.0
+        Norm to which the gradient of a step is clipped; None does not clip.
+    accumulate : int, default=1
+        Batches whose gradients make one step.
+    pooling : {"auto", "pooler", "cls", "mean", "max"}, default="auto"
+        What the head reads of a row. ``"auto"`` takes what the checkpoint declares, as
+        sentence encoders do for single texts; else, and for pairs, BERT's pooler.
+    head_init : {"auto", "probe", "random"}, default="auto"
+        Start the head from a linear model on the frozen encoder's features, or at random.
+        ``"auto"`` probes, but not where the head reads BERT's pooler of one pair a row,
+        unless ``freeze`` leaves no layer of the encoder to learn.
+    max_length : int or None, default=None
+        Longest row in tokens, special tokens included; None is the model's own limit, 512
+        at most, and 384 where answers are sought in contexts.
+    long_text : {"truncate", "head_tail", "windows"}, default="truncate"
+        What happens to longer rows: keep the start (in pairs the longer text gives way
+        first), keep a quarter from the start and the rest from the end, or read
+        overlapping windows and average their predictions.
+    text_columns : str, int, sequence of these, or None, default=None
+        The one or two columns of X that hold the texts; None takes all there are.
+    missing : {"raise", "empty"}, default="raise"
+        Refuse missing texts, or read them as empty ones.
+    validation_fraction : float or None, default=None
+        Share of the rows held out, in (0, 1): validated on after each pass, and the
+        weights with the lowest loss there are kept. None holds out none.
+    patience : int or None, default=None
+        Passes without improvement on the held-out rows after which training stops; None
+        never stops early.
+    precision : {"auto", "float32", "bfloat16", "float16", "float64"}, default="auto"
+        What products are computed in; weights stay float32 (float64 in that precision).
+        ``"auto"`` is bfloat16 where the hardware is fast at it, else float32.
+    device : str, default="auto"
+        ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or ``"mps"``; ``"auto"`` takes the best there is.
+    gradient_checkpointing : bool, default=False
+        Compute activations twice to hold fewer of them.
+    compile : bool, default=False
+        Compile the encoder with ``torch.compile``; pays off on long runs only.
+    warm_start : bool, default=False
+        Go on from the weights of the last fit.
+    random_state : int, RandomState instance or None, default=None
+        Seed of every draw: order, dropout, hold-out and new weights. With an int, the same
+        fit on the same machine and thread count gives the same bits.
+    verbose : int, default=0
+        1 shows a progress bar with loss and validation score.
+    class_weight : dict, "balanced" or None, default=None
+        Factor per class on the weight of its rows. ``"balanced"`` gives every class the same
+        total weight. For multi-label targets it weighs the presence of a label, by column
+        number.
+    label_smoothing : float, default=0.0
+        Share of the target that is spread over all classes, in [0, 1).
+    calibrate : bool, default=False
+        Divide the logits by one temperature that fits the held-out rows (Guo et al. 2017,
+        "On calibration of modern neural networks"); needs ``validation_fraction``.
+    tune_thresholds : bool, default=False
+        Choose each label's threshold for the best F1 on the held-out rows; multi-label
+        targets only, needs ``validation_fraction``.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        The labels, sorted; column numbers for multi-label targets.
+    model_ : transformers.BertForSequenceClassification
+        The fine-tuned model, an ordinary transformers object.
+    tokenizer_ : transformers.PreTrainedTokenizerBase
+        Its tokenizer, likewise.
+    pooling_ : str
+        What the head reads of a row.
+    history_ : list of dict
+        One record per pass: loss, learning rate, seconds, and with a hold-out
+        ``validation_loss`` and ``validation_score``.
+    probe_score_ : float
+        With a hold-out and a probed head: ``validation_score`` before the first pass.
+        Where passes do not raise it, frozen features (``BertTransformer``) serve as well.
+    n_iter_ : int
+        Passes run.
+    n_truncated_ : int
+        Rows of X that were cut to ``max_length`` in fit.
+    temperature_ : float
+        What the logits were divided by; 1.0 where not calibrated.
+    thresholds_ : ndarray of shape (n_classes,)
+        Probability from which a label is predicted; multi-label targets only.
+    n_features_in_ : int
+        Columns of X, where it has some: a list or a Series of texts has none.
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Names of the columns, where X was a frame with str names.
+
+    See Also
+    --------
+    BertRegressor : The same for numbers.
+
+    References
+    ----------
+    Devlin et al. 2019, "BERT", section 4.1, for the head and the recipe; Kumar et al. 2022,
+    "Fine-tuning can distort pretrained features and underperform out-of-distribution".
+
+    Examples
+    --------
+    >>> from skbert import BertClassifier
+    >>> from skbert.datasets import load_intents
+    >>> X, y = load_intents(return_X_y=True)
+    >>> classifier = BertClassifier(epochs=1, freeze="all", random_state=0).fit(X, y)
+    >>> classifier.predict(["I forgot my password and cannot sign in"])
+    array(['login'], dtype=object)
+    """
+
+    pooling: str = "auto"
+    long_text: LongText = "truncate"
+    class_weight: Mapping[Any, float] | str | None = None
+    label_smoothing: float = 0.0
+    calibrate: bool = False
+    tune_thresholds: bool = False
+
+    if TYPE_CHECKING:  # set by a fit
+        classes_: Array = field(init=False)
+        temperature_: float = field(init=False)
+        thresholds_: Array = field(init=False)
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **BertEstimator._parameter_constraints,
+        **READS_ROWS,
+        "class_weight": [dict, StrOptions({"balanced"}), None],
+        "label_smoothing": [RealInterval(0, 1, closed="left")],
+        "calibrate": ["boolean"],
+        "tune_thresholds": ["boolean"],
+    }
+    _saved_attributes: ClassVar[tuple[str, ...]] = (
+        *BertEstimator._saved_attributes, "classes_", "temperature_", "thresholds_",
+    )  # fmt: skip
+    _tasks: ClassVar[tuple[type, ...]] = (SingleLabel, MultiLabel)
+    _y_holds: ClassVar[str] = "a label per row, or an indicator matrix"
+
+    @requires_y
+    @with_callbacks
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
+        """Learn from one more batch of rows, in one pass at constant learning rates.
+
+        Labels never seen before are welcome: the output layer grows, and keeps what it
+        learned. ``warmup`` and ``schedule`` are for ``fit``.
+
+        Parameters
+        ----------
+        X : array-like of str of shape (n_samples,), or pairs of shape (n_samples, 2)
+            One text, or one pair of texts, per row.
+        y : array-like of shape (n_samples,)
+            A label per row, or an indicator matrix.
+        classes : array-like of shape (n_classes,), default=None
+            Labels to make room for that need not be in ``y``.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weight of each row in the loss; None weighs all alike.
+
+        Returns
+        -------
+        self : BertClassifier
+            The estimator, one pass wiser.
+        """
+        run_fit(self, X, y, sample_weight, again=True, epochs=1, classes=classes)
+        return self
+
+    @reads_one_state
+    def predict(self, X: Any) -> Array:
+        """Predict a label per row, or an indicator matrix.
+
+        Parameters
+        ----------
+        X : array-like of str of shape (n_samples,), or pairs of shape (n_samples, 2)
+            The texts.
+
+        Returns
+        -------
+        y : ndarray of shape (n_samples,) or (n_samples, n_classes)
+            Predicted labels, or 0 and 1 for multi-label targets.
+        """
+        scores = self._decoded(X)
+        if isinstance(self._task, MultiLabel):
+            labels = (expit(scores) >= self.thresholds_).astype(np.int64)
+        else:
+            labels = self.classes_[scores.argmax(axis=1)]
+        return np.asarray(labels)
+
+    @reads_one_state
+    def predict_proba(self, X: Any) -> Array:
+        """Probability of each class, or of each label by itself.
+
+        Parameters
+        ----------
+        X : array-like of str of shape (n_samples,), or pairs of shape (n_samples, 2)
+            The texts.
+
+        Returns
+        -------
+        probabilities : ndarray of shape (n_samples, n_classes)
+            Columns in the order of ``classes_``; float32, float64 in that precision.
+        """
+        scores = self._decoded(X)
+        multi_label = isinstance(self._task, MultiLabel)
+        probabilities: Array = expit(scores) if multi_label else softmax(scores, axis=1)
+        return probabilities
+
+    @reads_one_state
+    def decision_function(self, X: Any) -> Array:
+        """Score of each class: the logits.
+
+        Parameters
+        ----------
+        X : array-like of str of shape (n_samples,), or pairs of shape (n_samples, 2)
+            The texts.
+
+        Returns
+        -------
+        scores : ndarray of shape (n_samples,) or (n_samples, n_classes)
+            For two classes, how much the second one's logit is above the first one's.
+        """
+        scores = self._decoded(X)
+        if not isinstance(self._task, MultiLabel) and scores.shape[1] == 2:
+            scores = scores[:, 1] - scores[:, 0]
+        return np.asarray(scores)
+
+    @requires_y
+    @reads_one_state
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Accuracy; for multi-label targets the share of rows with every label right.
+
+        Parameters
+        ----------
+        X : array-like of str of shape (n_samples,), or pairs of shape (n_samples, 2)
+            The texts.
+        y : array-like of shape (n_samples,) or (n_samples, n_classes)
+            The true labels; one that fit has not seen counts as wrong.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weight of each row; None weighs all alike.
+
+        Returns
+        -------
+        accuracy : float
+            In [0, 1].
+
+        Raises
+        ------
+        InputError, InputTypeError
+            If X, y or a weight cannot be used; the message names the first bad row.
+        """
+        predicted = self.predict(X)
+        labels, _ = check_labels(listed(y), len(predicted), estimator_name=type(self).__name__)
+        right = is_right(labels, predicted, self.classes_)
+        weight = check_sample_weight(listed(sample_weight), len(predicted))
+        return float(np.average(right, weights=weight))
+
+    def _teach(
+        self,
+        y: Any,
+        texts: Any,
+        room: int,
+        network: Network | None,
+        weight: Any,
+        classes: Any = None,
+    ) -> Lesson:
+        labels, multi_label = check_labels(y, len(texts), estimator_name=type(self).__name__)
+        check_hold_out(self, multi_label=multi_label)
+        if network is not None and multi_label != isinstance(self._task, MultiLabel):
+            raise InputError(
+                f"y holds {'several labels' if multi_label else 'one label'} per row, but the "
+                "fitted estimator learned otherwise. Give the same kind of y, or fit anew with "
+                "warm_start=False."
+            )
+        more = check_classes(classes)
+        if multi_label:
+            return teach_indicator(self, labels, more, room, network, weight)
+        return teach_labels(self, labels, more, room, network, weight)
+
+    def _finish(self, run: Run) -> None:
+        describe(run.network.model.config, self._task, self.classes_)
+        if run.held is not None and self.calibrate:
+            self.temperature_ = fit_temperature(run, infer(run.network, run.held, run.precision))
+            scale_output(run.network, 1 / self.temperature_)
+
+    def _adopt(self, network: Network, room: int) -> None:
+        config = network.model.config
+        n_classes = config.num_labels
+        if config.problem_type == "regression" or (n_classes == 1 and not config.problem_type):
+            raise ModelError(
+                "The checkpoint predicts numbers, no classes. Open it with "
+                "BertRegressor.from_pretrained."
+            )
+        self.temperature_ = 1.0
+        if config.problem_type == "multi_label_classification":
+            self.classes_ = np.arange(n_classes)
+            self.thresholds_ = np.full(n_classes, 0.5)
+            self._task: SingleLabel = MultiLabel(n_classes, room, self.long_text)
+            return
+        names = np.array([config.id2label[i] for i in range(n_classes)])
+        order = np.argsort(names)
+        grow_output(network, n_classes, np.argsort(order))
+        self.classes_ = names[order]
+        self._task = SingleLabel(n_classes, room, self.long_text)
+        describe(config, self._task, self.classes_)
+
+    def __sklearn_tags__(self) -> Any:
+        """Add that indicator matrices are welcome."""
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        return tags

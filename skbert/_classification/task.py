@@ -1,0 +1,274 @@
+"""What labels are to the engine: the two classification tasks, and how ``y`` becomes one.
+
+Downstairs sees codes and indicators only; the labels themselves stay in ``classes_``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.special import expit, logit, softmax
+from torch.nn import functional as F
+
+from skbert._arrays import Array
+from skbert._classification.calibration import best_thresholds
+from skbert._core.models.network import Network
+from skbert._core.task import Batch, Head, Items, mean_by_sample
+from skbert._core.text.tokens import LongText, Ragged, TextTokenizer, encode_texts
+from skbert._estimator.fitting import Lesson
+from skbert._validation.texts import Texts
+from skbert._validation.weights import check_class_weight, to_learn_from
+from skbert.exceptions import InputError, InputTypeError
+
+__all__ = [
+    "MultiLabel", "SingleLabel", "check_hold_out", "describe", "is_right", "teach_indicator",
+    "teach_labels",
+]  # fmt: skip
+
+_Labels = Array
+_MOST = 2.0**40  # a factor on a label beside which float32 loses the rows without it
+
+
+@dataclass(frozen=True)
+class SingleLabel:
+    """One of ``n_classes`` classes per sample. Targets are codes, ``(n_items,)`` int64."""
+
+    n_classes: int
+    max_length: int
+    long_text: LongText = "truncate"
+    label_smoothing: float = 0.0
+
+    def encode(self, X: Texts, y: Any, tokenizer: TextTokenizer) -> Items:
+        """One item per text, or per window of a long one."""
+        rows = encode_texts(tokenizer, X.first, X.second, self.max_length, self.long_text)
+        return Items.one_row_each(rows, y)
+
+    def head(self) -> Head:
+        """One logit per class."""
+        return Head("BertForSequenceClassification", self.n_classes)
+
+    def loss(self, logits: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        """Cross-entropy."""
+        assert batch.targets is not None
+        losses = F.cross_entropy(
+            logits, batch.targets, reduction="none", label_smoothing=self.label_smoothing
+        )
+        return (losses * batch.weights).sum(), batch.weights.sum()
+
+    def decode(self, outputs: Ragged, items: Items) -> Array:
+        """Scores ``(n_samples, n_classes)`` whose softmax is the probability.
+
+        Logits as they are where a sample is one item, else the log of the mean probability.
+        """
+        return _pooled(outputs, items, lambda scores: softmax(scores, axis=1), np.log)
+
+
+@dataclass(frozen=True)
+class MultiLabel(SingleLabel):
+    """Any of ``n_classes`` labels per sample. Targets are 0 or 1, ``(n_items, n_classes)``."""
+
+    positive_weights: tuple[float, ...] | None = None  # factor on a label where it is there
+
+    def loss(self, logits: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        """Binary cross-entropy; a row weighs its weight once for each label."""
+        assert batch.targets is not None
+        smooth = self.label_smoothing
+        factors = None if self.positive_weights is None else logits.new_tensor(
+            self.positive_weights)  # fmt: skip
+        losses = F.binary_cross_entropy_with_logits(
+            logits, batch.targets * (1 - smooth) + smooth / 2,
+            reduction="none", pos_weight=factors,
+        )  # fmt: skip
+        return (losses.sum(dim=1) * batch.weights).sum(), batch.weights.sum() * self.n_classes
+
+    def decode(self, outputs: Ragged, items: Items) -> Array:
+        """Scores ``(n_samples, n_classes)`` whose logistic function is the probability."""
+        return _pooled(outputs, items, expit, logit)
+
+
+def _pooled(
+    outputs: Ragged,
+    items: Items,
+    probability: Callable[[Array], Array],
+    score: Callable[[Array], Array],
+) -> Array:
+    """Scores as they are where a sample is one item, else the score of its mean probability.
+
+    What a sample gets depends on itself alone, and is finite.
+    """
+    scores = outputs.values
+    _, first, counts = np.unique(items.samples, return_index=True, return_counts=True)
+    if len(counts) == len(items):
+        return scores
+    limits = np.finfo(scores.dtype)
+    mean = mean_by_sample(probability(scores), items)
+    pooled = score(np.clip(mean, limits.tiny, 1 - limits.epsneg))
+    return np.where((counts == 1)[:, None], scores[first], pooled)
+
+
+def teach_labels(
+    estimator: Any,
+    labels: Array,
+    more: Array,
+    room: int,
+    network: Network | None,
+    weight: Any,
+) -> Lesson:
+    """One label per row: their classes, with ``more`` of them and those known to the network."""
+    old = labels[:0] if network is None else estimator.classes_
+    classes = _union(labels, more, old)
+    codes = _codes(labels, classes)
+    per_class = check_class_weight(estimator.class_weight, classes, codes, weight)
+    if per_class is not None:
+        weight = to_learn_from(per_class[codes] * (1.0 if weight is None else weight))
+    kept = None if network is None else _codes(old, classes)
+    learned = {"classes_": classes, "temperature_": 1.0}
+    task = SingleLabel(len(classes), room, estimator.long_text, estimator.label_smoothing)
+
+    def accuracy(scores: Array, rows: Array) -> float:
+        return float((scores.argmax(axis=1) == codes[rows]).mean())
+
+    return Lesson(task, codes, learned, accuracy, codes, weight, kept=kept)
+
+
+def teach_indicator(
+    estimator: Any,
+    present: Array,
+    more: Array,
+    room: int,
+    network: Network | None,
+    weight: Any,
+) -> Lesson:
+    """Any number of labels per row, ``(n_samples, n_classes)`` of 0 and 1."""
+    n_classes = present.shape[1]
+    known = n_classes if network is None else len(estimator.classes_)
+    classes = _columns(n_classes, known, more)
+    factors = estimator.class_weight
+    if factors == "balanced":
+        weights = np.ones(len(present)) if weight is None else weight
+        per_label = weights.sum() / (2 * np.maximum(weights @ present, 1e-9))
+        factors = dict(enumerate(np.where(present.any(axis=0), per_label, 1.0)))
+    per_class = check_class_weight(factors, classes, present.argmax(axis=1), weight)
+    positive = None if per_class is None else tuple(np.minimum(per_class, _MOST).tolist())
+    learned = {
+        "classes_": classes,
+        "temperature_": 1.0,
+        "thresholds_": np.full(n_classes, 0.5),
+    }
+    smoothing = estimator.label_smoothing
+    task = MultiLabel(n_classes, room, estimator.long_text, smoothing, positive)
+
+    def subset_accuracy(scores: Array, rows: Array) -> float:
+        return float(((scores > 0) == present[rows]).all(axis=1).mean())
+
+    def thresholds(scores: Array, rows: Array) -> dict[str, Array]:
+        return {"thresholds_": best_thresholds(present[rows], scores)}
+
+    tune = thresholds if estimator.tune_thresholds else None
+    targets = present.astype(np.float64)
+    return Lesson(task, targets, learned, subset_accuracy, None, weight, tune)
+
+
+def _columns(n_classes: int, known: int, named: Array) -> Array:
+    """The labels of an indicator matrix, which are its column numbers."""
+    if n_classes != known:
+        raise InputError(
+            f"y has {n_classes} columns, but the fitted estimator knows {known} labels. Give the "
+            "same columns, or fit anew with warm_start=False."
+        )
+    classes = np.arange(n_classes)
+    if len(named) and not np.array_equal(np.unique(named), classes):
+        raise InputError(
+            f"classes={named.tolist()!r:.80} does not fit y, an indicator matrix of {n_classes} "
+            "columns, whose labels are the column numbers. Leave classes out, and give y a column "
+            "for every label there will be."
+        )
+    return classes
+
+
+def check_hold_out(estimator: Any, *, multi_label: bool) -> None:
+    """Refuse what is tuned on held-out rows where there are none, or nothing to tune."""
+    for name in ("calibrate", "tune_thresholds"):
+        if getattr(estimator, name) and estimator.validation_fraction is None:
+            raise InputError(
+                f"{name}=True looks at rows held out from training, and there are none. "
+                "Set validation_fraction, to 0.1 for example."
+            )
+    if estimator.tune_thresholds and not multi_label:
+        raise InputError(
+            "tune_thresholds=True is for multi-label targets, and y has one label per row. "
+            "For a binary y use sklearn.model_selection.TunedThresholdClassifierCV."
+        )
+
+
+def describe(config: Any, task: SingleLabel, classes: Array) -> None:
+    """Note in a model's configuration what its outputs mean."""
+    multi_label = isinstance(task, MultiLabel)
+    config.problem_type = f"{'multi' if multi_label else 'single'}_label_classification"
+    if not multi_label:
+        config.id2label = {i: str(name) for i, name in enumerate(classes)}
+        config.label2id = {str(name): i for i, name in enumerate(classes)}
+
+
+def is_right(labels: _Labels, predicted: _Labels, classes: _Labels) -> _Labels:
+    """Whether what was predicted of each row is its label, or all its labels."""
+    if labels.shape != predicted.shape:
+        one, several = "one label", "an indicator matrix of {} columns"
+        forms = [one if part.ndim == 1 else several.format(part.shape[1])
+                 for part in (labels, predicted)]  # fmt: skip
+        raise InputError(
+            f"y holds {forms[0]} per row, but the estimator predicts {forms[1]}. Give y in the "
+            "form that it had in fit."
+        )
+    if labels.ndim == 2:
+        return np.asarray((labels == predicted).all(axis=1))
+    _refuse_other_kind(labels, classes)
+    # As objects: numpy rounds integers of 64 bits that it compares with floats.
+    return np.asarray(labels.astype(object) == predicted.astype(object))
+
+
+def _refuse_other_kind(labels: _Labels, known: _Labels) -> None:
+    """Raise where labels are str and classes numbers, or the other way round."""
+    label, other = labels.tolist()[0], known.tolist()[0]
+    if isinstance(label, str) != isinstance(other, str):
+        raise InputTypeError(
+            f"y mixes str and numbers: row 0 is {label!r}, but the classes known or given are "
+            f"like {other!r}. Labels must be of one kind; type y = [str(label) for label in y], "
+            "or fit anew with warm_start=False."
+        )
+
+
+def _union(labels: _Labels, *known: _Labels) -> _Labels:
+    """All classes there are, sorted: those in ``labels`` and those known before."""
+    known = tuple(part for part in known if len(part))
+    for other in known:
+        _refuse_other_kind(labels, other)
+    parts = [np.unique(part) for part in (labels, *known)]
+    if isinstance(parts[0].tolist()[0], str):
+        return np.unique(np.concatenate(parts))
+    for dtype in (np.result_type(*parts), np.dtype(np.int64), np.dtype(np.uint64)):
+        with np.errstate(invalid="ignore"):  # numbers that this type does not hold
+            whole = [part.astype(dtype) for part in parts]
+        if [part.tolist() for part in whole] == [part.tolist() for part in parts]:
+            return np.unique(np.concatenate(whole))
+    raise InputError(
+        f"No type of numbers holds all labels: y has {_ends(parts[0])}, and the classes known or "
+        f"given are {', '.join(map(_ends, parts[1:]))}. Type y = [str(label) for label in y], and "
+        "fit anew with warm_start=False."
+    )
+
+
+def _ends(part: _Labels) -> str:
+    """The smallest and the largest of sorted labels, and their type."""
+    return f"{part[0]} to {part[-1]} ({part.dtype})"
+
+
+def _codes(labels: _Labels, classes: _Labels) -> _Labels:
+    """Position of each label in the classes."""
+    if classes.dtype.kind in "biuf":  # else numpy compares integers of two types as floats
+        labels = labels.astype(classes.dtype)
+    return np.searchsorted(classes, labels)

@@ -1,0 +1,1 @@
+"""TensorFlow checkpoints of BERT to model folders, without TensorFlow."""

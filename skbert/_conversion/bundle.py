@@ -1,0 +1,383 @@
+"""A reader for TensorFlow's checkpoints in the V2 "bundle" format, without TensorFlow.
+
+Knows bytes only, no variable by name; depends on numpy, the standard library, `crc32c` and
+``skbert.exceptions``. ``<prefix>.index`` is a sorted table in the manner of LevelDB: blocks of
+entries whose keys leave out what they share with the key before, each block with a checksum, a
+block that lists these, and a footer. Its values are small protobuf messages that say where in
+``<prefix>.data-00000-of-00001`` a tensor lies. Both files are hostile until every length, place
+and checksum was found to fit, and the data is mapped into memory, not read.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from skbert._conversion.crc32c import crc32c
+from skbert.exceptions import ModelError, ModelNotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["Bundle", "Entry"]
+
+_MAGIC = 0xDB4775248B80FB57.to_bytes(8, "little")
+_FOOTER = 48  # bytes: two places, zeros, the magic number
+_TRAILER = 5  # bytes after a block: how it is compressed, its checksum
+_MOST_BYTES = 1 << 22  # of an index; BERT's largest needs some 100 kB
+_MOST_ENTRIES = 100_000
+_LONGEST_KEY = 1 << 10  # bytes
+_LONGEST_VALUE = 1 << 16
+_MOST_SHARDS = 99_999  # that a file name counts
+_MOST_AXES = 8
+_FLOAT = 1  # TensorFlow's number for float32
+# Kinds of protobuf fields.
+_VARINT, _FIXED64, _NESTED, _FIXED32 = 0, 1, 2, 5
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where a tensor lies, as the index says."""
+
+    dtype: int  # TensorFlow's number
+    shape: tuple[int, ...]
+    shard: int
+    offset: int  # bytes
+    size: int  # bytes
+    checksum: int  # masked CRC-32C
+    at: int  # byte of the index where this is said
+
+
+class Bundle:
+    """A checkpoint whose index was read and fits its data files.
+
+    Parameters
+    ----------
+    prefix : str
+        What the names of its files begin with, such as ``uncased/bert_model.ckpt``.
+
+    Attributes
+    ----------
+    index : Path
+        The index file.
+    entries : dict of str to Entry
+        The tensors, in the order of their names.
+
+    Raises
+    ------
+    ModelNotFoundError
+        If there is no such checkpoint.
+    ModelError
+        If it has the V1 format, or a file is damaged, cut short or of a kind that is not read.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        self.index = _find_index(prefix)
+        self._prefix = prefix
+        self.entries: dict[str, Entry] = {}
+        rows = _table(self.index, _contents(self.index))
+        self._n_shards = _n_shards(self.index, rows)
+        for key, value in rows:
+            self.entries[_name(key, value)] = _entry(key, value)
+            if len(self.entries) > _MOST_ENTRIES:
+                value.fail(f"more than {_MOST_ENTRIES} tensors")
+        self._check_places()
+
+    def read(self, name: str) -> np.ndarray[Any, np.dtype[np.float32]]:
+        """A float32 tensor, mapped into memory, after its checksum was compared."""
+        entry = self.entries[name]
+        if entry.dtype != _FLOAT or not entry.size:
+            raise ModelError(
+                f"{self.index} gives {name!r} the type number {entry.dtype} and {entry.size}"
+                f" bytes, where float32 numbers (type {_FLOAT}) are expected. Save the checkpoint"
+                " with float32 variables."
+            )
+        path = self._shard(entry.shard)
+        try:
+            raw = np.memmap(path, np.uint8, "r", entry.offset, (entry.size,))
+        except (OSError, ValueError) as exc:
+            raise _unreadable(path, exc) from exc
+        if _masked(raw) != entry.checksum:
+            _damaged(path, entry.offset, f"{name!r} has another checksum")
+        return raw.view("<f4").reshape(entry.shape)
+
+    def _shard(self, number: int) -> Path:
+        return Path(f"{self._prefix}.data-{number:05d}-of-{self._n_shards:05d}")
+
+    def _check_places(self) -> None:
+        """Every tensor lies inside its file, and no two share a byte."""
+        shard, end, size = -1, 0, 0
+        for name, entry in sorted(
+            self.entries.items(), key=lambda item: (item[1].shard, item[1].offset, item[1].size)
+        ):
+            if entry.shard != shard:
+                shard, end = entry.shard, 0
+                size = self._shard_size(entry)
+            if entry.offset < end or entry.offset + entry.size > size:
+                found = (
+                    f"tensor {name!r} is put at {entry.offset} to {entry.offset + entry.size} of"
+                    f" {self._shard(shard).name}, where {end} to {size} is free"
+                )
+                _damaged(self.index, entry.at, found)
+            end = entry.offset + entry.size
+
+    def _shard_size(self, entry: Entry) -> int:
+        if entry.shard >= self._n_shards:
+            found = f"a tensor in data file {entry.shard} of {self._n_shards}"
+            _damaged(self.index, entry.at, found)
+        path = self._shard(entry.shard)
+        if not os.path.isfile(path):  # noqa: PTH113 - never raises
+            raise ModelNotFoundError(
+                f"{path} is not there, but {self.index} puts tensors into it. Put all files of the"
+                " checkpoint into one folder under their own names."
+            )
+        return path.stat().st_size
+
+
+# --- finding -----------------------------------------------------------------------------------
+
+
+def _find_index(prefix: str) -> Path:
+    index, path = Path(f"{prefix}.index"), Path(prefix)
+    if os.path.isfile(index):  # noqa: PTH113 - never raises
+        return index
+    if os.path.isfile(path):  # noqa: PTH113 - never raises
+        raise _no_prefix(path)
+    folders = [folder for folder in (path, path.parent) if os.path.isdir(folder)]  # noqa: PTH112
+    near = sorted(index for folder in folders[:1] for index in folder.glob("*.index"))
+    give = f" Give {str(near[0].with_suffix(''))!r}." if near else (
+        " Give the path up to, and without, '.index', such as 'uncased/bert_model.ckpt'."
+    )  # fmt: skip
+    raise ModelNotFoundError(f"there is no checkpoint {prefix!r}: {index} is not a file.{give}")
+
+
+def _no_prefix(path: Path) -> ModelError:
+    """The error for a file in the place of a prefix."""
+    part = re.fullmatch(r"(.+)\.(index|meta|data-\d{5}-of-\d{5})", str(path))
+    if part:
+        return ModelError(f"{path} is one file of a checkpoint: give its prefix {part[1]!r}.")
+    try:
+        with path.open("rb") as file:
+            file.seek(-min(8, path.stat().st_size), 2)
+            if file.read() != _MAGIC:
+                return ModelError(
+                    f"{path} is a file, and no checkpoint of TensorFlow. Give the path up to, and"
+                    " without, '.index', such as 'uncased/bert_model.ckpt'."
+                )
+    except OSError as exc:
+        return _unreadable(path, exc)
+    return ModelError(
+        f"{path} is a checkpoint in TensorFlow's old V1 format, one file without an index; the V2"
+        " format is read here. Where TensorFlow is installed, restore it and save it with"
+        " tf.compat.v1.train.Saver(write_version=tf.compat.v1.train.SaverDef.V2)."
+    )
+
+
+def _contents(path: Path) -> bytes:
+    size = path.stat().st_size
+    if size > _MOST_BYTES:
+        _damaged(path, 0, f"{size} bytes, where an index has at most {_MOST_BYTES}")
+    try:
+        return path.read_bytes()
+    except OSError as exc:
+        raise _unreadable(path, exc) from exc
+
+
+# --- the table ---------------------------------------------------------------------------------
+
+
+class _Cursor:
+    """A part of the index, read from left to right and never beyond its end."""
+
+    def __init__(self, path: Path, data: bytes, at: int, end: int) -> None:
+        self.path, self.data, self.at, self.end = path, data, at, end
+
+    def fail(self, found: str, at: int | None = None) -> NoReturn:
+        _damaged(self.path, self.at if at is None else at, found)
+
+    def part(self, size: int) -> _Cursor:
+        """The next bytes, as a cursor of their own."""
+        if size > self.end - self.at:
+            self.fail(f"{size} bytes are announced, {self.end - self.at} are left")
+        self.at += size
+        return _Cursor(self.path, self.data, self.at - size, self.at)
+
+    def take(self, size: int) -> bytes:
+        part = self.part(size)
+        return self.data[part.at : part.end]
+
+    def varint(self) -> int:
+        """A number of seven bits a byte, at most 63 bits long: nothing here is negative."""
+        start, value = self.at, 0
+        for shift in range(0, 70, 7):
+            byte = self.take(1)[0]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                break
+        if byte >= 0x80 or value >= 1 << 63 or byte == 0 < shift:
+            self.fail("a number that is negative, too long or not written the short way", start)
+        return value
+
+
+def _table(path: Path, data: bytes) -> Iterator[tuple[bytes, _Cursor]]:
+    """Keys and values of all blocks, in rising order of the keys."""
+    *blocks, meta, _ = _blocks(path, data)
+    last = None
+    for begin, size in blocks:
+        for key, value in _block(path, data, begin, size):
+            if last is not None and key <= last:
+                value.fail("a key is not larger than the one before")
+            last = key
+            yield key, value
+    for _ in _block(path, data, *meta):  # holds nothing, but its bytes are checked too
+        pass
+
+
+def _blocks(path: Path, data: bytes) -> list[tuple[int, int]]:
+    """Begin and size of each block, those of the list of blocks last. They fill the file."""
+    footer = len(data) - _FOOTER
+    if footer < 0 or data[-8:] != _MAGIC:
+        _damaged(path, max(footer, 0), "there is no footer of an index")
+    places = _Cursor(path, data, footer, len(data) - 8)
+    meta, listing = _place(places), _place(places)
+    if any(places.take(places.end - places.at)):
+        places.fail("the footer is not filled up with zeros")
+    blocks = [_place(value) for _, value in _block(path, data, *listing)]
+    blocks += [meta, listing]
+    at = 0
+    for begin, size in (*blocks, (footer, 0)):
+        if begin != at:
+            _damaged(path, at, f"the next block is said to begin at {begin}")
+        at = begin + size + _TRAILER
+    return blocks
+
+
+def _place(cursor: _Cursor) -> tuple[int, int]:
+    """Begin and size of a block."""
+    return cursor.varint(), cursor.varint()
+
+
+def _block(path: Path, data: bytes, begin: int, size: int) -> Iterator[tuple[bytes, _Cursor]]:
+    """Keys and values of one block, after its checksum was compared."""
+    whole = _Cursor(path, data, begin, len(data) - _FOOTER)
+    whole.part(size + _TRAILER)
+    end = begin + size
+    stored = int.from_bytes(data[end + 1 : end + _TRAILER], "little")
+    if _masked(data[begin : end + 1]) != stored:
+        whole.fail("the block has another checksum", begin)
+    if data[end]:
+        raise ModelError(
+            f"{path} is compressed, at byte {begin}, which is not read here. Where TensorFlow is"
+            " installed, restore the checkpoint and save it again: newer versions do not compress."
+        )
+    n_restarts = int.from_bytes(data[max(begin, end - 4) : end], "little")
+    rest = size - 4 * (n_restarts + 1)  # where every so many keys stand in full; not needed here
+    if rest < 0:
+        whole.fail(f"{n_restarts} restarts do not fit {size} bytes", begin)
+    cursor, key = _Cursor(path, data, begin, begin + rest), b""
+    while cursor.at < cursor.end:
+        start = cursor.at
+        shared, length, value = cursor.varint(), cursor.varint(), cursor.varint()
+        if shared > len(key) or shared + length > _LONGEST_KEY or value > _LONGEST_VALUE:
+            sizes = f"{shared} + {length} bytes after one of {len(key)}, a value of {value}"
+            cursor.fail(f"a key of {sizes}", start)
+        key = key[:shared] + cursor.take(length)
+        yield key, cursor.part(value)
+
+
+def _masked(data: bytes | np.ndarray[Any, np.dtype[np.uint8]]) -> int:
+    """The checksum as it is stored: turned and shifted, so that it is none of itself."""
+    plain = crc32c(data)
+    return ((plain >> 15 | plain << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+# --- its values --------------------------------------------------------------------------------
+
+
+def _fields(message: _Cursor, known: dict[int, int]) -> dict[int, list[Any]]:
+    """Values of the known fields of a message, each of the kind given; others are passed over."""
+    found: dict[int, list[Any]] = {number: [] for number in known}
+    while message.at < message.end:
+        start = message.at
+        number, kind = divmod(message.varint(), 8)
+        match kind:
+            case _ if kind != known.get(number, kind):
+                message.fail(f"field {number} of kind {kind}", start)
+            case 0:
+                value: Any = message.varint()
+            case 1 | 5:
+                value = int.from_bytes(message.take(8 if kind == _FIXED64 else 4), "little")
+            case 2:
+                value = message.part(message.varint())
+            case _:
+                message.fail(f"field {number} of kind {kind}", start)
+        found.get(number, []).append(value)
+    return found
+
+
+def _n_shards(path: Path, rows: Iterator[tuple[bytes, _Cursor]]) -> int:
+    """Number of data files, from the header: the entry under the empty key."""
+    key, value = next(rows, (None, None))
+    if key != b"" or value is None:
+        _damaged(path, 0, "the first entry is no header")
+    at = value.at
+    found = _fields(value, {1: _VARINT, 2: _VARINT, 3: _NESTED})
+    number = max(found[1], default=0)
+    if not 1 <= number <= _MOST_SHARDS:
+        value.fail(f"{number} data files, where 1 to {_MOST_SHARDS} are possible", at)
+    if any(found[2]):
+        raise ModelError(
+            f"{path} was written on a big-endian machine, which is not read here. Restore it with"
+            " TensorFlow on a usual one and save it again."
+        )
+    return number
+
+
+def _entry(key: bytes, value: _Cursor) -> Entry:
+    at = value.at
+    found = _fields(
+        value,
+        {1: _VARINT, 2: _NESTED, 3: _VARINT, 4: _VARINT, 5: _VARINT, 6: _FIXED32, 7: _NESTED},
+    )
+    if found[7] or key.startswith(b"\0"):  # the whole, or one of its parts
+        raise ModelError(
+            f"{value.path} holds, at byte {at}, a variable that was saved in parts, which is not"
+            " read here. Save it again without a partitioner."
+        )
+    shape = _shape(found[2][-1]) if found[2] else ()
+    dtype, shard, offset, size, checksum = (max(found[n], default=0) for n in (1, 3, 4, 5, 6))
+    if dtype == _FLOAT and size != 4 * math.prod(shape):
+        value.fail(f"{size} bytes for float32 numbers of the shape {shape}", at)
+    return Entry(dtype, shape, shard, offset, size, checksum, at)
+
+
+def _shape(message: _Cursor) -> tuple[int, ...]:
+    at = message.at
+    axes = _fields(message, {2: _NESTED})[2]
+    if len(axes) > _MOST_AXES:
+        message.fail(f"a shape of {len(axes)} axes", at)
+    return tuple(max(_fields(axis, {1: _VARINT})[1], default=0) for axis in axes)
+
+
+def _name(key: bytes, value: _Cursor) -> str:
+    try:
+        return key.decode()
+    except UnicodeDecodeError:
+        value.fail(f"the name {key[:80]!r} is not UTF-8")
+
+
+def _damaged(path: Path, offset: int, found: str) -> NoReturn:
+    raise ModelError(
+        f"{path} is damaged or cut short, at byte {offset}: {found}. It should be a whole file of"
+        " a TensorFlow checkpoint: copy or download all its files again."
+    )
+
+
+def _unreadable(path: Path, exc: Exception) -> ModelError:
+    return ModelError(f"{path} cannot be read: {exc}. Check that it is there and yours.")

@@ -1,0 +1,1 @@
+"""Attention over packed batches: within rows, relative positions, pruned heads."""

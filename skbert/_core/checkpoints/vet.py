@@ -1,0 +1,274 @@
+"""From a model's folder to a checkpoint that is safe to open.
+
+Knows JSON and file headers. A
+checkpoint is hostile until `vet` has passed it: what can run code, leave the folder, ask for
+absurd memory or turn all text into unknown tokens is refused, and unknown settings are dropped.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from skbert._core.attention.pruned import are_pruned_heads
+from skbert._core.checkpoints import archive, strict
+from skbert._core.checkpoints.find import PACKAGED
+from skbert._core.checkpoints.sizes import (
+    SIZES,
+    count_weights,
+    is_whole,
+    memory_fault,
+    size_faults,
+)
+from skbert._core.checkpoints.strict import INDEX, SINGLE, Members, TensorFile
+from skbert._core.checkpoints.tokenizer_files import TokenizerFiles, check_tokenizer
+from skbert.exceptions import ModelError, SaveError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+__all__ = ["FAMILIES", "POSITIONS", "Checkpoint", "vet"]
+
+FAMILIES = ("bert",)
+
+_NOT_SAFE = (".bin", ".h5", ".msgpack", ".ckpt", ".pt", ".pth", ".onnx")
+
+_RATES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout",
+          "initializer_range", "layer_norm_eps")  # fmt: skip
+_ACTIVATIONS = ("gelu", "gelu_10", "gelu_fast", "gelu_new", "gelu_python", "quick_gelu",
+                "gelu_pytorch_tanh", "relu", "relu6", "silu", "swish", "mish", "tanh")  # fmt: skip
+POSITIONS = ("absolute", "relative_key", "relative_key_query")
+_ONE_OF = {"hidden_act": _ACTIVATIONS, "position_embedding_type": POSITIONS,
+           "skbert_pooling": ("pooler", "cls", "mean", "max"),
+           "problem_type": ("regression", "single_label_classification",
+                            "multi_label_classification")}  # fmt: skip
+_KEPT = (*SIZES, *_RATES, *_ONE_OF, "architectures", "id2label", "label2id", "num_labels",
+         "model_type", "pad_token_id", "tie_word_embeddings", "is_decoder",
+         "pruned_heads")  # fmt: skip
+_NOT_READ = {"auto_map": "brings Python code of its own", "quantization_config": "is quantized",
+             "add_cross_attention": "has cross-attention"}  # fmt: skip
+_MOST_LABELS = 1_000_000
+_LEAST_EPS = 1e-30  # less is nothing in float32
+_POOLINGS = {"mean": "mean", "cls": "cls", "max": "max", "pooling_mode_mean_tokens": "mean",
+             "pooling_mode_cls_token": "cls", "pooling_mode_max_tokens": "max"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A folder that `vet` has passed, and what it declares."""
+
+    folder: Path
+    config: dict[str, Any]  # of config.json the settings known here, with every size filled in
+    pooling: str | None  # "mean", "cls" or "max" where a sentence encoder declares one
+    max_length: int  # positions, 512 at most; a sentence encoder's shorter habit is no limit
+    tokenizer: TokenizerFiles
+    weights: tuple[TensorFile, ...]  # one safetensors file, or the shards
+    head_pooling: str | None  # what its own head reads, where skbert saved it
+    tensors: Mapping[str, Any] | None = None  # the weights, where they were read before
+
+    @property
+    def lowercase(self) -> bool | None:
+        """Whether the tokenizer makes letters small; None where nothing declares it."""
+        return self.tokenizer.lowercase
+
+
+def vet(folder: Path, tensors: Mapping[str, Any] | None = None) -> Checkpoint:
+    """Check a checkpoint folder without loading it; return what it declares.
+
+    Where `archive` has saved the folder, all that is read must have the hash in the manifest.
+    With ``tensors``, which somebody has read from it before, its files of weights play no part.
+    """
+    folder = Path(folder)
+    if os.path.lexists(folder / "adapter_config.json"):
+        raise ModelError(
+            f"{folder / 'adapter_config.json'} makes the folder an adapter to another model. Merge"
+            " the two first (merge_and_unload in peft), and save the whole model."
+        )
+    members = _members(folder)
+    raw = members.load_object("config.json")
+    config = _config(folder, raw)
+    weights = _weights(members) if tensors is None else ()
+    held = sum(file.n_weights for file in weights)
+    if tensors is not None:
+        held = sum(math.prod(tensor.shape) for tensor in tensors.values())
+    _check_memory(folder / "config.json", config, held)
+    return Checkpoint(
+        folder=folder,
+        config=config,
+        pooling=config.get("skbert_pooling") or _pooling(members),
+        max_length=min(config["max_position_embeddings"], 512),
+        tokenizer=check_tokenizer(members, config["vocab_size"], raw.get("tokenizer_class")),
+        weights=weights,
+        head_pooling=config.get("skbert_pooling"),
+        tensors=tensors,
+    )
+
+
+def _members(folder: Path) -> Members:
+    """The files of the folder; with a manifest, those that it lists, with the hashes there."""
+    if not os.path.lexists(folder / archive.MANIFEST):
+        return Members(folder)
+    try:
+        return Members(folder, archive.hashes(folder))
+    except SaveError as exc:
+        raise ModelError(
+            f"{exc} Or remove {archive.MANIFEST}, if you changed the model yourself."
+        ) from exc
+
+
+def _config(folder: Path, raw: dict[str, Any]) -> dict[str, Any]:
+    """Take the settings known here from config.json, all checked."""
+    path = folder / "config.json"
+    if not raw:
+        raise ModelError(
+            f"{folder} is no model: it has no config.json, or an empty one. Give the folder that"
+            f" holds config.json, {SINGLE} and tokenizer.json."
+        )
+    if raw.get("model_type") not in FAMILIES:
+        raise ModelError(
+            f"{path} has model_type={raw.get('model_type')!r}. This version supports"
+            f" {', '.join(FAMILIES)}: choose a BERT model, such as {PACKAGED!r}."
+        )
+    unread = [what for key, what in _NOT_READ.items() if raw.get(key)]
+    if unread:
+        raise ModelError(
+            f"{path} says that the model {' and '.join(unread)}, which is not supported by this"
+            f" version. Choose a plain BERT model, such as {PACKAGED!r}."
+        )
+    config = {key: default for key, (default, _, _) in SIZES.items()}
+    config |= {key: raw[key] for key in _KEPT if raw.get(key) is not None}
+    for key, right in _faults(config):
+        raise ModelError(
+            f"{path} has {key}={str(config.get(key))[:80]}, where {right} is expected. Restore the"
+            " file from a whole copy of the model."
+        )
+    return config | {key: float(config[key]) for key in _RATES if key in config}
+
+
+def _faults(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Each setting that has a wrong value, and what would be right."""
+    yield from size_faults(config)
+    for key in _RATES:
+        if not _is_rate(config.get(key, 0.0)):
+            yield key, "a number from 0 to 1"
+    if config.get("layer_norm_eps", 1) < _LEAST_EPS:
+        yield "layer_norm_eps", f"a number from {_LEAST_EPS} to 1"
+    hidden, heads = config["hidden_size"], config["num_attention_heads"]
+    checks = {
+        "num_attention_heads": (hidden % heads == 0, f"a divisor of hidden_size={hidden}"),
+        "pad_token_id": (is_whole(config.get("pad_token_id", 0), 0, config["vocab_size"] - 1),
+                         "an id of the vocabulary"),
+        "id2label": (_are_labels(config.get("id2label", {})),
+                     'different names under "0", "1" and so on'),
+        "label2id": (_are_numbered(config.get("label2id", {})), "an object of numbers"),
+        "num_labels": (is_whole(config.get("num_labels", 1), 1, _MOST_LABELS),
+                       f"a whole number from 1 to {_MOST_LABELS}"),
+        **{key: (config.get(key) in (None, *known), f"one of {', '.join(known)}")
+           for key, known in _ONE_OF.items()},
+        "tie_word_embeddings": (isinstance(config.get("tie_word_embeddings", True), bool),
+                                "true or false"),
+        "is_decoder": (isinstance(config.get("is_decoder", False), bool), "true or false"),
+        "pruned_heads": (are_pruned_heads(config), '{"layer": [head, ...]}, not all of a layer,'),
+        "architectures": (_are_names(config.get("architectures", [])), "a list of class names"),
+    }  # fmt: skip
+    yield from ((key, right) for key, (good, right) in checks.items() if not good)
+
+
+def _is_rate(value: object) -> bool:
+    return type(value) in (int, float) and 0 <= value <= 1  # type: ignore[operator]
+
+
+def _are_names(names: object) -> bool:
+    return isinstance(names, list) and all(isinstance(name, str) for name in names)
+
+
+def _are_labels(labels: object) -> bool:
+    if not isinstance(labels, dict) or len(labels) > _MOST_LABELS:
+        return False
+    rows = {str(row) for row in range(len(labels))}
+    names = [*labels.values()]
+    return labels.keys() == rows and _are_names(names) and len({*names}) == len(names)
+
+
+def _are_numbered(labels: object) -> bool:
+    return isinstance(labels, dict) and all(type(number) is int for number in labels.values())
+
+
+def _weights(members: Members) -> tuple[TensorFile, ...]:
+    """Check the safetensors files by their headers: whole, and as the index says."""
+    if members.has(SINGLE):
+        promised: dict[str, list[str]] = {SINGLE: []}
+    elif members.has(INDEX):
+        promised = strict.shards(members)
+    else:
+        raise _no_safetensors(members.folder)
+    files: list[TensorFile] = []
+    seen: set[str] = set()
+    for name, tensors in promised.items():
+        path = members.folder / name
+        if not members.has(name):
+            raise ModelError(f"{path} is missing, but {INDEX} lists it: download it.")
+        file = strict.tensor_file(members, name)
+        astray = sorted((set(tensors) - file.tensors.keys()) | (seen & file.tensors.keys()))
+        if astray:
+            raise ModelError(
+                f"{path} and {INDEX} disagree on the tensor {astray[0]!r}: each must be in the"
+                " one file that the index names. Download the model again."
+            )
+        seen |= file.tensors.keys()
+        files.append(file)
+    return tuple(files)
+
+
+def _no_safetensors(folder: Path) -> ModelError:
+    others = sorted(path.name for path in folder.iterdir() if path.suffix in _NOT_SAFE)
+    return ModelError(
+        f"{folder} has no {SINGLE}{f', only {others[0]}' if others else ''}. This version reads"
+        " safetensors only, because other formats can run code. If you trust the model, open it"
+        " once with transformers and save it: AutoModel.from_pretrained(...).save_pretrained(...)."
+    )
+
+
+def _check_memory(path: Path, config: dict[str, Any], held: int) -> None:
+    """A small file must not make a large model; missing layers are for the loader to name."""
+    labels = config.get("num_labels", len(config.get("id2label", ())))
+    needed = count_weights(config) + labels * config["hidden_size"]
+    if needed > 2 * held + 10_000_000:
+        raise ModelError(
+            f"{path} describes a model of {needed} weights, but the safetensors files hold {held}."
+            " Put in the config.json that belongs to them."
+        )
+    fault = memory_fault(max(needed, held), 4)
+    if fault:
+        raise ModelError(f"{path} describes a model too large: {fault}. Use a smaller model.")
+
+
+def _pooling(members: Members) -> str | None:
+    """How a sentence encoder pools its tokens, where it says so and does it one way."""
+    chain = members.load_json("modules.json")
+    place = "1_Pooling" if chain is None else _pooling_place(chain)
+    if place is None:
+        return None
+    if not strict.is_plain(place):
+        raise ModelError(
+            f"{members.folder / 'modules.json'} puts a module into {place!r}. It should be a"
+            " folder in the same folder: do not use this model."
+        )
+    table = members.load_object(f"{place}/config.json")
+    modes = [key for key, on in table.items() if key.startswith("pooling_mode_") and on is True]
+    match table.get("pooling_mode", modes):
+        case str(mode) | [str(mode)]:
+            return _POOLINGS.get(mode)
+    return None
+
+
+def _pooling_place(chain: object) -> object:
+    """Sub-folder of the first pooling module in the chain of a sentence encoder."""
+    for part in chain if isinstance(chain, list) else ():
+        match part:
+            case {"type": str(kind), "path": place} if kind.endswith(".Pooling"):
+                return place
+    return None

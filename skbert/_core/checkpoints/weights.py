@@ -1,0 +1,114 @@
+"""The weights of a checkpoint: read from vetted files, and judged; what is missing, what is odd.
+
+Depends on torch; what a file holds was read from its header in `strict`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from skbert.exceptions import ModelError, NonFiniteError, warn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from skbert._core.checkpoints.strict import TensorFile
+    from skbert._core.checkpoints.vet import Checkpoint
+    from skbert._core.task import Head
+
+__all__ = ["check_finite", "check_learned", "check_missing", "read_weights", "warn_of_odd_use"]
+
+_TYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16,
+          "BF16": torch.bfloat16, "I64": torch.int64, "I32": torch.int32, "I16": torch.int16,
+          "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool}  # fmt: skip
+_MOST = 1e9  # no model learns a larger weight, and products of such weights overflow
+
+
+def read_weights(checkpoint: Checkpoint) -> dict[str, torch.Tensor]:
+    """All tensors of a checkpoint, aligned alike however its files were laid out."""
+    if checkpoint.tensors is not None:
+        return {name: tensor.clone() for name, tensor in checkpoint.tensors.items()}
+    return {name: t for file in checkpoint.weights for name, t in _tensors(file).items()}
+
+
+def _tensors(file: TensorFile) -> dict[str, torch.Tensor]:
+    bare = {
+        name: torch.empty(n_bytes, dtype=torch.uint8)
+        for name, (_, _, _, n_bytes) in file.tensors.items()
+    }
+    arrays: dict[str, Any] = {name: tensor.numpy() for name, tensor in bare.items()}
+    file.read_into({name: memoryview(array) for name, array in arrays.items()})
+    return {
+        name: bare[name].view(_TYPES[kind]).reshape(shape)
+        for name, (kind, shape, _, _) in file.tensors.items()
+        if kind in _TYPES  # of other types are no weights: see strict
+    }
+
+
+def check_finite(checkpoint: Checkpoint, model: torch.nn.Module, output: str) -> None:
+    """Refuse weights that are not finite, or so large that what they give is not."""
+    for name, low, high in _useless_weights(model, output):
+        raise ModelError(
+            f"The checkpoint {checkpoint.folder} holds the weight {name!r} with values from"
+            f" {low} to {high}, which nothing can be computed with. Restore its weights from a"
+            " whole copy, or train the model again with a smaller learning rate."
+        )
+
+
+def check_learned(model: torch.nn.Module, output: str) -> None:
+    """Refuse what the last step of a training made of a model, which no loss has seen."""
+    for name, low, high in _useless_weights(model, output):
+        raise NonFiniteError(
+            f"After the last step the weight {name!r} has values from {low:g} to {high:g}, which "
+            "nothing can be computed with. Use a lower learning_rate or more warmup."
+        )
+
+
+def _useless_weights(model: torch.nn.Module, output: str) -> Iterator[tuple[str, float, float]]:
+    """Names and ranges of weights that are not finite, or too large to compute with.
+
+    Those of the layer ``output`` may be large, because the targets were.
+    """
+    for name, weight in model.named_parameters():
+        if not weight.numel():
+            continue
+        most = torch.finfo(weight.dtype).max if output and name.startswith(output) else _MOST
+        low, high = (float(end) for end in torch.aminmax(weight.detach()))
+        if not -most <= low <= high <= most:
+            yield name, low, high
+
+
+def warn_of_odd_use(checkpoint: Checkpoint, head: Head, missing: set[str], pooling: str) -> None:
+    """Warn where weights serve that are random, or that learned to be used otherwise."""
+    lacks_pooler = any("pooler." in name for name in missing)
+    if head.fresh and head.reads == "rows" and pooling == "pooler" and lacks_pooler:
+        warn(
+            f"The checkpoint {checkpoint.folder} has no pooler: it starts from random "
+            "weights. pooling='mean' or 'cls' needs none."
+        )
+    if checkpoint.config.get("is_decoder") and not head.causal:
+        warn(
+            f"The checkpoint {checkpoint.folder} is a decoder: it has learned to read from left "
+            "to right, and will read both ways here. Fine-tune it before you use its vectors."
+        )
+
+
+def check_missing(
+    checkpoint: Checkpoint, head: Head, missing: set[str], *, fresh_head: bool
+) -> None:
+    """Refuse a checkpoint that lacks more than a head and a pooler may be lacking."""
+    of_head = {name for name in missing if name.startswith(head.layer + ".")}
+    absent = sorted(name for name in missing - of_head if "pooler." not in name)
+    if absent:
+        raise ModelError(
+            f"The checkpoint {checkpoint.folder} lacks {len(absent)} of the model's weights, or "
+            f"holds them in another shape, {absent[0]!r} first. Give a complete checkpoint; "
+            "nothing was filled in."
+        )
+    if of_head and not fresh_head:
+        raise ModelError(
+            f"The checkpoint {checkpoint.folder} has no head for {head.model}: it is not "
+            "fine-tuned for this job. Give it as model= and call fit."
+        )

@@ -1,0 +1,1 @@
+"""The encoder's layers on a CPU, and the compiled kernels that they use."""

@@ -1,0 +1,369 @@
+"""A model with one head, run on packed batches: the engine's layers, or the model's own.
+
+What somebody else may have changed is computed by the model's own forward pass. Depends on torch
+and the modules that compute; knows heads by what they read.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from skbert._arrays import IntArray
+from skbert._core.attention import packed
+from skbert._core.cpu.embedding import RowGradients
+from skbert._core.cpu.layers import Layers, can_compute
+from skbert._core.models.intact import (
+    Anatomy,
+    anatomy_of,
+    has_global_hooks,
+    is_hooked,
+    without_recorders,
+)
+from skbert._core.runtime.interrupts import held
+from skbert._core.runtime.modes import default_modes
+from skbert._core.task import Batch, Head
+from skbert._core.text.tokens import TextTokenizer
+from skbert.exceptions import ModelError
+
+__all__ = [
+    "Network",
+    "can_pack",
+    "copy_network",
+    "draw_output",
+    "grow_output",
+    "has_own_modules",
+    "scale_output",
+    "twin_of",
+]
+
+
+class Network:
+    """A model with one head, run on packed batches.
+
+    Attributes
+    ----------
+    model : transformers.PreTrainedModel
+        The transformers model of the head's class, weights and all.
+    tokenizer : transformers.PreTrainedTokenizerBase
+        The tokenizer as transformers opens it.
+    text : TextTokenizer
+        The same tokenizer's raw backend, which skbert reads text with.
+    head : Head
+        What the head reads and how many outputs it has.
+    pooling : str
+        ``pooler``, ``cls``, ``mean``, ``max`` or ``mean_max``: how tokens become the vector of
+        a row.
+    layers : tuple of int or None
+        Hidden states that are joined to one, 0 for the embeddings; None is the last layer's.
+    layer_join : str
+        ``mean`` averages these states, ``concat`` puts them side by side.
+    anatomy : tuple
+        The modules of the model as it was opened; one that somebody changed has others.
+    packs : bool
+        Whether packed batches go through the encoder's layers one by one; else the model's own
+        forward pass computes padded ones.
+    is_handed_out : bool
+        Whether somebody else holds the model, and may change it at any time.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        head: Head,
+        pooling: str,
+        anatomy: Anatomy | None = None,
+    ) -> None:
+        self.model = model
+        self.tokenizer = tokenizer
+        self.text = TextTokenizer(tokenizer.backend_tokenizer)
+        self.head = head
+        self.pooling = pooling
+        self.layers: tuple[int, ...] | None = None
+        self.layer_join = "mean"
+        model.config._attn_implementation = packed.NAME if _takes_packed(model) else "sdpa"
+        model.config.skbert_pooling = pooling  # goes into config.json, and comes back from there
+        self.anatomy = anatomy_of(model) if anatomy is None else anatomy
+        self.packs = _takes_packed(model)
+        self.is_handed_out = False
+        self.compiled: Any = None  # the encoder's layers, compiled on demand
+        self.words: RowGradients | None = None  # while training on a CPU
+        self.through = Layers()
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return _embeddings(self.model).device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of the weights."""
+        return _embeddings(self.model).dtype
+
+    @property
+    def max_length(self) -> int:
+        """Positions that the model knows, 512 at most."""
+        return min(512, int(self.model.config.max_position_embeddings))
+
+    @property
+    def output_layer(self) -> Any:
+        """What gives the logits: a linear layer, or for word pieces a small network."""
+        return self.model.get_submodule(self.head.layer)
+
+    def hand_out(self) -> Any:
+        """The model, for somebody who may change it: each use from now on looks at it anew."""
+        self.is_handed_out = True
+        return self.model
+
+    def current(self) -> Network:
+        """The network to infer with, which knows the model as it is now."""
+        if not (self.is_handed_out or has_global_hooks()):
+            return self
+        self.model.eval()
+        now = twin_of(self)
+        now.refresh()
+        return now
+
+    def refresh(self) -> None:
+        """Look at the model anew, and keep nothing that was made of its weights."""
+        self.through = Layers(own=self.through.own)
+        self.packs = can_pack(self)
+
+    def logits(self, batch: Batch) -> Any:
+        """Forward pass: one row of outputs for each row, token or chosen token.
+
+        A tuple of two such tables where the head reads chosen tokens and rows.
+        """
+        if self.head.layer and not self.packs:
+            return _logits_of_model(self, batch)
+        features = self.features(batch)
+        if not self.head.layer:
+            return features.to(self.dtype)
+        if isinstance(features, tuple):
+            return tuple(x.to(self.dtype) for x in self.output_layer(*features))
+        if hasattr(self.model, "dropout"):  # the model for spans has none before its head
+            features = self.model.dropout(features)
+        return self.output_layer(features).to(self.dtype)
+
+    def features(self, batch: Batch) -> Any:
+        """What the head reads, in the order of the items; a tuple where that is two things."""
+        hidden = self.hidden(batch)
+        match self.head.reads:
+            case "tokens":
+                return _in_order(hidden, batch.token_order)
+            case "rows":
+                return _pooled(self, hidden, batch)
+            case "chosen":
+                return hidden[batch.chosen]
+        return hidden[batch.chosen], _pooled(self, hidden, batch)
+
+    def hidden(self, batch: Batch) -> torch.Tensor:
+        """Hidden states of all tokens in packed order, ``(n_tokens, size)``."""
+        states = _packed_states(self, batch) if self.packs else _padded_states(self, batch)
+        if len(states) == 1:
+            return states[0]
+        if self.layer_join == "mean":
+            return torch.stack(states).mean(dim=0)
+        return torch.cat(states, dim=1)
+
+    def compile(self) -> None:
+        """Compile the encoder's layers on their next use, for batches of any length."""
+        self.compiled = torch.compile(self.model.base_model.encoder, dynamic=True)
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> None:
+        """Have the weights on that device and of that type."""
+        if (self.device, self.dtype) != (device, dtype):
+            with held(), default_modes():
+                self.model.to(device, dtype)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle with the weights on the CPU, so that any machine can open them."""
+        state = {**self.__dict__, "compiled": None, "words": None}
+        state["anatomy"] = has_own_modules(self)
+        state["is_handed_out"] = not can_pack(self)  # nobody holds the copy's model
+        state["model"] = without_recorders(self.model)
+        if self.device.type != "cpu":
+            state["model"] = copy.deepcopy(self.model).cpu()
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Know the modules again, if they were those that the model was opened with."""
+        state = {"anatomy": True, "is_handed_out": False, **state}  # version 0.1 had neither
+        vars(self).update(state)
+        self.anatomy = anatomy_of(self.model.eval()) if state["anatomy"] else ()
+
+
+def twin_of(network: Network) -> Network:
+    """Another network over the same model."""
+    twin = object.__new__(type(network))
+    vars(twin).update(vars(network))
+    return twin
+
+
+def copy_network(network: Network, shared: Iterable[torch.Tensor] = ()) -> Network:
+    """A network of the same kind with weights of its own, but for those that are shared."""
+    twin = twin_of(network)  # of a pickle, copy.copy would take the weights to the CPU
+    twin.model = copy.deepcopy(network.model, {id(tensor): tensor for tensor in shared})
+    twin.compiled, twin.words, twin.through = None, None, copy.copy(network.through)
+    return twin
+
+
+def has_own_modules(network: Network) -> bool:
+    """Whether the model has the modules that it was opened with."""
+    return anatomy_of(network.model) == network.anatomy
+
+
+def can_pack(network: Network) -> bool:
+    """Whether the layers can be computed one by one, as nobody changed what they do."""
+    model, here = network.model, network.through.own and network.device.type == "cpu"
+    return (
+        _takes_packed(model)
+        and (here or model.config._attn_implementation == packed.NAME)
+        and has_own_modules(network)
+        and not is_hooked(model)
+        and all(map(can_compute, model.base_model.encoder.layer))
+    )
+
+
+# --- forward -------------------------------------------------------------------------------------
+
+
+def _packed_states(network: Network, batch: Batch) -> list[torch.Tensor]:
+    """Hidden states that are read, layer by layer."""
+    body = network.model.base_model
+    look_up = network.words or body.embeddings.word_embeddings
+    states = body.embeddings(
+        inputs_embeds=look_up(batch.ids),
+        position_ids=batch.positions,
+        token_type_ids=batch.segments,
+    )
+    if network.compiled is not None and network.layers is None:
+        out = network.compiled(states, attention_mask=None, layout=batch.layout)
+        return [out.last_hidden_state[0]]
+    read = network.layers or (len(body.encoder.layer),)
+    layers = list(body.encoder.layer)[: max(read)]
+    all_states = [states[0], *network.through(layers, states, batch.layout)]
+    return [all_states[i] for i in read]
+
+
+def _padded_states(network: Network, batch: Batch) -> list[torch.Tensor]:
+    """The same, by the model's own forward pass."""
+    layers = network.layers
+    out = network.model.base_model(
+        **_padded_inputs(batch), output_hidden_states=layers is not None
+    )
+    at = batch.layout.row_of_token, batch.positions[0]
+    if layers is None:
+        return [out.last_hidden_state[at]]
+    return [out.hidden_states[i][at] for i in layers]
+
+
+def _pooled(network: Network, hidden: torch.Tensor, batch: Batch) -> torch.Tensor:
+    """One vector per row, in the order of the items."""
+    if network.pooling == "pooler":
+        first = packed.pool(hidden, batch.layout, "cls")
+        pooled: torch.Tensor = network.model.base_model.pooler(first[:, None])
+    else:
+        ways = network.pooling.split("_")
+        parts = [packed.pool(hidden.to(network.dtype), batch.layout, way) for way in ways]
+        pooled = torch.cat(parts, dim=1)
+    return _in_order(pooled, batch.row_order)
+
+
+def _embeddings(model: Any) -> torch.Tensor:
+    weight: torch.Tensor = model.base_model.embeddings.word_embeddings.weight
+    return weight
+
+
+def _takes_packed(model: Any) -> bool:
+    """Whether attention goes through the interface."""
+    return bool(getattr(model, "_supports_attention_backend", False))
+
+
+def _logits_of_model(network: Network, batch: Batch) -> Any:
+    """As ``Network.logits``, by the model's own forward pass over padded rows."""
+    head, inputs = network.head, _padded_inputs(batch)
+    if head.model == "BertForMultipleChoice":
+        inputs = {name: rows[:, None] for name, rows in inputs.items()}
+    out = network.model(**inputs)
+    at = batch.layout.row_of_token, batch.positions[0]
+    match head.reads:
+        case "rows":
+            rows = out.logits if "logits" in out else out.seq_relationship_logits
+            return _in_order(rows, batch.row_order).to(network.dtype)
+        case "tokens":
+            spans = "start_logits" in out
+            tokens = torch.stack([out.start_logits, out.end_logits], -1) if spans else out.logits
+            return _in_order(tokens[at], batch.token_order).to(network.dtype)
+        case "chosen":
+            words = out.logits if "logits" in out else out.prediction_logits
+            return words[at][batch.chosen].to(network.dtype)
+    words = out.prediction_logits[at][batch.chosen]
+    rows = _in_order(out.seq_relationship_logits, batch.row_order)
+    return words.to(network.dtype), rows.to(network.dtype)
+
+
+def _padded_inputs(batch: Batch) -> dict[str, torch.Tensor]:
+    """The rows of a packed batch one below another, as transformers' models take them."""
+    layout = batch.layout
+    at = (layout.row_of_token, batch.positions[0])
+    shape = (len(layout.lengths), layout.longest)
+    ids, segments, mask = (batch.ids.new_zeros(shape) for _ in range(3))
+    ids[at], segments[at], mask[at] = batch.ids[0], batch.segments[0], 1
+    return {"input_ids": ids, "token_type_ids": segments, "attention_mask": mask}
+
+
+def _in_order(values: torch.Tensor, order: torch.Tensor | None) -> torch.Tensor:
+    return values if order is None else values[order]
+
+
+# --- the output layer ----------------------------------------------------------------------------
+
+
+def draw_output(model: Any, head: Head) -> None:
+    """New weights for the output layer, if there is one, as BERT's authors start one."""
+    if not head.layer:
+        return
+    layer = model.get_submodule(head.layer)
+    torch.nn.init.normal_(layer.weight, std=model.config.initializer_range)
+    torch.nn.init.zeros_(layer.bias)
+
+
+def grow_output(network: Network, n_outputs: int, kept: IntArray) -> None:
+    """Give the output layer ``n_outputs`` outputs; output i of now becomes ``kept[i]``.
+
+    The new ones start as in ``open_network``, from torch's global generator.
+    """
+    old, model = _linear_output(network), network.model
+    where: Any = {"device": old.weight.device, "dtype": old.weight.dtype}
+    setattr(model, network.head.layer, torch.nn.Linear(old.in_features, n_outputs, **where))
+    draw_output(model, network.head)
+    with torch.no_grad():
+        network.output_layer.weight[kept] = old.weight
+        network.output_layer.bias[kept] = old.bias
+    network.head = replace(network.head, n_outputs=n_outputs)
+    model.num_labels = model.config.num_labels = n_outputs
+
+
+def scale_output(network: Network, factor: Any, shift: Any = 0.0) -> None:
+    """Have the output layer give ``factor * logits + shift``; both per output or numbers."""
+    layer = _linear_output(network)
+    factor, shift = (torch.as_tensor(x).to(layer.weight) for x in (factor, shift))
+    with torch.no_grad():
+        layer.weight *= factor.reshape(-1, 1)
+        layer.bias.mul_(factor).add_(shift)
+
+
+def _linear_output(network: Network) -> torch.nn.Linear:
+    layer = network.output_layer
+    if not isinstance(layer, torch.nn.Linear):
+        raise ModelError(
+            f"The output layer of model_ was replaced by a {type(layer).__name__}, which can be "
+            "neither scaled nor given other outputs. Put a torch.nn.Linear there."
+        )
+    return layer

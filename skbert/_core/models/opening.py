@@ -1,0 +1,335 @@
+"""A vetted checkpoint folder opened, or a new BERT made: the network of a model and a tokenizer.
+
+The only module that imports transformers. Knows heads by the name of their class and by
+what they read; knows no task.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+import transformers
+from transformers import (
+    AttentionInterface,
+    AttentionMaskInterface,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+from transformers.utils import logging as library_logging
+
+from skbert._core.attention import packed
+from skbert._core.attention.pruned import prune
+from skbert._core.attention.relative import add_distances, reads_distances
+from skbert._core.checkpoints.vet import Checkpoint
+from skbert._core.checkpoints.weights import (
+    check_finite,
+    check_missing,
+    read_weights,
+    warn_of_odd_use,
+)
+from skbert._core.models.intact import anatomy_of
+from skbert._core.models.network import Network, can_pack, draw_output, has_own_modules
+from skbert._core.models.new_model import Blank
+from skbert._core.runtime.interrupts import held
+from skbert._core.runtime.modes import default_modes, single_precision
+from skbert._core.task import Head, Layout
+from skbert.exceptions import ModelError, SkbertError
+
+__all__ = [
+    "PooledBertModel",
+    "PreTrainedModel",
+    "PreTrainedTokenizerBase",
+    "copy_encoder",
+    "drop_pooler",
+    "network_of",
+    "open_network",
+    "write_folder",
+]
+
+
+def _attention(module: Any, *states: Any, layout: Layout | None = None, **settings: Any) -> Any:
+    """Attention of a model opened here, within packed batches, which have a layout, or others."""
+    if layout is not None:
+        return packed.attention(module, *states, layout=layout, **settings)
+    if reads_distances(module):
+        return packed.padded_attention(module, *states, **settings)
+    return _ATTENTIONS["sdpa"](module, *states, **settings)
+
+
+_ATTENTIONS: Any = AttentionInterface()  # type: ignore[no-untyped-call]
+_MASKS: Any = AttentionMaskInterface()  # type: ignore[no-untyped-call]
+_ATTENTIONS.register(packed.NAME, _attention)
+_MASKS.register(packed.NAME, _MASKS["sdpa"])
+
+
+class PooledBertModel(transformers.BertModel):  # type: ignore[no-untyped-call]
+    """A BERT whose pooled output is the mean, maximum or first of its last hidden states.
+
+    The heads of transformers read the pooled output, so that they become heads over
+    ``config.skbert_pooling``. The pooler keeps its weights, but nothing reads it.
+    """
+
+    def forward(
+        self, input_ids: Any = None, attention_mask: Any = None, *given: Any, **settings: Any
+    ) -> Any:
+        """As the forward pass of ``BertModel``."""
+        out = super().forward(input_ids, attention_mask, *given, **settings)
+        pooled = packed.pool_padded(out[0], attention_mask, self.config.skbert_pooling)
+        if isinstance(out, tuple):
+            return out[0], pooled, *out[2:]
+        out.pooler_output = pooled
+        return out
+
+
+# transformers knows what a class can record (output_attentions) once a model of it was made.
+with torch.device("meta"):
+    PooledBertModel(
+        transformers.BertConfig(
+            vocab_size=1, hidden_size=1, num_hidden_layers=0, num_attention_heads=1,
+            intermediate_size=1, max_position_embeddings=1,
+        )
+    )  # fmt: skip
+
+
+def network_of(model: Any, tokenizer: Any, head: Head, pooling: str) -> Network:
+    """The network of a model whose modules are those of its class."""
+    if head.layer and head.reads == "rows" and pooling != "pooler":
+        model.base_model.__class__ = PooledBertModel
+    return Network(model, tokenizer, head, pooling)
+
+
+def copy_encoder(network: Network, head: Head, pooling: str, dtype: torch.dtype) -> Network:
+    """A network of a copy of the encoder alone, changed as the model of the given one is."""
+    body = copy.deepcopy(network.model.base_model).eval().to(dtype)
+    if isinstance(body, PooledBertModel):
+        body.__class__ = transformers.BertModel  # type: ignore[assignment]
+    twin = Network(body, network.tokenizer, head, pooling)
+    if not has_own_modules(network):
+        twin.anatomy = ()
+    twin.is_handed_out = not can_pack(network)
+    return twin
+
+
+@held()
+@default_modes()
+def open_network(
+    checkpoint: Checkpoint | Blank,
+    head: Head,
+    *,
+    pooling: str = "auto",
+    dtype: torch.dtype = torch.float32,
+    fresh_head: bool = True,
+) -> Network:
+    """Open a vetted checkpoint with the given head, or make a new model.
+
+    All weights of a new model, a fresh head, and a pooler that the checkpoint lacks, are drawn
+    from torch's global generator: seed it. With ``fresh_head=False`` the checkpoint must bring
+    its own head.
+    """
+    if pooling == "auto":
+        pooling = _own_pooling(checkpoint, head, fresh_head=fresh_head)
+    if isinstance(checkpoint, Blank):
+        return network_of(*_make(checkpoint, head, dtype), head, pooling)
+    with _refusing(checkpoint):
+        model, missing = _quietly_load(checkpoint, head, dtype, keep_head=not fresh_head)
+    check_missing(checkpoint, head, missing, fresh_head=fresh_head)
+    warn_of_odd_use(checkpoint, head, missing, pooling)
+    if fresh_head and head.fresh:
+        draw_output(model, head)
+    check_finite(checkpoint, model, head.layer)
+    with _refusing(checkpoint):
+        tokenizer = _open_tokenizer(checkpoint)
+    return network_of(model.eval(), tokenizer, head, pooling)
+
+
+@contextmanager
+def _refusing(checkpoint: Checkpoint) -> Iterator[None]:
+    """Whatever a library raises at a folder, the folder cannot be opened."""
+    try:
+        yield
+    except (SkbertError, MemoryError):
+        raise
+    except BaseException as error:
+        # A panic in compiled code is no Exception.
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise ModelError(
+            f"{checkpoint.folder} does not open: {type(error).__name__}: {str(error)[:500]}."
+            " Restore config.json, the tokenizer and the weights from a whole copy of the model."
+        ) from error
+
+
+def _own_pooling(checkpoint: Checkpoint | Blank, head: Head, *, fresh_head: bool) -> str:
+    """What the checkpoint declares, but BERT's own heads for rows have always read its pooler."""
+    if not head.fresh and "rows" in head.reads:
+        return "pooler"
+    declared = checkpoint.pooling if fresh_head else checkpoint.head_pooling
+    return declared or ("mean" if head.reads == "chosen" else "pooler")
+
+
+def _make(blank: Blank, head: Head, dtype: torch.dtype) -> tuple[Any, Any]:
+    """A model with random weights, and its tokenizer."""
+    config = transformers.BertConfig(**blank.config, is_decoder=head.causal)
+    with _quiet(), single_precision():  # whose numbers are drawn, whatever they become then
+        model = _altered(getattr(transformers, head.model))(config).to(dtype).eval()
+    tokenizer = transformers.BertTokenizer(
+        vocab=blank.vocabulary, do_lower_case=blank.lowercase, model_max_length=blank.max_length
+    )
+    return model, tokenizer
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """No progress bar and no report of the library inside; its settings as they were after."""
+    verbosity, bar = library_logging.get_verbosity(), library_logging.is_progress_bar_enabled()
+    library_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    library_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        library_logging.set_verbosity(verbosity)
+        if bar:
+            library_logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+
+
+def _quietly_load(
+    checkpoint: Checkpoint, head: Head, dtype: torch.dtype, *, keep_head: bool
+) -> tuple[Any, set[str]]:
+    """The model, and the weights it lacks; without the library's bar and report of them."""
+    settings = dict(checkpoint.config)
+    kind = _altered(getattr(transformers, head.model), settings.pop("pruned_heads", None))
+    config = transformers.AutoConfig.for_model(**settings)
+    config.is_decoder = head.causal
+    if not keep_head:
+        config.num_labels = head.n_outputs or 2
+        config.problem_type = None
+    with _quiet():
+        model, loaded = kind.from_pretrained(
+            None,  # nothing of the folder is read but what was vetted
+            state_dict=read_weights(checkpoint),
+            config=config,
+            dtype=dtype,
+            attn_implementation="sdpa",
+            local_files_only=True,
+            ignore_mismatched_sizes=True,  # they count as missing here
+            output_loading_info=True,
+        )
+    model.config.name_or_path = model.name_or_path = str(checkpoint.folder)
+    return model, {*loaded["missing_keys"], *(name for name, *_ in loaded["mismatched_keys"])}
+
+
+def _altered(kind: Any, lost: dict[str, list[int]] | None = None) -> Any:
+    """Makes a model of that class, which before weights are loaded is what its settings say."""
+
+    def make(self: Any, config: Any) -> None:
+        kind.__init__(self, config)
+        self.__class__ = kind
+        add_distances(self)
+        for layer in self.base_model.encoder.layer:
+            layer.chunk_size_feed_forward = 0  # its chunks must all be full; ours need not
+        if lost:
+            prune(self, lost)
+
+    same_name = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
+    return type(kind.__name__, (kind,), {**same_name, "__init__": make})
+
+
+def _open_tokenizer(checkpoint: Checkpoint) -> Any:
+    """The tokenizer, from a folder of its own that holds nothing but what was vetted.
+
+    The library takes it for a lower-casing one unless told what it is.
+    """
+    files = checkpoint.tokenizer
+    declared = {"do_lower_case": files.lowercase, "vocab": files.words}
+    with TemporaryDirectory() as scratch, _quiet():
+        for name, data in files.members.items():
+            (Path(scratch) / name).write_bytes(data)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(
+            scratch,
+            local_files_only=True,
+            trust_remote_code=False,
+            **{key: value for key, value in declared.items() if value is not None},
+        )
+    backend = tokenizer.backend_tokenizer
+    backend.no_padding()  # a file may pad to any length; calls say how they pad and cut
+    backend.no_truncation()
+    _check_opened(checkpoint, backend)
+    tokenizer.name_or_path = tokenizer.init_kwargs["name_or_path"] = str(checkpoint.folder)
+    return tokenizer
+
+
+def _check_opened(checkpoint: Checkpoint, backend: Any) -> None:
+    """What was opened must be what was vetted: each token with its id, and text left as tokens."""
+    vetted, size = checkpoint.tokenizer.vocabulary, checkpoint.config["vocab_size"]
+    opened = backend.get_vocab(with_added_tokens=True)
+    for token, number in opened.items() if opened != vetted else ():
+        if vetted.get(token, number) != number or number >= size:
+            raise ModelError(
+                f"the tokenizer in {checkpoint.folder} opens with the id {number} for {token!r},"
+                f" but its files say {vetted.get(token, 'nothing of it')} and config.json says"
+                f" vocab_size={size}. Put in the tokenizer that the model was trained with."
+            )
+    if (blank := _blank_token(backend)) is not None:
+        raise ModelError(
+            f"the tokenizer in {checkpoint.folder} adds the token {blank!r}, of which its"
+            " normalizer leaves nothing. Put in the tokenizer that the model was trained with."
+        )
+    if backend.encode("a", "a").special_tokens_mask.count(0) < 2:
+        raise ModelError(
+            f"the tokenizer in {checkpoint.folder} leaves nothing of the text 'a': its normalizer"
+            " or pre_tokenizer removes letters. Put in the tokenizer that the model was trained"
+            " with."
+        )
+
+
+def _blank_token(backend: Any) -> str | None:
+    """An added token of which the normalizer leaves nothing: reading text would panic."""
+    normalizer = backend.normalizer
+    added = backend.get_added_tokens_decoder().values() if normalizer else ()
+    texts = (token.content for token in added if token.normalized)
+    return next((text for text in texts if not normalizer.normalize_str(text).strip()), None)
+
+
+def drop_pooler(network: Network) -> None:
+    """Leave out the pooler, which nothing reads."""
+    network.model.pooler = None
+    network.anatomy = anatomy_of(network.model)
+
+
+def _has_sizes_of_its_settings(model: Any) -> bool:
+    """Whether a model made from its configuration has weights of these sizes."""
+    config = copy.deepcopy(model.config)
+    lost, config.pruned_heads = getattr(config, "pruned_heads", None), {}
+    with torch.device("meta"):
+        anew = _altered(type(model), lost)(config)
+    sizes = {name: weight.shape for name, weight in anew.named_parameters()}
+    return all(sizes.get(name) == weight.shape for name, weight in model.named_parameters())
+
+
+@held()
+def write_folder(network: Network, folder: Path, *, weights: bool = True) -> None:
+    """Write a plain transformers folder: configuration, safetensors and tokenizer files."""
+    if not (has_own_modules(network) and _has_sizes_of_its_settings(network.model)):
+        raise ModelError(
+            "Modules of model_ were replaced or added, and such a model cannot be opened again. "
+            "Put back those it had, merge the adapter (merge_and_unload in peft), or pickle the "
+            "estimator."
+        )
+    config = network.model.config
+    lost = getattr(config, "pruned_heads", None)
+    positions = getattr(config, "position_embedding_type", "absolute")
+    if weights and (lost or positions != "absolute"):
+        why = f"has lost the heads {lost}" if lost else f"has {positions!r} positions"
+        raise ModelError(
+            f"The model {why}, and transformers cannot open such a model. Use save(path): every "
+            "estimator takes that folder as model=."
+        )
+    with _quiet():
+        (network.model if weights else config).save_pretrained(folder)
+        network.tokenizer.save_pretrained(folder)

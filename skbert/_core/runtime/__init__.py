@@ -1,0 +1,1 @@
+"""Devices, precision, processes, threads and interrupts."""

@@ -1,0 +1,177 @@
+"""Where and how exactly to compute: device, precision, seeds, and memory that runs out.
+
+Depends on torch, ``forks``, ``interrupts``, ``modes``, ``sharing`` and ``distributed``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from skbert._core.runtime.distributed import local_rank
+from skbert._core.runtime.forks import Turns
+from skbert._core.runtime.interrupts import held
+from skbert._core.runtime.modes import default_modes
+from skbert._core.runtime.sharing import sharing_processors
+from skbert.exceptions import InputError
+
+__all__ = [
+    "Budget",
+    "OnTheWay",
+    "Precision",
+    "has_instructions",
+    "is_out_of_memory",
+    "pick_device",
+    "seeded",
+]
+
+_SEEDING = Turns()
+# oneDNN refuses what it cannot compute when it describes a primitive; to create it takes memory.
+_NO_MEMORY = re.compile(
+    "can't allocate memory|out of memory|CUBLAS_STATUS_ALLOC_FAILED|could not create a primitive$"
+)
+_DEVICE = re.compile(r"cpu|mps|cuda(:\d+)?")
+# Bounds that a user may set to oneDNN, in its words, below the instructions for bfloat16.
+_WITHOUT_BFLOAT16 = re.compile("SSE41|AVX|AVX2.*|AVX512_CORE(_VNNI)?")
+
+
+def pick_device(name: str) -> torch.device:
+    """The device that ``auto``, ``cpu``, ``cuda``, ``cuda:k`` or ``mps`` means here.
+
+    Each process of torchrun has a GPU of its own where none is named.
+    """
+    there = {
+        "cuda": torch.cuda.device_count(),
+        "mps": int(torch.backends.mps.is_available()),
+        "cpu": 1,
+    }
+    if name == "auto":
+        name = next(kind for kind, count in there.items() if count)
+    picked = f"cuda:{local_rank()}" if name == "cuda" else name
+    kind, _, index = picked.partition(":")
+    if not _DEVICE.fullmatch(name):
+        raise InputError(
+            f"device={name!r} is not a device: give 'auto', 'cpu', 'cuda', 'cuda:1' or 'mps'."
+        )
+    if int(index or 0) >= there[kind]:
+        seen = f"{there[kind] or 'no'} {kind.upper()} device{'s' * (there[kind] > 1)}"
+        raise InputError(f"device={name!r}: torch sees {seen}; use device='auto'.")
+    return torch.device(picked)
+
+
+class Precision:
+    """Type of the weights, and the lower type that products are computed in, if any."""
+
+    def __init__(self, name: str, device: torch.device) -> None:
+        if name == "auto":
+            name = "bfloat16" if _has_fast_bfloat16(device) else "float32"
+        self.weights = torch.float64 if name == "float64" else torch.float32
+        self.products: torch.dtype = getattr(torch, name)
+        self.device = device
+
+    @contextmanager
+    def context(self) -> Iterator[None]:
+        """Compute in this precision inside the ``with``."""
+        if self.products == self.weights:
+            yield
+            return
+        try:
+            with torch.autocast(self.device.type, dtype=self.products):
+                yield
+        finally:
+            torch.clear_autocast_cache()  # inside somebody's autocast torch does not
+
+    @property
+    def needs_loss_scale(self) -> bool:
+        """Whether small gradients would be lost without scaling the loss."""
+        return self.products == torch.float16
+
+
+def _has_fast_bfloat16(device: torch.device) -> bool:
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    bound = os.environ.get("ONEDNN_MAX_CPU_ISA", "ALL").upper()
+    if device.type != "cpu" or _WITHOUT_BFLOAT16.fullmatch(bound):
+        return False
+    return has_instructions("avx512_bf16") or has_instructions("amx_bf16")
+
+
+def has_instructions(name: str) -> bool:
+    """Whether the processor has these, in torch's words; it never does where torch cannot tell."""
+    capabilities: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()
+    return bool(capabilities.get(name))
+
+
+class Budget:
+    """How many tokens may be computed together; halved when memory runs out."""
+
+    def __init__(self, tokens: int) -> None:
+        self.tokens = tokens
+
+    def halve(self, error: BaseException, device: torch.device) -> None:
+        """Make do with half, or give up with advice when half is next to nothing."""
+        if self.tokens < 64:
+            raise MemoryError(
+                f"Out of memory on {device} with only {self.tokens} tokens at a time: the model "
+                "itself hardly fits. Use gradient_checkpointing=True, a smaller max_length, "
+                "freeze more layers, or a smaller model."
+            ) from error
+        self.tokens //= 2
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory ran out, on any device."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error)) is not None
+
+
+class OnTheWay:
+    """Numbers that a device has yet to compute; nobody waits for them until they are read."""
+
+    def __init__(self, numbers: torch.Tensor) -> None:
+        self.event: Any = None
+        self.numbers = numbers.detach()
+        if numbers.is_cuda:
+            here = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)
+            self.numbers = here.copy_(self.numbers, non_blocking=True)
+            self.event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self.event.record(torch.cuda.current_stream(numbers.device))
+
+    def ready(self) -> bool:
+        """Whether they are there."""
+        return self.event is None or bool(self.event.query())
+
+    def read(self) -> list[float]:
+        """The numbers, as soon as they are there."""
+        if self.event is not None:
+            self.event.synchronize()
+        found: list[float] = self.numbers.tolist()
+        return found
+
+
+@contextmanager
+def seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Draw torch's random numbers from ``seed`` inside, and leave the process as it was.
+
+    torch's layers draw from one global generator, so that threads which fit at the same time
+    would take each other's numbers: they wait for each other here. torch's modes are the default
+    ones, and Ctrl-C is held.
+    """
+    devices = [device] if device.type == "cuda" else []
+    with (
+        _SEEDING.lock, held(), sharing_processors(), default_modes(),
+        torch.random.fork_rng(devices),
+    ):  # fmt: skip
+        torch.default_generator.manual_seed(seed)
+        if device.type == "cuda":
+            with torch.cuda.device(device):
+                torch.cuda.manual_seed(seed)
+        yield

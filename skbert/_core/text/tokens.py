@@ -1,0 +1,355 @@
+"""Ragged tables of token ids, exact truncation and windows.
+
+Knows text and the raw tokenizer; depends on numpy, ``tokenizers`` and ``skim`` only. It holds no
+model and no device, and everything after the tokenizer's own call is vectorised.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any, Literal
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from skbert._arrays import Array, IntArray
+from skbert._core.text.skim import Skimmer
+
+__all__ = ["LongText", "Ragged", "TextTokenizer", "TokenTable", "assemble", "encode_texts"]
+
+LongText = Literal["truncate", "head_tail", "windows"]
+
+_LONG = 1 << 16  # characters beyond which a text that is read whole may hold endless words
+_JOINERS = {"\u200c", "\u200d", *map(chr, range(0xE0020, 0xE0080))}  # and the tags of flags
+_FAR = 8000  # ids after which both texts of a pair count as equally long
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """Rows of different lengths, one after another.
+
+    ``values`` is ``(n_values, ...)``; row ``i`` is ``values[starts[i]:starts[i + 1]]``.
+    """
+
+    values: Array
+    starts: IntArray  # (n_rows + 1,) int64
+
+    @classmethod
+    def of(cls, values: Array, lengths: IntArray) -> Ragged:
+        """Rows of the given ``lengths`` over ``values``."""
+        return cls(values, np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def __getitem__(self, row: int) -> Array:
+        return self.values[self.starts[row] : self.starts[row + 1]]
+
+    @property
+    def lengths(self) -> IntArray:
+        """Length of each row, ``(n_rows,)``."""
+        return self.starts[1:] - self.starts[:-1]  # sooner than np.diff for few rows
+
+    def take(self, rows: IntArray) -> Ragged:
+        """The chosen rows, in the order given."""
+        return self.cut(rows, np.zeros(len(rows), np.int64), self.lengths[rows])
+
+    def cut(self, rows: IntArray, begins: IntArray, lengths: IntArray) -> Ragged:
+        """For each entry, ``lengths`` values of row ``rows`` from offset ``begins`` on."""
+        cut = Ragged.of(self.values, lengths)
+        where = np.repeat(self.starts[rows] + begins - cut.starts[:-1], lengths)
+        return Ragged(self.values[where + np.arange(len(where))], cut.starts)
+
+    def heads(self, lengths: IntArray) -> Ragged:
+        """The first ``lengths`` values of every row."""
+        return self.cut(np.arange(len(self)), np.zeros(len(self), np.int64), lengths)
+
+
+@dataclass(frozen=True)
+class TokenTable:
+    """Token ids of many rows, and where the second segment begins in each."""
+
+    ids: Ragged  # int32
+    second: IntArray  # (n_rows,): the row's length where it has one segment
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def lengths(self) -> IntArray:
+        """Tokens in each row, ``(n_rows,)``."""
+        return self.ids.lengths
+
+    def take(self, rows: IntArray) -> TokenTable:
+        """The chosen rows, in the order given."""
+        return TokenTable(self.ids.take(rows), self.second[rows])
+
+
+@dataclass(frozen=True)
+class TextTokenizer:
+    """The raw tokenizer, used without its shared truncation and padding state.
+
+    That state belongs to the tokenizer, not to the call, and goes wrong under threads. The
+    special tokens are read off once and added here; in user text they are plain text.
+    """
+
+    backend: Tokenizer
+    prefix: tuple[int, ...] = field(init=False)
+    middle: tuple[int, ...] = field(init=False)
+    suffix: tuple[int, ...] = field(init=False)
+    skimmer: Skimmer = field(init=False)
+
+    def __post_init__(self) -> None:
+        backend = Tokenizer.from_str(self.backend.to_str())
+        backend.no_truncation()
+        backend.no_padding()
+        pair = backend.encode("a", "a")
+        backend.encode_special_tokens = True
+        first = pair.special_tokens_mask.index(0)
+        last = len(pair.ids) - 1 - pair.special_tokens_mask[::-1].index(0)
+        inner = range(first + 1, last)
+        parts = {
+            "backend": backend,
+            "prefix": tuple(pair.ids[:first]),
+            "middle": tuple(pair.ids[i] for i in inner if pair.special_tokens_mask[i]),
+            "suffix": tuple(pair.ids[last + 1 :]),
+            "skimmer": Skimmer(backend),
+        }
+        for name, value in parts.items():
+            object.__setattr__(self, name, value)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TextTokenizer, (self.backend,)
+
+    def specials(self, *, pair: bool) -> int:
+        """How many special tokens a row holds."""
+        return len(self.prefix) + len(self.suffix) + (len(self.middle) if pair else 0)
+
+    def pieces(self, texts: Sequence[str], room: int | None = None) -> Ragged:
+        """Word-piece ids of each text, no special tokens.
+
+        With ``room`` a row holds the first ``room + 1`` ids at the most: one more than fits
+        says that the text was longer. A long text is read no further than that takes.
+        """
+        if room is None:
+            skim = self.skimmer.chunks
+            return self._batch([t if len(t) < _LONG else "".join(skim(t)) for t in texts])
+        first_try = 8 * room + 256
+        long = {i: self._prefix(t, room + 1, first_try) for i, t in enumerate(texts)
+                if len(t) > first_try}  # fmt: skip
+        table = self._batch([texts[i] if i not in long else "" for i in range(len(texts))])
+        lengths = table.lengths
+        for i, ids in long.items():
+            lengths[i] = len(ids)
+        flat = table.values
+        if long:
+            rows = (long.get(i, table[i]) for i in range(len(texts)))
+            flat = np.concatenate([np.asarray(row, np.int32) for row in rows])
+        return Ragged.of(flat, lengths).heads(np.minimum(lengths, room + 1))
+
+    def located(self, texts: Sequence[str]) -> tuple[Ragged, Ragged, Ragged]:
+        """Word-piece ids of each text, no special tokens, and where each piece comes from.
+
+        The second table holds ``(start, end)`` in characters of the text as it was given,
+        ``(n_pieces, 2)`` int64, marks that belong to the last character included. The third
+        holds the number of each piece's word in its text, counted from 0, int64.
+        """
+        found = self.backend.encode_batch(list(texts), add_special_tokens=False)
+        lengths = np.fromiter(map(len, found), np.int64, len(found))
+        spans = (_whole(text, e.offsets) for text, e in zip(texts, found, strict=True))
+        columns = (
+            np.fromiter(chain.from_iterable(e.ids for e in found), np.int32),
+            np.array(list(chain.from_iterable(spans)), np.int64).reshape(-1, 2),
+            np.fromiter(chain.from_iterable(e.word_ids for e in found), np.int64),
+        )
+        ids, places, words = (Ragged.of(values, lengths) for values in columns)
+        return ids, places, words
+
+    def _batch(self, texts: Sequence[str]) -> Ragged:
+        ids = [e.ids for e in self.backend.encode_batch(list(texts), add_special_tokens=False)]
+        lengths = np.fromiter(map(len, ids), np.int64, len(ids))
+        flat = np.fromiter((i for row in ids for i in row), np.int32, int(lengths.sum()))
+        return Ragged.of(flat, lengths)
+
+    def _prefix(self, text: str, n_ids: int, size: int) -> list[int]:
+        """The first ``n_ids`` ids of a long text, from as short a prefix as proves them."""
+        prefix = text[:size]
+        if (ids := self._settled(prefix, n_ids)) is not None:
+            return ids
+        grown: list[str] = []
+        held, wanted = 0, 4 * size
+        for chunk in self.skimmer.chunks(text):
+            grown.append(chunk)
+            held += len(chunk)
+            if held >= wanted:
+                if (ids := self._settled("".join(grown), n_ids)) is not None:
+                    return ids
+                wanted *= 4
+        return list(self._batch(["".join(grown)]).values[:n_ids])
+
+    def _settled(self, prefix: str, n_ids: int) -> list[int] | None:
+        """The first ids of ``prefix`` when what follows cannot change them, else None."""
+        encoding = self.backend.encode(prefix, add_special_tokens=False)
+        words = encoding.word_ids
+        settled = len(words) > n_ids and words[n_ids - 1] != words[-1]
+        return list(encoding.ids[:n_ids]) if settled else None
+
+
+def _whole(text: str, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Spans with all of their first and last character: its marks, joiners and tags."""
+    if text.isascii():
+        return spans
+    whole: list[tuple[int, int]] = []
+    for start, end in spans:
+        before, after = start, end
+        while after < len(text) and _adds(text[after]):
+            after += 1
+        while before > (whole[-1][1] if whole else 0) and _adds(text[before - 1]):
+            before -= 1
+        whole.append((before, after))
+    return whole
+
+
+def _adds(character: str) -> bool:
+    """Whether it belongs to the character before it: a mark, a joiner or a tag."""
+    return unicodedata.category(character)[0] == "M" or character in _JOINERS
+
+
+def encode_texts(
+    tokenizer: TextTokenizer,
+    first: Sequence[str],
+    second: Sequence[str] | None,
+    max_length: int,
+    long_text: LongText,
+) -> tuple[TokenTable, IntArray, int]:
+    """Token rows of texts or pairs, the sample of each row, and how many samples were cut.
+
+    ``truncate`` shortens a pair longest first, as transformers does; ``head_tail`` keeps the
+    first quarter and the last three quarters of the room (Sun et al. 2019, "How to fine-tune
+    BERT for text classification?"); ``windows`` gives a long text several rows that overlap
+    by a quarter. In a pair the first text then keeps half the room at the most, and the
+    windows run over the second.
+    """
+    room = max_length - tokenizer.specials(pair=second is not None)
+    limit = room if long_text == "truncate" else None
+    if second is None:
+        a, b = tokenizer.pieces(first, limit), None
+    else:
+        a, b = _pair_pieces(tokenizer, first, second, limit)
+    shorten = {"truncate": _truncate, "head_tail": _head_tail, "windows": _windows}[long_text]
+    a, b, samples, n_cut = shorten(a, b, room)
+    return assemble(tokenizer, a, b), samples, n_cut
+
+
+def _pair_pieces(
+    tokenizer: TextTokenizer, first: Sequence[str], second: Sequence[str], limit: int | None
+) -> tuple[Ragged, Ragged]:
+    """Ids of both texts, read on beyond ``limit`` until it shows which text is the longer one.
+
+    The longer one gets the odd place when neither fits.
+    """
+    a, b = tokenizer.pieces(first, limit), tokenizer.pieces(second, limit)
+    if limit is None or limit % 2 == 0 or limit > _FAR:
+        return a, b
+    tied = np.flatnonzero((a.lengths > limit) & (b.lengths > limit))
+    if not len(tied):
+        return a, b
+    firsts, seconds = ([side[i] for i in tied.tolist()] for side in (first, second))
+    more = _pair_pieces(tokenizer, firsts, seconds, 4 * limit + 1)
+    return _replaced(a, tied, more[0]), _replaced(b, tied, more[1])
+
+
+def _replaced(table: Ragged, rows: IntArray, new: Ragged) -> Ragged:
+    """The table with the rows of ``new`` in the place of its ``rows``."""
+    both = Ragged(
+        np.concatenate([table.values, new.values]),
+        np.concatenate([table.starts, table.starts[-1] + new.starts[1:]]),
+    )
+    order = np.arange(len(table))
+    order[rows] = len(table) + np.arange(len(rows))
+    return both.take(order)
+
+
+_Shortened = tuple[Ragged, Ragged | None, IntArray, int]
+
+
+def _truncate(a: Ragged, b: Ragged | None, room: int) -> _Shortened:
+    keep_a, keep_b = _shares(a, b, room)
+    n_cut = int(((keep_a < a.lengths) | (0 if b is None else keep_b < b.lengths)).sum())
+    return a.heads(keep_a), b and b.heads(keep_b), np.arange(len(a)), n_cut
+
+
+def _head_tail(a: Ragged, b: Ragged | None, room: int) -> _Shortened:
+    keep_a, keep_b = _shares(a, b, room)
+    n_cut = int(((keep_a < a.lengths) | (0 if b is None else keep_b < b.lengths)).sum())
+    return _ends(a, keep_a), b and _ends(b, keep_b), np.arange(len(a)), n_cut
+
+
+def _ends(table: Ragged, keep: IntArray) -> Ragged:
+    """A quarter of ``keep`` from the start of each row, the rest from its end."""
+    rows, head = np.arange(len(table)), keep // 4
+    tail = keep - head
+    ends = table.cut(rows, table.lengths - tail, tail)
+    return _interleave([table.heads(head), ends])
+
+
+def _windows(a: Ragged, b: Ragged | None, room: int) -> _Shortened:
+    if b is None:
+        windows, samples = _slide(a, np.full(len(a), room))
+        return windows, None, samples, 0
+    keep_a = np.minimum(a.lengths, np.maximum(room // 2, room - b.lengths))
+    windows, samples = _slide(b, room - keep_a)
+    n_cut = int((keep_a < a.lengths).sum())
+    return a.heads(keep_a).take(samples), windows, samples, n_cut
+
+
+def _slide(table: Ragged, room: IntArray) -> tuple[Ragged, IntArray]:
+    """Windows of ``room`` ids over each row, overlapping by a quarter; the last ends flush."""
+    step = np.maximum(room - room // 4, 1)
+    count = 1 + np.maximum(0, -(-(table.lengths - room) // step))
+    rows = np.repeat(np.arange(len(table)), count)
+    place = np.arange(len(rows)) - np.repeat(np.cumsum(count) - count, count)
+    size = np.minimum(table.lengths, room)
+    begins = np.minimum(place * step[rows], (table.lengths - size)[rows])
+    return table.cut(rows, begins, size[rows]), rows
+
+
+def _shares(a: Ragged, b: Ragged | None, room: int) -> tuple[IntArray, IntArray]:
+    """How much of each text fits, the longer one giving way first."""
+    if b is None:
+        return np.minimum(a.lengths, room), np.zeros(len(a), np.int64)
+    short, long = np.minimum(a.lengths, b.lengths), np.maximum(a.lengths, b.lengths)
+    even = np.minimum(short, room // 2)  # what the shorter one may keep when both are long
+    rest = np.minimum(long, room - even)
+    first_is_long = a.lengths > b.lengths
+    return np.where(first_is_long, rest, even), np.where(first_is_long, even, rest)
+
+
+def assemble(tokenizer: TextTokenizer, a: Ragged, b: Ragged | None) -> TokenTable:
+    """Rows of one text or of two, with the special tokens around them."""
+    parts = [_constant(tokenizer.prefix, len(a)), a]
+    if b is not None:
+        parts += [_constant(tokenizer.middle, len(a))]
+    second = np.sum([part.lengths for part in parts], axis=0)
+    parts += [_constant(tokenizer.suffix, len(a))] if b is None else [
+        b, _constant(tokenizer.suffix, len(a))]  # fmt: skip
+    ids = _interleave(parts)
+    return TokenTable(ids, ids.lengths if b is None else second)
+
+
+def _constant(ids: tuple[int, ...], n_rows: int) -> Ragged:
+    return Ragged.of(np.tile(np.array(ids, np.int32), n_rows), np.full(n_rows, len(ids)))
+
+
+def _interleave(parts: Sequence[Ragged]) -> Ragged:
+    """Row by row, the rows of all parts one after another."""
+    lengths = np.stack([part.lengths for part in parts])  # (n_parts, n_rows)
+    whole = Ragged.of(np.empty(int(lengths.sum()), parts[0].values.dtype), lengths.sum(axis=0))
+    offsets = whole.starts[:-1] + np.cumsum(lengths, axis=0) - lengths
+    for part, offset in zip(parts, offsets, strict=True):
+        where = np.repeat(offset - part.starts[:-1], part.lengths)
+        whole.values[where + np.arange(len(where))] = part.values
+    return whole

@@ -1,0 +1,1 @@
+"""The training loop, the optimizer, and what is held out."""

@@ -1,0 +1,244 @@
+"""Parameter groups, schedules, the optimizer and the norm of the gradient.
+
+Depends on torch and ``bindings``; knows a model by its parameter names and nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch.nn.utils import get_total_norm
+
+from skbert._core.cpu.bindings import Learned, learn, learns, measures, norm_of
+from skbert.exceptions import InputError
+
+__all__ = [
+    "SCHEDULES",
+    "AdamW",
+    "adamw",
+    "freeze",
+    "freezes_encoder",
+    "gradient_norm",
+    "learning_parameters",
+    "multiplier",
+    "parameter_groups",
+    "take_step",
+    "warmup_steps",
+]
+
+_LAYER = re.compile(r"\.encoder\.layer\.(\d+)\.")
+_NO_DECAY = re.compile(r"(^|\.)(bias|LayerNorm\.weight)$")
+_POLYNOMIAL_END = 1e-7  # learning rate where the polynomial schedule ends, as in transformers
+
+
+def parameter_groups(
+    model: torch.nn.Module,
+    head: str,
+    *,
+    learning_rate: float,
+    head_learning_rate: float,
+    weight_decay: float,
+    layer_decay: float,
+) -> list[dict[str, Any]]:
+    """Trainable parameters by learning rate and weight decay.
+
+    Biases and LayerNorm weights do not decay. The learning rate of a layer is that of the
+    layer above it times ``layer_decay`` (Clark et al. 2020, ELECTRA); the embeddings come
+    last. The parameters of the ``head`` have their own rate.
+    """
+    named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    n_layers = _n_layers(model)
+    groups: dict[tuple[float, float], list[torch.nn.Parameter]] = {}
+    for name, parameter in named:
+        depth = _depth(name, n_layers)
+        rate = learning_rate * layer_decay ** (n_layers + 1 - depth)
+        if name.startswith(head + "."):
+            rate = head_learning_rate
+        decay = 0.0 if _NO_DECAY.search(name) else weight_decay
+        groups.setdefault((rate, decay), []).append(parameter)
+    return [
+        {"params": parameters, "lr": rate, "initial_lr": rate, "weight_decay": decay}
+        for (rate, decay), parameters in groups.items()
+    ]
+
+
+def freeze(model: torch.nn.Module, head: str, layers: int | str) -> None:
+    """Let learn only what lies above the embeddings and the first ``layers`` layers.
+
+    0 freezes nothing; ``"all"`` leaves nothing but the head to learn.
+    """
+    learning = set(map(id, learning_parameters(model, head, layers)))
+    for parameter in model.parameters():
+        parameter.requires_grad_(id(parameter) in learning)
+
+
+def learning_parameters(
+    model: torch.nn.Module, head: str, layers: int | str
+) -> list[torch.nn.Parameter]:
+    """The parameters that `freeze` lets learn."""
+    n_layers = _n_layers(model)
+    if layers != "all" and int(layers) > n_layers:
+        raise InputError(
+            f"freeze={layers}: the model has {n_layers} layers. Use freeze='all' to train nothing "
+            "but the output layer."
+        )
+    highest = math.inf if layers == "all" else int(layers) or -1  # 0 freezes no embeddings, too
+    return [
+        parameter
+        for name, parameter in model.named_parameters()
+        if name.startswith(head + ".") or _depth(name, n_layers) > highest
+    ]
+
+
+def freezes_encoder(model: torch.nn.Module, layers: int | str) -> bool:
+    """Whether `freeze` leaves none of the encoder's layers to learn."""
+    return layers == "all" or int(layers) >= _n_layers(model)
+
+
+def _n_layers(model: torch.nn.Module) -> int:
+    found = (_LAYER.search(name) for name, _ in model.named_parameters())
+    return 1 + max(int(match[1]) for match in found if match)
+
+
+def _depth(name: str, n_layers: int) -> int:
+    """0 for the embeddings, k for layer k counted from 1, above that for what comes after."""
+    if ".embeddings." in name:
+        return 0
+    match = _LAYER.search(name)
+    return int(match[1]) + 1 if match else n_layers + 1
+
+
+def warmup_steps(warmup: float, n_steps: int) -> int:
+    """Warm-up in steps: a share of all steps below 1, else the number itself.
+
+    A share leaves the last step out: it would have a rate of zero where there is only one.
+    """
+    return min(math.ceil(warmup * n_steps), n_steps - 1) if warmup < 1 else int(warmup)
+
+
+def _cosine(progress: float) -> float:
+    return 0.5 * (1.0 + math.cos(math.pi * progress))
+
+
+# What is left of the rate after a share of the way, from the end of the warm-up to the last step.
+SCHEDULES: dict[str, Callable[[float], float]] = {
+    "linear": lambda progress: 1.0 - progress,
+    "cosine": _cosine,
+    "cosine_with_restarts": lambda progress: _cosine(progress) if progress < 1 else 0.0,
+    "polynomial": lambda progress: 1.0 - progress,  # down to its own end, not to zero
+    "constant": lambda _: 1.0,
+    "constant_with_warmup": lambda _: 1.0,
+}
+
+
+def multiplier(schedule: str, step: int, n_steps: int, n_warmup: int, rate: float) -> float:
+    """What the learning rate is multiplied by at ``step``, counted from 0.
+
+    ``rate`` is the rate that is multiplied: the polynomial schedule ends at a fixed one.
+    ``constant`` knows no warm-up.
+    """
+    if schedule != "constant" and step < n_warmup:
+        return step / max(1, n_warmup)
+    progress = min(1.0, (step - n_warmup) / max(1, n_steps - n_warmup))
+    left = SCHEDULES[schedule](progress)
+    if schedule == "polynomial":
+        return left + (1.0 - left) * _POLYNOMIAL_END / rate
+    return left
+
+
+class AdamW(torch.optim.AdamW):
+    """AdamW (Loshchilov and Hutter 2019) in one pass over memory, where there is one.
+
+    Attributes
+    ----------
+    low : dict of Tensor to Tensor, or None
+        Gradients in bfloat16, by weight, beside those in ``grad``; None where it reads none.
+    """
+
+    low: dict[torch.Tensor, torch.Tensor] | None = None
+
+    def gradient(self, weight: torch.Tensor) -> torch.Tensor | None:
+        """That of one parameter."""
+        return weight.grad if self.low is None else self.low.get(weight, weight.grad)
+
+    def gradients(self) -> list[torch.Tensor]:
+        """Those of all parameters that have one."""
+        weights = [weight for group in self.param_groups for weight in group["params"]]
+        return [found for weight in weights if (found := self.gradient(weight)) is not None]
+
+
+def adamw(groups: list[dict[str, Any]], device: torch.device) -> AdamW:
+    """The fastest that there is for these parameters."""
+    if learns(p for group in groups for p in group["params"]):
+        return _CompiledAdamW(groups)
+    return AdamW(groups, fused=device.type != "mps")
+
+
+class _CompiledAdamW(AdamW):
+    """In a kernel."""
+
+    low: dict[torch.Tensor, torch.Tensor]
+    grad_scale: torch.Tensor | None = None
+
+    def __init__(self, groups: list[dict[str, Any]]) -> None:
+        super().__init__(groups, fused=True)
+        self.low = {}
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget all gradients."""
+        super().zero_grad(set_to_none)
+        self.low.clear()
+
+    def step(self, closure: Any = None) -> Any:  # noqa: ARG002 - as in torch
+        """Take a step."""
+        divisor = 1.0 if self.grad_scale is None else float(self.grad_scale)
+        tensors = [
+            self._learned(group, weight, gradient)
+            for group in self.param_groups
+            for weight in group["params"]
+            if (gradient := self.gradient(weight)) is not None
+        ]
+        learn(tensors, divisor, self.defaults["eps"], self.defaults["betas"])
+
+    def _learned(
+        self, group: dict[str, Any], weight: torch.Tensor, gradient: torch.Tensor
+    ) -> Learned:
+        state = self.state[weight]
+        if not state:
+            state["step"] = 0
+            state["exp_avg"], state["exp_avg_sq"] = weight.new_zeros(2, *weight.shape)
+        state["step"] += 1
+        first, second = (1.0 - beta ** state["step"] for beta in self.defaults["betas"])
+        pace = 1.0 - group["lr"] * group["weight_decay"], group["lr"] / first, math.sqrt(second)
+        moments = state["exp_avg"], state["exp_avg_sq"]
+        return Learned(weight, gradient.contiguous(), moments, pace)
+
+
+def gradient_norm(gradients: Iterable[torch.Tensor]) -> torch.Tensor:
+    """Euclidean norm of all gradients together, a tensor on their device."""
+    gradients = [gradient.contiguous() for gradient in gradients]
+    return norm_of(gradients) if measures(gradients) else get_total_norm(gradients)
+
+
+def take_step(
+    optimizer: torch.optim.Optimizer,
+    gradients: list[torch.Tensor],
+    divisor: torch.Tensor,
+    failed: torch.Tensor,
+) -> None:
+    """Take a step with the gradients divided by ``divisor``; on a GPU none if ``failed`` is 1.
+
+    Both are tensors of one number on the device of the weights. A GPU is not waited for, and
+    torch's fused optimizers divide in the pass that they make anyway.
+    """
+    fused = optimizer.defaults["fused"] and divisor.dtype == torch.float32
+    told: Any = optimizer
+    told.grad_scale = divisor if fused and (divisor.is_cuda or divisor != 1) else None
+    told.found_inf = failed if divisor.is_cuda else None
+    if not fused and divisor != 1:
+        torch._foreach_mul_(gradients, 1.0 / float(divisor))
+    optimizer.step()

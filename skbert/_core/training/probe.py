@@ -1,0 +1,60 @@
+"""Start the head from a linear model on frozen features, before anything else trains.
+
+Linear probing first keeps fine-tuning from distorting good features while the head is still
+random (Kumar et al. 2022, "Fine-tuning can distort pretrained features and underperform
+out-of-distribution"). Depends on torch, a network and a task's own loss, so that it serves
+every task alike.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from skbert._core.batches import collate
+from skbert._core.infer import infer
+from skbert._core.models.network import Network
+from skbert._core.runtime.device import Precision
+from skbert._core.runtime.interrupts import let_through
+from skbert._core.task import Items, Task
+
+__all__ = ["probe"]
+
+_ITERATIONS = 60
+_TOLERANCE = 1e-4  # on the largest entry of the gradient of the mean loss
+_TOKENS = 100_000  # to read features of at most, about
+
+
+def probe(network: Network, task: Task, items: Items, precision: Precision) -> None:
+    """Fit the output layer on frozen features, by L-BFGS on the task's loss.
+
+    The weights are held back by half their squared norm over the total weight, which is
+    scikit-learn's ``LogisticRegression(C=1)`` for a cross-entropy of three classes or more; by
+    more where the task's head says so.
+    """
+    layer = network.output_layer
+    share = _TOKENS / items.sizes.sum()
+    if share < 1.0:
+        some = torch.randperm(len(items))[: max(1, int(share * len(items)))]
+        items = items.take(some.sort().values.numpy())
+    features = torch.from_numpy(infer(network, items, precision, features=True).values)
+    features = features.to(network.device)
+    everything = collate(items, np.arange(len(items)), network.device, precision.weights)
+    optimizer = torch.optim.LBFGS(
+        layer.parameters(),
+        max_iter=_ITERATIONS,
+        tolerance_grad=_TOLERANCE,
+        line_search_fn="strong_wolfe",
+    )
+
+    def mean_loss() -> torch.Tensor:
+        let_through()
+        optimizer.zero_grad()
+        total, weight = task.loss(layer(features), everything)
+        ridge = torch.clamp(network.head.ridge * weight.square(), min=1.0)
+        loss: torch.Tensor = (total + 0.5 * ridge * layer.weight.square().sum()) / weight
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss
+
+    optimizer.step(mean_loss)  # type: ignore[no-untyped-call]
+    optimizer.zero_grad()

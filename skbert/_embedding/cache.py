@@ -1,0 +1,242 @@
+"""Vectors of texts kept in a file, so that the same text is not encoded twice.
+
+One SQLite file for each way of reading, shared by threads and processes; it holds numbers under
+hashes and no text. Depends on numpy, the checked texts and a network's weights.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+from joblib import Memory
+
+from skbert._arrays import Array, IntArray
+from skbert._core.models.network import Network
+from skbert._validation.texts import Texts
+from skbert.exceptions import InputError, warn
+
+__all__ = ["EmbeddingCache", "cache_folder", "fingerprint"]
+
+Compute = Callable[[Texts], Array]
+
+_FORMAT = 1
+_AT_ONCE = 1024  # texts that are computed and written together
+_PATIENCE = 30.0  # seconds to wait for a process that computes and shows no sign of life
+_BEAT, _POLL = 1.0, 0.05  # seconds between two such signs, and between two attempts
+_TABLE = "CREATE TABLE vectors (key TEXT PRIMARY KEY, vector BLOB, checksum INTEGER)"
+_SCHEMA = [("index", None), ("table", _TABLE)]
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
+_SETTINGS = ("hidden_act", "layer_norm_eps", "num_attention_heads")  # not seen in the weights
+
+
+def cache_folder(memory: str | os.PathLike[str] | Memory | None) -> Path | None:
+    """The folder, made if need be, that the parameter ``memory`` stands for."""
+    location = memory.location if isinstance(memory, Memory) else memory
+    if location is None:
+        return None
+    if not os.fspath(location):
+        raise InputError(
+            "memory='' is no folder. Give the folder to keep vectors in, such as "
+            "memory='vectors', or memory=None to keep none."
+        )
+    try:
+        folder = Path(location).expanduser() / "skbert"
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise InputError(
+            f"memory={os.fspath(location)!r}: no folder can be made there: {error}. Give a "
+            "folder that you may write to, or memory=None."
+        ) from error
+    return folder
+
+
+def fingerprint(network: Network) -> str:
+    """Hash of all in a network that turns text into vectors."""
+    digest = hashlib.sha256(network.text.backend.to_str().encode())
+    config = network.model.config
+    digest.update(repr([getattr(config, name) for name in _SETTINGS]).encode())
+    for name, tensor in sorted(network.model.state_dict().items()):
+        if network.pooling == "pooler" or not name.startswith("pooler."):
+            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+            digest.update(np.ascontiguousarray(tensor.cpu().numpy()).data)
+    return digest.hexdigest()
+
+
+class EmbeddingCache:
+    """Vectors of ``width`` numbers of type ``dtype``, made under the given settings."""
+
+    def __init__(
+        self, folder: Path, settings: Mapping[str, Any], width: int, dtype: np.dtype[Any]
+    ) -> None:
+        described = json.dumps({**settings, "format": _FORMAT}, sort_keys=True)
+        self.path = folder / f"{hashlib.sha256(described.encode()).hexdigest()[:32]}.sqlite"
+        self.width = width
+        self.dtype = dtype
+
+    def vectors(self, texts: Texts, compute: Compute) -> Array:
+        """Vectors ``(n_texts, width)``; ``compute`` is asked for those that are not kept.
+
+        The texts must differ. While one process computes some of them, others that want to
+        compute wait as long as it shows that it lives, and then find them kept.
+        """
+        keys = _keys(texts)
+        found = np.empty((len(keys), self.width), self.dtype)
+        left: IntArray = np.arange(len(keys))
+        for _ in range(2):  # a damaged file is set aside once
+            try:
+                with self._connection() as connection:
+                    left = self._read(connection, keys, found, left)
+                    while len(left):
+                        self._extend(connection, keys, found, left[:_AT_ONCE], texts, compute)
+                        left = left[_AT_ONCE:]
+                break
+            except sqlite3.Error as error:
+                if not self._set_aside(error):
+                    break
+        if len(left):
+            found[left] = compute(texts.take(left))
+        return found
+
+    @contextmanager
+    def _connection(self) -> Iterator[sqlite3.Connection]:
+        connection = sqlite3.connect(self.path, timeout=0.0, isolation_level=None)
+        try:
+            if not self._schema(connection):
+                self._ask(connection, "BEGIN IMMEDIATE")
+                if not self._schema(connection):
+                    connection.execute(_TABLE)
+                self._ask(connection, "COMMIT")
+            if self._schema(connection) != _SCHEMA:
+                foreign = sqlite3.DatabaseError("its table is not the one that skbert makes")
+                foreign.sqlite_errorcode = sqlite3.SQLITE_NOTADB
+                raise foreign
+            yield connection
+        finally:
+            connection.close()  # what is not committed is undone
+
+    def _schema(self, connection: sqlite3.Connection) -> list[Any]:
+        """What the file declares: a view that never ends, or a trigger, is never asked."""
+        return self._ask(connection, "SELECT type, sql FROM sqlite_master ORDER BY type LIMIT 3")
+
+    def _ask(
+        self, connection: sqlite3.Connection, sql: str, values: Sequence[Any] = ()
+    ) -> list[Any]:
+        """All rows of a statement, after waiting for another process that has locked the file."""
+        sign, quiet_since = self._sign_of_life(), time.monotonic()
+        while True:
+            try:
+                return connection.execute(sql, values).fetchall()
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                    raise
+                if self._sign_of_life() != sign:
+                    sign, quiet_since = self._sign_of_life(), time.monotonic()
+                elif time.monotonic() > quiet_since + _PATIENCE:
+                    raise
+            time.sleep(_POLL)  # in short steps, between which Ctrl-C comes through
+
+    def _sign_of_life(self) -> int:
+        """A number that changes while another process computes."""
+        try:
+            return self.path.with_suffix(".busy").stat().st_mtime_ns
+        except OSError:
+            return 0
+
+    @contextmanager
+    def _showing_life(self) -> Iterator[None]:
+        """Let other processes see that this one computes, and has not been stopped."""
+        sign, is_done = self.path.with_suffix(".busy"), threading.Event()
+
+        def beat() -> None:
+            with suppress(OSError):
+                sign.touch()
+                while not is_done.wait(_BEAT):
+                    sign.touch()
+
+        thread = threading.Thread(target=beat, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            is_done.set()
+            thread.join()
+            with suppress(OSError):
+                sign.unlink()
+
+    def _read(
+        self,
+        connection: sqlite3.Connection,
+        keys: list[str],
+        found: Array,
+        wanted: IntArray,
+    ) -> IntArray:
+        """Fill in the rows of ``wanted`` that are kept; return the others."""
+        rows = {keys[row]: row for row in wanted.tolist()}
+        kept = self._ask(
+            connection,
+            "SELECT key, CAST(vector AS BLOB), checksum FROM vectors"
+            " WHERE key IN (SELECT value FROM json_each(?))",
+            [json.dumps(list(rows))],
+        )
+        size = self.width * self.dtype.itemsize
+        for key, vector, checksum in kept:
+            whole = vector is not None and len(vector) == size and crc32(vector) == checksum
+            if whole and key in rows:
+                found[rows.pop(key)] = np.frombuffer(vector, self.dtype)
+        return np.fromiter(rows.values(), np.int64, len(rows))
+
+    def _extend(
+        self,
+        connection: sqlite3.Connection,
+        keys: list[str],
+        found: Array,
+        wanted: IntArray,
+        texts: Texts,
+        compute: Compute,
+    ) -> None:
+        """Fill in the rows of ``wanted``, and keep those that nobody kept in the meantime."""
+        self._ask(connection, "BEGIN IMMEDIATE")  # waits for whoever computes now
+        missing = self._read(connection, keys, found, wanted)
+        if len(missing):
+            with self._showing_life():
+                found[missing] = compute(texts.take(missing))
+            vectors = ((keys[row], found[row].tobytes()) for row in missing.tolist())
+            connection.executemany(
+                "INSERT OR REPLACE INTO vectors VALUES (?, ?, ?)",
+                ((key, vector, crc32(vector)) for key, vector in vectors),
+            )
+        self._ask(connection, "COMMIT")
+
+    def _set_aside(self, error: sqlite3.Error) -> bool:
+        """Say that the file is of no use; move it out of the way if it is damaged."""
+        aside = self.path.with_suffix(".damaged")
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED:
+            with suppress(OSError):
+                self.path.replace(aside)
+                warn(
+                    f"The cache file {self.path} is damaged ({error}). It was set aside as "
+                    f"{aside.name}, and its texts are encoded again."
+                )
+                return True
+        warn(
+            f"The cache file {self.path} cannot be used ({error}): texts are encoded without it. "
+            "Make sure that it can be written and that there is room, or set memory=None."
+        )
+        return False
+
+
+def _keys(texts: Texts) -> list[str]:
+    """Hash of each text, or of each pair."""
+    rows = texts.first if texts.second is None else zip(texts.first, texts.second, strict=True)
+    return [hashlib.sha256(json.dumps(row).encode()).hexdigest() for row in rows]

@@ -1,0 +1,435 @@
+"""BertTransformer: the vectors of texts, as features for whatever comes next."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from numbers import Integral
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import joblib
+import numpy as np
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.frozen import FrozenEstimator
+from sklearn.utils._param_validation import StrOptions
+from sklearn.utils.validation import check_is_fitted
+
+from skbert._arrays import Array
+from skbert._core.models.network import twin_of
+from skbert._core.text.tokens import LongText
+from skbert._embedding.cache import cache_folder
+from skbert._embedding.task import (
+    Features,
+    TokenFeatures,
+    compute,
+    distinct,
+    open_features,
+    pca_of,
+    reading,
+    vectors_of,
+    width,
+)
+from skbert._estimator.base import COUNT, READS_ROWS, TextEstimator
+from skbert._estimator.learned import draft_of, reads_one_state, take_over
+from skbert._validation.texts import FitRecord, input_names
+from skbert.exceptions import InputError, SaveError
+
+__all__ = ["BertTransformer"]
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEstimator):
+    """Turn texts or pairs of texts into vectors, with a BERT that is not trained further.
+
+    The vectors are features for any estimator of scikit-learn, and distances between them say
+    how alike texts are.
+
+    Parameters
+    ----------
+    model : str or path-like, default="sentence-transformers/all-MiniLM-L6-v2"
+        Folder or id of a BERT checkpoint. An id is looked up in the local cache, in the
+        package of the extra ``skbert[offline]``, and only then on the hub.
+    pooling : {"auto", "pooler", "cls", "mean", "max"}, default="auto"
+        What the head reads of a row. ``"auto"`` takes what the checkpoint declares, as
+        sentence encoders do for single texts; else, and for pairs, BERT's pooler.
+    layers : int, sequence of int or None, default=None
+        Hidden states to read: 0 is the embeddings, 1 the first layer, -1 the last. None is
+        the last. BERT's pooler reads the last layer only, so that ``pooling="auto"`` is then
+        ``"mean"`` where it would be the pooler.
+    layer_join : {"mean", "concat"}, default="mean"
+        Average several layers, or put them side by side in the order given.
+    normalize : bool, default=False
+        Scale each vector to length 1, last of all.
+    n_components : int or None, default=None
+        Columns to reduce the vectors to, by a PCA of the different texts in fit; None leaves
+        them as they are.
+    max_length : int or None, default=None
+        Longest row in tokens, special tokens included; None is the model's own limit, 512
+        at most, and 384 where answers are sought in contexts.
+    long_text : {"truncate", "head_tail", "windows"}, default="truncate"
+        What happens to longer rows: keep the start (in pairs the longer text gives way
+        first), keep a quarter from the start and the rest from the end, or read
+        overlapping windows and average their predictions.
+    text_columns : str, int, sequence of these, or None, default=None
+        The one or two columns of X that hold the texts; None takes all there are.
+    missing : {"raise", "empty"}, default="raise"
+        Refuse missing texts, or read them as empty ones.
+    memory : str, path-like, joblib.Memory or None, default=None
+        Folder to keep vectors in, so that no text is encoded twice under the same settings,
+        whatever the fold, candidate, process or run; None keeps none.
+    precision : {"auto", "float32", "bfloat16", "float16", "float64"}, default="auto"
+        What products are computed in; weights stay float32 (float64 in that precision).
+        ``"auto"`` is bfloat16 where the hardware is fast at it, else float32.
+    device : str, default="auto"
+        ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or ``"mps"``; ``"auto"`` takes the best there is.
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (n_components, width)
+        Directions of the PCA, where ``n_components`` asked for one.
+    mean_ : ndarray of shape (width,)
+        What the PCA takes off the vectors.
+    explained_variance_ratio_ : ndarray of shape (n_components,)
+        Share of the variance along each direction.
+    model_ : transformers.BertModel
+        The encoder, an ordinary transformers object.
+    tokenizer_ : transformers.PreTrainedTokenizerBase
+        Its tokenizer, likewise.
+    pooling_ : str
+        What is read of a row.
+    n_features_in_ : int
+        Columns of X, where it has some: a list or a Series of texts has none.
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Names of the columns, where X was a frame with str names.
+
+    See Also
+    --------
+    BertClassifier : Learns the encoder and a classifier together.
+    BertRegressor : The same for numbers.
+
+    Notes
+    -----
+    ``pooling`` may also be ``"mean_max"``: the mean beside the maximum, twice as wide.
+
+    ``model`` may also be a fitted estimator of skbert. Its encoder is copied in ``fit``, so
+    that what it learns later changes nothing here; ``clone`` keeps it fitted, and its
+    parameters are not listed among those of the transformer. (A search clones its candidates by
+    itself: wrap them in ``sklearn.frozen.FrozenEstimator``.) ``"auto"`` then pools as its head
+    does. ``save`` keeps the encoder only: once loaded, ``model`` is the saved folder.
+
+    The windows of a long text are averaged before the PCA. The same text occurring several
+    times is encoded once.
+
+    References
+    ----------
+    Reimers and Gurevych 2019, "Sentence-BERT", for pooling; Devlin et al. 2019, "BERT", section
+    5.3, for features from several layers.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from skbert import BertTransformer
+    >>> from skbert.datasets import load_intents
+    >>> X, y = load_intents(return_X_y=True)
+    >>> BertTransformer().fit_transform(X).shape
+    (449, 384)
+    >>> pipeline = make_pipeline(BertTransformer(normalize=True), LogisticRegression())
+    >>> pipeline.fit(X, y).predict(["I forgot my password and cannot sign in"])
+    array(['login'], dtype=object)
+    """
+
+    model: str | os.PathLike[str] | TextEstimator | FrozenEstimator = field(
+        default="sentence-transformers/all-MiniLM-L6-v2", kw_only=False
+    )
+    pooling: str = "auto"
+    long_text: LongText = "truncate"
+    layers: int | Sequence[int] | None = None
+    layer_join: str = "mean"
+    normalize: bool = False
+    n_components: int | None = None
+    memory: str | os.PathLike[str] | joblib.Memory | None = None
+
+    if TYPE_CHECKING:  # set by a fit
+        components_: Array = field(init=False)
+        mean_: Array = field(init=False)
+        explained_variance_ratio_: Array = field(init=False)
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **TextEstimator._parameter_constraints,
+        **READS_ROWS,
+        "model": [str, os.PathLike, TextEstimator, FrozenEstimator],
+        "pooling": [StrOptions({"auto", "pooler", "cls", "mean", "max", "mean_max"})],
+        "layers": [Integral, "array-like", None],
+        "layer_join": [StrOptions({"mean", "concat"})],
+        "normalize": ["boolean"],
+        "n_components": [COUNT, None],
+        "memory": [str, os.PathLike, joblib.Memory, None],
+    }
+    _saved_attributes: ClassVar[tuple[str, ...]] = (
+        *TextEstimator._saved_attributes, "components_", "mean_", "explained_variance_ratio_",
+    )  # fmt: skip
+    _tasks: ClassVar[tuple[type, ...]] = (Features,)
+
+    def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002
+        """Open the encoder, and learn the PCA if there is one.
+
+        Parameters
+        ----------
+        X : array-like of str of shape (n_samples,), or pairs of shape (n_samples, 2)
+            One text, or one pair of texts, per row.
+        y : object, default=None
+            Not used.
+
+        Returns
+        -------
+        self : BertTransformer
+            The fitted transformer.
+
+        Raises
+        ------
+        InputError, InputTypeError
+            If X or a parameter cannot be used; the message names the first bad row.
+        ModelError
+            If ``model`` is not found or not safe to open.
+        """
+        self._learn(X, embed=self.n_components is not None)
+        return self
+
+    def fit_transform(self, X: Any, y: Any = None) -> Array:  # noqa: ARG002
+        """Fit, and give the vectors of the same rows, which are encoded once.
+
+        Parameters
+        ----------
+        X : array-like of str of shape (n_samples,), or pairs of shape (n_samples, 2)
+            One text, or one pair of texts, per row.
+        y : object, default=None
+            Not used.
+
+        Returns
+        -------
+        vectors : ndarray of shape (n_samples, n_features_out)
+            As from ``transform``.
+        """
+        vectors = self._learn(X, embed=True)
+        assert vectors is not None
+        return vectors
+
+    @reads_one_state
+    def transform(self, X: Any) -> Array:
+        """Give the vector of each row.
+
+        Parameters
+        ----------
+        X : array-like of str of shape (n_samples,), or pairs of shape (n_samples, 2)
+            The texts.
+
+        Returns
+        -------
+        vectors : ndarray of shape (n_samples, n_features_out)
+            float32, float64 in that precision.
+        """
+        check_is_fitted(self)
+        rows, owner = distinct(self._read(X, fitting=False))
+        return self._finished(vectors_of(self, self._network, self._task, rows))[owner]
+
+    @reads_one_state
+    def transform_tokens(self, X: Any) -> Array:
+        """Give one vector per word piece.
+
+        Special tokens have none here, and the pieces of a pair are those of its first text,
+        then those of its second. In overlapping windows a piece gets the mean of its vectors.
+        ``pooling``, ``normalize``, ``n_components`` and ``memory`` play no part.
+
+        Parameters
+        ----------
+        X : array-like of str of shape (n_samples,), or pairs of shape (n_samples, 2)
+            The texts.
+
+        Returns
+        -------
+        vectors : ndarray of shape (n_samples,)
+            An array of shape (n_pieces, width) for each row; rows of the same text share it.
+        """
+        check_is_fitted(self)
+        rows, owner = distinct(self._read(X, fitting=False))
+        network, task = self._network, TokenFeatures(**asdict(self._task))
+        of_tokens = twin_of(network)
+        of_tokens.head = task.head()
+        return compute(self, reading(of_tokens, task), task, rows)[owner]
+
+    @classmethod
+    def from_pretrained(cls, path: str | os.PathLike[str], **params: Any) -> Self:
+        """Open a checkpoint, ready to transform single texts.
+
+        Parameters
+        ----------
+        path : str or path-like
+            Folder or id, as for the parameter ``model``.
+        **params : dict
+            Other parameters, all but ``n_components``, which needs texts to learn from.
+
+        Returns
+        -------
+        transformer : BertTransformer
+            A fitted transformer.
+
+        Raises
+        ------
+        InputError
+            If ``n_components`` is given.
+        ModelError
+            If the checkpoint is not found or not safe to open.
+        """
+        transformer = cls(path, **params)
+        if transformer.n_components is not None:
+            raise InputError(
+                f"n_components={transformer.n_components} needs texts to learn a PCA from, and "
+                "from_pretrained has none. Use BertTransformer(path, ...).fit(X)."
+            )
+        transformer._validate_params()
+        transformer._seen = None
+        transformer._network, transformer._task = open_features(transformer, pairs=False)
+        return transformer
+
+    @reads_one_state
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Save the fitted transformer to a folder of JSON and safetensors, nothing pickled.
+
+        Parameters
+        ----------
+        path : str or path-like
+            Folder to make, or one that ``save`` made before. It is also a transformers
+            folder: every estimator takes it as ``model``. An estimator that was given as
+            ``model`` is not in it, but its encoder is. ``memory`` is not saved.
+
+        Raises
+        ------
+        SaveError
+            If the folder holds anything else, or an attribute has no form in JSON.
+        """
+        super().save(path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Open what ``save`` wrote, after checking names, sizes and hashes.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The folder.
+
+        Returns
+        -------
+        transformer : BertTransformer
+            The fitted transformer, bit for bit. Its ``model`` is the folder where it was an
+            estimator. ``memory`` is None: a saved folder does not choose where this machine
+            writes.
+
+        Raises
+        ------
+        SaveError
+            If a file is missing, damaged or foreign, or holds another estimator.
+        """
+        return super().load(path)
+
+    def _settle(self, folder: Path | None) -> None:
+        self.model = self.model or ("" if folder is None else str(folder.resolve()))
+        self.memory = None  # version 0.1 saved it
+        n_read = width(reading(self._network, self._task), self._task)
+        if hasattr(self, "components_") and len(self.mean_) != n_read:
+            raise SaveError(
+                f"{folder} reduces vectors of {len(self.mean_)} numbers, but its encoder gives "
+                f"{n_read}. It was not written by this version of skbert: save again with it."
+            )
+
+    def get_feature_names_out(self, input_features: Any = None) -> Array:
+        """Names of the columns of the result.
+
+        Parameters
+        ----------
+        input_features : array-like of str or None, default=None
+            Names of the columns of X; None takes those seen in fit.
+
+        Returns
+        -------
+        names : ndarray of shape (n_features_out,)
+            They start with the name of the text column, or of both, and else with that of the
+            class: ``review_0`` or ``berttransformer0``.
+
+        Raises
+        ------
+        InputError, InputTypeError
+            If ``input_features`` are not the columns of X.
+        """
+        check_is_fitted(self)
+        n_columns = 0 if self._seen is None else self._seen.n_columns
+        columns = getattr(self, "feature_names_in_", None)
+        seen = FitRecord(
+            None if columns is None else tuple(columns),
+            getattr(self, "n_features_in_", n_columns),
+        )
+        names = input_names(input_features, seen, self.text_columns)
+        prefix = "".join(f"{name}_" for name in names) or type(self).__name__.lower()
+        return np.array([f"{prefix}{i}" for i in range(self._n_features_out)], dtype=object)
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Get the parameters of this transformer.
+
+        Parameters
+        ----------
+        deep : bool, default=True
+            Not used: those of an estimator given as ``model`` are its own.
+
+        Returns
+        -------
+        params : dict
+            Names and values.
+        """
+        del deep
+        params: dict[str, Any] = super().get_params(deep=False)
+        return params
+
+    def __sklearn_clone__(self) -> Self:
+        """Clone, and keep a fitted estimator given as ``model`` as it is."""
+        fresh: Self = super().__sklearn_clone__()
+        fresh.model = self.model
+        return fresh
+
+    def __sklearn_tags__(self) -> Any:
+        """Add that no type of numbers is kept: there are none in X."""
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = []
+        return tags
+
+    @property
+    def _n_features_out(self) -> int:
+        if hasattr(self, "components_"):
+            return len(self.components_)
+        return width(self._network, self._task)
+
+    def _learn(self, X: Any, *, embed: bool) -> Array | None:
+        """Fit; the vectors of X where they are wanted."""
+        self._validate_params()
+        cache_folder(self.memory)
+        draft = draft_of(self, learned=False)
+        rows, owner = distinct(draft._read(X, fitting=True))
+        network, task = open_features(draft, pairs=rows.second is not None)
+        vectors = vectors_of(draft, network, task, rows) if embed else None
+        if vectors is not None and draft.n_components is not None:
+            vars(draft).update(pca_of(vectors, draft.n_components))
+        draft._network, draft._task = network, task
+        take_over(self, draft)
+        return None if vectors is None else draft._finished(vectors)[owner]
+
+    def _finished(self, vectors: Array) -> Array:
+        """Vectors after the PCA and scaled, as asked for."""
+        dtype = vectors.dtype
+        if hasattr(self, "components_"):
+            vectors = (vectors - self.mean_) @ self.components_.T
+        if self.normalize:
+            lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+            vectors = vectors / np.maximum(lengths, np.finfo(dtype).tiny)
+        return vectors.astype(dtype, copy=False)

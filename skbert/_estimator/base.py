@@ -1,0 +1,356 @@
+"""TextEstimator: a model that reads texts, opened and kept; what all estimators share.
+
+Speaks to scikit-learn above and to ``_core`` below; knows no task by name.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import chain
+from numbers import Integral, Real
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted
+
+from skbert._arrays import Array
+from skbert._core.checkpoints.find import find
+from skbert._core.checkpoints.vet import Checkpoint, vet
+from skbert._core.infer import infer
+from skbert._core.models.network import Network
+from skbert._core.models.opening import (
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    open_network,
+)
+from skbert._core.runtime.device import Precision, pick_device, seeded
+from skbert._core.task import Head, Items, Task
+from skbert._estimator import persistence
+from skbert._estimator.learned import draft_of, reads_one_state, take_over
+from skbert._estimator.portable import PortableEstimator
+from skbert._validation.texts import FitRecord, Texts, check_texts
+from skbert.exceptions import InputError, ModelError, TruncationWarning, warn
+
+__all__ = [
+    "COUNT",
+    "READS_ROWS",
+    "RealInterval",
+    "TextEstimator",
+    "encode",
+    "longest_row",
+    "results",
+]
+
+_SHORTEST = 4  # tokens: the special tokens of a pair and one piece
+_AT_ONCE = 8192  # rows that are tokenised together
+
+
+class RealInterval(Interval):
+    """An interval of numbers that numpy computes with: int and float, no fractions."""
+
+    def __init__(self, left: float | None, right: float | None, *, closed: str) -> None:
+        super().__init__(Real, left, right, closed=closed)
+
+    def is_satisfied_by(self, val: Any) -> bool:
+        """Whether a value is such a number within the interval."""
+        known = isinstance(val, (int, float, np.integer, np.floating))
+        return known and bool(super().is_satisfied_by(val))
+
+
+COUNT = Interval(Integral, 1, None, closed="left")
+# Which estimator opens a checkpoint whose config.json names such a class.
+_OPENED_BY = {
+    "BertForSequenceClassification": "BertClassifier or BertRegressor",
+    "BertForTokenClassification": "BertTokenTagger",
+    "BertForQuestionAnswering": "BertSpanExtractor",
+    "BertForMultipleChoice": "BertChoiceRanker",
+    "BertForMaskedLM": "BertPretrainer",
+    "BertForPreTraining": "BertPretrainer",
+    "BertForNextSentencePrediction": "BertPretrainer",
+    "BertLMHeadModel": "BertPretrainer",
+}
+# Constraints on the parameters of estimators whose head reads one vector a row.
+READS_ROWS: dict[str, list[Any]] = {
+    "pooling": [StrOptions({"auto", "pooler", "cls", "mean", "max"})],
+    "long_text": [StrOptions({"truncate", "head_tail", "windows"})],
+}
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class TextEstimator(PortableEstimator):
+    """Base of all that reads texts with a BERT; use one of the estimators."""
+
+    model: str | os.PathLike[str] = field(
+        default="sentence-transformers/all-MiniLM-L6-v2", kw_only=False
+    )
+    max_length: int | None = None
+    text_columns: str | int | Sequence[str | int] | None = None
+    missing: str = "raise"
+    precision: str = "auto"
+    device: str = "auto"
+
+    if TYPE_CHECKING:  # set by a fit; init=False, or checkers take them for parameters
+        n_features_in_: int = field(init=False)
+        feature_names_in_: Array = field(init=False)
+        _network: Network = field(init=False)
+        _task: Any = field(init=False)
+        _seen: FitRecord | None = field(init=False)
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "model": [str, os.PathLike],
+        "max_length": [COUNT, None],
+        "text_columns": [str, Integral, "array-like", None],
+        "missing": [StrOptions({"raise", "empty"})],
+        "precision": [StrOptions({"auto", "float32", "bfloat16", "float16", "float64"})],
+        "device": [str],
+    }
+    _tasks: ClassVar[tuple[Any, ...]] = ()  # the task classes of this estimator
+    _saved_attributes: ClassVar[tuple[str, ...]] = ("n_features_in_", "feature_names_in_")
+
+    @reads_one_state
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Save the fitted estimator to a folder of JSON and safetensors, nothing pickled.
+
+        Parameters
+        ----------
+        path : str or path-like
+            Folder to make, or one that ``save`` made before. It is also a transformers
+            folder: every estimator takes it as ``model``.
+
+        Raises
+        ------
+        SaveError
+            If the folder holds anything else, cannot be written, or has no room, or an attribute
+            has no form in JSON.
+        """
+        check_is_fitted(self)
+        persistence.save(self, Path(path))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Open what ``save`` wrote, after checking names, sizes and hashes.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The folder.
+
+        Returns
+        -------
+        estimator : estimator
+            The fitted estimator, bit for bit.
+
+        Raises
+        ------
+        SaveError
+            If a file is missing, damaged or foreign, or holds another estimator.
+        """
+        estimator: Self = persistence.load(cls, Path(path))
+        return estimator
+
+    @reads_one_state
+    def save_pretrained(self, path: str | os.PathLike[str]) -> None:
+        """Write a plain transformers folder, whose model gives the same outputs.
+
+        Parameters
+        ----------
+        path : str or path-like
+            Folder to write to.
+
+        Raises
+        ------
+        ModelError
+            If the head reads another pooling than BERT's pooler, attention heads were pruned, or
+            positions are relative: transformers has no class for that. ``save`` keeps it.
+        SaveError
+            If there is no such place, no right to write there, or no room.
+        """
+        check_is_fitted(self)
+        head = self._network.head
+        if head.layer and head.reads == "rows" and self._network.pooling != "pooler":
+            raise ModelError(
+                f"The head reads pooling={self._network.pooling!r}, and transformers has no class "
+                "with such a head: its model would give other predictions. Use save(path) to "
+                "keep the estimator as it is, or fit with pooling='pooler'."
+            )
+        persistence.export(self._exported(), path)
+
+    @classmethod
+    def from_pretrained(cls, path: str | os.PathLike[str], **params: Any) -> Self:
+        """Open a checkpoint that is fine-tuned already, ready to predict.
+
+        Parameters
+        ----------
+        path : str or path-like
+            Folder or id, as for the parameter ``model``.
+        **params : dict
+            Other parameters of the estimator.
+
+        Returns
+        -------
+        estimator : estimator
+            A fitted estimator; its labels are those of the checkpoint's ``id2label``.
+
+        Raises
+        ------
+        ModelError
+            If the checkpoint is not found, not safe to open, or has no head for this job.
+        """
+        estimator = cls(model=path, **params)
+        estimator._validate_params()
+        checkpoint = vet(find(path))
+        named = len(checkpoint.config.get("id2label", ()))  # left out where it says nothing
+        n_outputs = named or checkpoint.config.get("num_labels", 2)
+        head = estimator._blank_head(n_outputs)
+        _check_job(checkpoint, head)
+        room = longest_row(checkpoint.max_length, estimator.max_length)
+        with seeded(0, pick_device("cpu")):  # what is missing is the same at each opening
+            pooling = getattr(estimator, "pooling", "auto")  # tokens are read as they are
+            network = open_network(checkpoint, head, pooling=pooling, fresh_head=False)
+            draft = draft_of(estimator, learned=False)
+            draft._adopt(network, room)
+        draft._seen, draft._network = None, network
+        take_over(estimator, draft)
+        return estimator
+
+    def _blank_head(self, n_outputs: int) -> Head:
+        """The head of a checkpoint that is fine-tuned for this job."""
+        head: Head = self._tasks[0](n_outputs, 0).head()
+        return head
+
+    def _adopt(self, network: Network, room: int) -> None:
+        """Set the attributes that a fine-tuned checkpoint brings, the task among them."""
+        raise NotImplementedError
+
+    def _exported(self) -> Network:
+        """The network whose outputs are what the estimator predicts."""
+        return self._network
+
+    def _rows(self, X: Any, fitted: FitRecord | None) -> Texts:
+        """Check X and turn it into rows that the task can encode."""
+        return check_texts(
+            X,
+            columns=self.text_columns,
+            missing=self.missing,
+            fitted=fitted,
+            estimator_name=type(self).__name__,
+        )
+
+    def _read(self, X: Any, *, fitting: bool) -> Texts:
+        """Turn X into rows: the only place that looks at X."""
+        texts = self._rows(X, None if fitting else self._seen)
+        if fitting:
+            self._seen = FitRecord(texts.names, texts.n_columns)
+            for name in ("n_features_in_", "feature_names_in_"):
+                self.__dict__.pop(name, None)
+            if texts.n_columns > 1 or len(getattr(X, "shape", ())) == 2:  # a list has no columns
+                self.n_features_in_ = len(texts.names or range(texts.n_columns))
+            if texts.names:
+                self.feature_names_in_ = np.array(texts.names, dtype=object)
+        return texts
+
+    def _decoded(self, X: Any) -> Array:
+        """What the task makes of the model's outputs for X, one entry per row of X."""
+        check_is_fitted(self)
+        texts = self._read(X, fitting=False)
+        device = pick_device(self.device)
+        precision = Precision(self.precision, device)
+        self._network.to(device, precision.weights)
+        return results(self._task, texts, self._network, precision)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """Fitted once a fit went through to its end."""
+        return hasattr(self, "_network")
+
+    def __sklearn_tags__(self) -> Any:
+        """Texts in, no arrays: the tags that scikit-learn reads."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = False
+        tags.input_tags.string = True
+        return tags
+
+    @property
+    def model_(self) -> PreTrainedModel:
+        """The fine-tuned transformers model; what is done to it holds from the next call on."""
+        model: PreTrainedModel = self._network.hand_out()
+        return model
+
+    @property
+    def tokenizer_(self) -> PreTrainedTokenizerBase:
+        """The tokenizer, as transformers opens it."""
+        tokenizer: PreTrainedTokenizerBase = self._network.tokenizer
+        return tokenizer
+
+    @property
+    def pooling_(self) -> str:
+        """What the head reads of a row."""
+        return self._network.pooling
+
+
+def _check_job(checkpoint: Checkpoint, head: Head) -> None:
+    """Raise where config.json names the head of another job, whose weights may fit by chance."""
+    names = checkpoint.config.get("architectures", ())
+    named = {name: _OPENED_BY[name] for name in names if name in _OPENED_BY}
+    if head.layer and named and _OPENED_BY[head.model] not in named.values():
+        name, fitting = next(iter(named.items()))
+        raise ModelError(
+            f"The checkpoint {checkpoint.folder} has no head for {head.model}: its config.json "
+            f"names {name}. Open it with {fitting}, or give it as model= and call fit."
+        )
+
+
+def encode(task: Task, texts: Texts, targets: Any, network: Network) -> Items:
+    """Tokenise once, and say once if texts were cut."""
+    items = task.encode(texts, targets, network.text)
+    _say_if_cut(task, items.n_truncated, len(texts))
+    return items
+
+
+def results(task: Task, rows: Any, network: Network, precision: Precision) -> Array:
+    """What the task makes of the model's outputs, one entry per row.
+
+    Many rows go in turns: while some are computed, the next are tokenised.
+    """
+    begins = range(0, len(rows), _AT_ONCE)
+    if len(begins) == 1:
+        items = encode(task, rows, None, network)
+        return task.decode(infer(network, items, precision), items)
+    turns = (rows.take(np.arange(at, min(at + _AT_ONCE, len(rows)))) for at in begins)
+    found, n_cut = [], 0
+    with ThreadPoolExecutor(1) as ahead:
+        waiting = ahead.submit(task.encode, next(turns), None, network.text)
+        for turn in chain(turns, [None]):
+            items = waiting.result()
+            if turn is not None:
+                waiting = ahead.submit(task.encode, turn, None, network.text)
+            found.append(task.decode(infer(network, items, precision), items))
+            n_cut += items.n_truncated
+    _say_if_cut(task, n_cut, len(rows))
+    return np.concatenate(found)
+
+
+def _say_if_cut(task: Task, n_cut: int, n_rows: int) -> None:
+    if n_cut:
+        windows = "long_text='windows' reads all of a long text; " * hasattr(task, "long_text")
+        what = getattr(task, "truncated", "rows")
+        warn(
+            f"{n_cut} of {n_rows} {what} were longer than max_length has room for and were cut: "
+            f"{windows}a larger max_length cuts less, where the model allows it.",
+            TruncationWarning,
+        )
+
+
+def longest_row(limit: int, wanted: int | None) -> int:
+    """The longest row in tokens: ``wanted``, if the model can take that."""
+    room = limit if wanted is None else wanted
+    if not _SHORTEST <= room <= limit:
+        raise InputError(
+            f"max_length={room}: this model reads between {_SHORTEST} and {limit} tokens, "
+            f"special tokens included. Use max_length=None for {limit}."
+        )
+    return int(room)

@@ -1,0 +1,217 @@
+"""Save and load fitted estimators: JSON, safetensors and hashes, never pickle.
+
+Depends on ``_core`` and ``state``; is handed estimators, never imports one.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from skbert._core.checkpoints import archive
+from skbert._core.checkpoints.leftovers import place
+from skbert._core.checkpoints.vet import vet
+from skbert._core.models.network import Network
+from skbert._core.models.opening import open_network, write_folder
+from skbert._core.runtime.device import pick_device, seeded
+from skbert._core.runtime.interrupts import held
+from skbert._core.runtime.modes import default_modes
+from skbert._core.task import Head
+from skbert._estimator.state import check_attributes, check_task, dumps, loads, record_of
+from skbert.exceptions import ModelError, SaveError, SkbertError
+
+__all__ = ["export", "is_packed", "load", "pack", "save", "unpack"]
+
+_STATE = "state.json"
+_REQUIRED = ("config.json", "tokenizer.json", "tokenizer_config.json", _STATE)
+_OPTIONAL = ("special_tokens_map.json", "vocab.txt")
+
+
+def save(estimator: Any, folder: Path) -> None:
+    """Write parameters, attributes, weights and tokenizer."""
+    archive.write(folder, *_parts(estimator, place(folder)))
+
+
+def pack(estimator: Any) -> dict[str, Any]:
+    """What `save` writes, as dicts of str and arrays."""
+    members, header, tensors = _parts(estimator, place("state"))
+    return {
+        "header": header,
+        "members": {name: data.decode() for name, data in members.items()},
+        "tensors": {name: tensor.detach().cpu().numpy() for name, tensor in tensors.items()},
+    }
+
+
+def is_packed(state: Mapping[str, Any]) -> bool:
+    """Whether `pack` made a state; those of pickles hold attributes."""
+    return state.keys() == {"header", "members", "tensors"}
+
+
+def unpack(cls: type[Any], state: Mapping[str, Any]) -> Any:
+    """The estimator that `pack` was given, after all checks that a folder goes through."""
+    with _describing(Path("state"), cls):
+        members = {str(name): text.encode() for name, text in state["members"].items()}
+        tensors = {n: torch.from_numpy(np.array(array)) for n, array in state["tensors"].items()}
+        absent = sorted({*_REQUIRED} - members.keys())
+        if absent or not {*members} <= {*_REQUIRED, *_OPTIONAL}:
+            raise KeyError(*absent, *members)
+    return _build(cls, state["header"], members, tensors, None)
+
+
+def _parts(estimator: Any, target: Path) -> tuple[dict[str, bytes], dict[str, Any], Any]:
+    """Members, header and tensors of what is to be saved in ``target``."""
+    network, names = estimator._network, estimator._saved_attributes
+    state = {
+        "params": _parameters(estimator),
+        "attributes": {name: value for name, value in vars(estimator).items() if name in names},
+        "task": [type(estimator._task).__name__, asdict(estimator._task)],
+        "seen": estimator._seen,
+    }
+    header = {
+        "class": type(estimator).__name__,
+        "dtype": str(network.dtype).removeprefix("torch."),
+    }
+    members = {**_files(network, target), _STATE: dumps(state)}
+    return members, header, network.model.state_dict()
+
+
+def _files(network: Network, target: Path) -> dict[str, bytes]:
+    """What transformers writes beside the weights, to be saved in ``target``."""
+    try:
+        with tempfile.TemporaryDirectory() as scratch:
+            write_folder(network, Path(scratch), weights=False)
+            names = [n for n in (*_REQUIRED, *_OPTIONAL) if (Path(scratch) / n).is_file()]
+            return {name: (Path(scratch) / name).read_bytes() for name in names}
+    except SkbertError:
+        raise
+    except Exception as error:  # tokenizers has no class of its own for a full disk
+        raise archive.unsaved(target, error) from error
+
+
+def export(network: Network, folder: str | os.PathLike[str]) -> None:
+    """Write a plain transformers folder."""
+    target = place(folder)
+    if target.exists() and not target.is_dir():
+        raise SaveError(f"{target} is a file, not a folder: give another path, or remove it.")
+    try:
+        write_folder(network, target)
+    except SkbertError:
+        raise
+    except Exception as error:  # safetensors and tokenizers have none of their own for a full disk
+        raise SaveError(
+            f"{target} could not be written: {error}. What is there is not whole: remove it, and "
+            "write again where there is room, into a folder you may write."
+        ) from error
+
+
+@held()
+@default_modes()
+def load(cls: type[Any], folder: Path) -> Any:
+    """Check everything that was written, then build the estimator from it."""
+    return _build(cls, *archive.read(folder, _REQUIRED, _OPTIONAL), folder)
+
+
+def _build(
+    cls: type[Any],
+    header: Mapping[str, Any],
+    members: dict[str, bytes],
+    tensors: dict[str, torch.Tensor],
+    folder: Path | None,
+) -> Any:
+    """The estimator of what `_parts` gave, every value checked; ``folder`` None for no folder."""
+    where = Path("state") if folder is None else folder
+    if header.get("class") != cls.__name__:
+        raise SaveError(
+            f"{where} holds a {header.get('class')}, not a {cls.__name__}. Load it with "
+            f"skbert.{header.get('class')}.load, or with skbert.load."
+        )
+    with _describing(where / _STATE, cls):
+        state = loads(members.pop(_STATE))
+        kind, settings = state["task"]
+        task = {each.__name__: each for each in cls._tasks}[kind](**settings)
+        estimator = cls(**state["params"])
+        attributes = {n: v for n, v in state["attributes"].items() if n in cls._saved_attributes}
+        dtype = {"float32": torch.float32, "float64": torch.float64}[header["dtype"]]
+        estimator._seen = record_of(state["seen"])
+    with seeded(0, pick_device("cpu")):  # draws a pooler where none was saved
+        network = _opened(members, tensors, task.head(), dtype, where)
+    with _describing(where / _STATE, cls):
+        check_task(task, network.max_length, network.model.config.num_hidden_layers)
+        check_attributes(attributes, cls._saved_attributes, _count_outputs(network))
+    vars(estimator).update(attributes)
+    estimator._task, estimator._network = task, network
+    estimator._settle(folder)
+    return estimator
+
+
+def _opened(
+    files: dict[str, bytes],
+    tensors: dict[str, torch.Tensor],
+    head: Head,
+    dtype: torch.dtype,
+    folder: Path,
+) -> Network:
+    """The network of the very bytes and weights that were hashed in ``folder``."""
+    try:
+        with tempfile.TemporaryDirectory() as scratch:
+            for name, data in files.items():
+                (Path(scratch) / name).write_bytes(data)
+            checkpoint = vet(Path(scratch), tensors)
+            network = open_network(checkpoint, head, dtype=dtype, fresh_head=False)
+    except ModelError as error:
+        raise SaveError(
+            str(error).replace(scratch, str(folder)) + " It was not written by skbert."
+        ) from error
+    except OSError as error:
+        raise SaveError(
+            f"{folder} cannot be opened, because that takes some room for a moment: {error}. Set "
+            "TMPDIR to a folder with some MB of room that you may write."
+        ) from error
+    network.model.config.name_or_path = network.tokenizer.name_or_path = str(folder)
+    return network
+
+
+def _count_outputs(network: Network) -> int:
+    """How many outputs the head has, which must be as many as the task counts on."""
+    promised = network.head.n_outputs
+    there = getattr(network.output_layer, "out_features", promised) if network.head.layer else 0
+    if promised not in {0, there}:
+        raise ValueError(f"{promised} outputs, where the weights give {there}")
+    return promised
+
+
+@contextmanager
+def _describing(path: Path, cls: type[Any]) -> Iterator[None]:
+    """Whatever is wrong with a state is a SaveError that names the file."""
+    try:
+        yield
+    except (AttributeError, LookupError, MemoryError, OverflowError, RecursionError, TypeError,
+            ValueError) as error:  # fmt: skip
+        if isinstance(error, SaveError):
+            raise
+        raise SaveError(
+            f"{path} does not describe a {cls.__name__}: {error!r:.200}. It was not "
+            "written by this version of skbert; save again with it."
+        ) from error
+
+
+def _parameters(estimator: Any) -> dict[str, Any]:
+    """Parameters with paths as str; no generator, whose state was never learned, no estimator."""
+    params: dict[str, Any] = estimator.get_params(deep=False)
+    if isinstance(params["model"], str | os.PathLike):
+        params["model"] = os.fspath(params["model"])
+    elif params["model"] is not None:
+        params["model"] = ""
+    if isinstance(params.get("random_state"), np.random.RandomState):
+        params["random_state"] = None
+    if "memory" in params:  # where this machine writes is no matter of others
+        params["memory"] = None
+    return params

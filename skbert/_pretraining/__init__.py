@@ -1,0 +1,1 @@
+"""Pre-training on texts without labels: `BertPretrainer`."""

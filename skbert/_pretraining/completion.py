@@ -1,0 +1,166 @@
+"""Texts to complete: with masks to fill, or an end to go on from.
+
+Depends on numpy, pandas, `masking` and ``_core``; knows no estimator.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from scipy.special import softmax
+
+from skbert._arrays import Array, IntArray
+from skbert._core.infer import infer
+from skbert._core.models.network import Network
+from skbert._core.runtime.device import Precision
+from skbert._core.task import Items, Task
+from skbert._core.text.tokens import Ragged, TextTokenizer, TokenTable, assemble
+from skbert._pretraining.masking import Vocabulary
+from skbert.exceptions import InputError
+
+__all__ = ["continued", "filled", "open_ended", "with_masks"]
+
+_MASK = "[MASK]"
+_COLDEST, _HOTTEST = 1e-30, 1e30  # beyond, float32 divides to infinities and NaN
+_SLICE = 64  # rows whose masks are filled together: each mask has a logit for every word piece
+
+
+def with_masks(texts: list[str], tokenizer: TextTokenizer, max_length: int) -> Items:
+    """One row per text, in which each [MASK] is the special token, and chosen."""
+    room = max_length - tokenizer.specials(pair=False)
+    parts = [text.split(_MASK) for text in texts]
+    pieces = tokenizer.pieces([part for found in parts for part in found])
+    masked = Vocabulary.of(tokenizer).mask
+    table = Ragged.of(
+        np.append(pieces.values, masked).astype(np.int32), np.append(pieces.lengths, 1)
+    )
+    counts = np.array([len(found) for found in parts])
+    order = np.full((len(pieces), 2), len(pieces))  # a mask behind each part
+    order[:, 0] = np.arange(len(pieces))
+    ends = np.cumsum(counts)
+    joined = table.take(np.delete(order.ravel(), 2 * ends - 1))  # but the last one of a text
+    inner = Ragged(joined.values, joined.starts[np.concatenate([[0], 2 * ends - np.arange(
+        1, len(ends) + 1)])])  # fmt: skip
+    where = np.flatnonzero(inner.values == masked)
+    row = np.searchsorted(inner.starts, where, side="right") - 1
+    position = where - inner.starts[row]
+    _check_masks(row, position, room)
+    chosen = Ragged.of(position + len(tokenizer.prefix), counts - 1)
+    n_cut = int((inner.lengths > room).sum())
+    tokens = assemble(tokenizer, inner.heads(np.minimum(inner.lengths, room)), None)
+    return _one_each(tokens, chosen, n_cut)
+
+
+def _check_masks(row: IntArray, position: IntArray, room: int) -> None:
+    """Raise where there is no mask, or one that is cut off."""
+    if not len(row):
+        raise InputError(
+            f"No row of X holds {_MASK}, so there is nothing to predict. Type it in the place of "
+            f"the word: 'The capital of France is {_MASK}.'"
+        )
+    late = np.flatnonzero(position >= room)
+    if len(late):
+        raise InputError(
+            f"Row {row[late[0]]} of X has a {_MASK} after {position[late[0]]} word pieces, and "
+            f"only the first {room} are read. Shorten the text, or use a larger max_length."
+        )
+
+
+def open_ended(texts: list[str], tokenizer: TextTokenizer, max_length: int) -> Items:
+    """One row per text, without the special token that ends it; its last token is chosen."""
+    room = max_length - len(tokenizer.prefix) - 1
+    pieces = tokenizer.pieces(texts)
+    if len(long := np.flatnonzero(pieces.lengths > room)):
+        raise InputError(
+            f"Row {long[0]} of X has {pieces.lengths[long[0]]} word pieces, and can go on only "
+            f"from {room} at the most. Give the end of it, or a larger max_length."
+        )
+    whole = assemble(tokenizer, pieces, None).ids
+    table = whole.heads(whole.lengths - len(tokenizer.suffix))
+    return _last_of([table[row] for row in range(len(table))])
+
+
+def _one_each(tokens: TokenTable, chosen: Ragged, n_truncated: int = 0) -> Items:
+    """One item per row, a sample each."""
+    n = len(tokens)
+    return Items(
+        tokens, np.arange(n + 1), np.arange(n), np.ones(n), None, None, n_truncated, chosen
+    )
+
+
+def filled(
+    network: Network, task: Task, precision: Precision, items: Items, top_k: int
+) -> pd.DataFrame:
+    """The ``top_k`` most probable word pieces for each mask, one line each."""
+    frames = []
+    for at in range(0, len(items), _SLICE):
+        part = items.take(np.arange(at, min(at + _SLICE, len(items))))
+        assert part.chosen is not None
+        if not len(part.chosen.values):
+            continue
+        logits = task.decode(infer(network, part, precision), part)
+        shares = softmax(np.concatenate(list(logits)), axis=1)
+        best = np.argsort(-shares, axis=1, kind="stable")[:, :top_k]
+        counts = part.chosen.lengths
+        row = np.repeat(np.arange(at, at + len(counts)), counts)
+        number = np.arange(len(row)) - np.repeat(part.chosen.starts[:-1], counts)
+        frame = {
+            "row": np.repeat(row, best.shape[1]),
+            "mask": np.repeat(number, best.shape[1]),
+            "token": network.tokenizer.convert_ids_to_tokens(best.ravel().tolist()),
+            "probability": np.take_along_axis(shares, best, axis=1).ravel(),
+        }
+        frames.append(pd.DataFrame(frame))
+    return pd.concat(frames, ignore_index=True)
+
+
+def continued(
+    network: Network,
+    precision: Precision,
+    items: Items,
+    max_length: int,
+    n_pieces: int,
+    temperature: float,
+    rng: np.random.Generator,
+) -> Array:
+    """The texts of `open_ended` with up to ``n_pieces`` more word pieces each.
+
+    A row is done where its text ends. At temperature 0 the most probable piece comes next, else
+    one that is drawn.
+    """
+    vocabulary = Vocabulary.of(network.text)
+    never = vocabulary.special.copy()
+    never[vocabulary.end] = False
+    rows = [items.tokens.ids[row] for row in range(len(items))]
+    waiting = list(range(len(rows)))
+    for _ in range(n_pieces):
+        waiting = [row for row in waiting if len(rows[row]) < max_length]
+        if not waiting:
+            break
+        logits = infer(network, _last_of([rows[row] for row in waiting]), precision).values
+        logits[:, : len(never)][:, never] = -np.inf
+        pieces = _next(logits, temperature, rng)
+        waiting = [row for row, ends in zip(waiting, pieces == vocabulary.end, strict=True)
+                   if not ends]  # fmt: skip
+        for row, piece in zip(waiting, pieces[pieces != vocabulary.end], strict=True):
+            rows[row] = np.append(rows[row], piece).astype(np.int32)
+    texts = np.empty(len(rows), object)
+    texts[:] = [network.tokenizer.decode(row, skip_special_tokens=True) for row in rows]
+    return texts
+
+
+def _last_of(rows: list[IntArray]) -> Items:
+    """Rows of ids, of each the last token chosen."""
+    table = Ragged.of(np.concatenate(rows), np.array([len(row) for row in rows]))
+    chosen = Ragged.of(table.lengths - 1, np.ones(len(table), np.int64))
+    return _one_each(TokenTable(table, table.lengths), chosen)
+
+
+def _next(logits: Array, temperature: float, rng: np.random.Generator) -> IntArray:
+    """The most probable piece, or one drawn: the largest sum with such noise is a fair draw."""
+    scores = logits
+    if temperature:
+        within = min(max(float(temperature), _COLDEST), _HOTTEST)
+        scores = logits / within + rng.gumbel(size=logits.shape)
+    pieces: IntArray = scores.argmax(axis=1)
+    return pieces

@@ -1,0 +1,180 @@
+"""What is drawn anew for each pass over the texts: which word pieces to hide, which pairs to make.
+
+Everything works on the flat token table at once. Depends on numpy and the token table; knows no
+model and no estimator.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from skbert._arrays import BoolArray, IntArray
+from skbert._core.task import Items
+from skbert._core.text.tokens import Ragged, TextTokenizer, TokenTable, assemble
+from skbert.exceptions import InputError, ModelError
+
+__all__ = ["Vocabulary", "mask", "pair", "pair_and_mask"]
+
+_MASKED, _RANDOM = 0.8, 0.1  # shares of the chosen pieces; the rest stay as they are
+
+
+class Vocabulary(NamedTuple):
+    """What masking needs to know of the word pieces; arrays have an entry for each id."""
+
+    mask: int
+    end: int
+    special: BoolArray  # [CLS] and its like, [UNK] too: never hidden, never put in
+    continues: BoolArray  # goes on with a word
+
+    @classmethod
+    def of(cls, tokenizer: TextTokenizer) -> Vocabulary:
+        """Read it off a tokenizer."""
+        backend, model = tokenizer.backend, tokenizer.backend.model
+        ids = backend.get_vocab(with_added_tokens=True)
+        if "[MASK]" not in ids:
+            raise ModelError(
+                "The model's tokenizer has no [MASK] token, so nothing can be masked. Choose a "
+                "BERT model whose vocabulary has one."
+            )
+        added = backend.get_added_tokens_decoder().values()
+        names = {token.content for token in added if token.special}
+        special = np.ones(max(ids.values()) + 1, bool)
+        continues = np.zeros(len(special), bool)
+        for piece, code in ids.items():
+            special[code] = piece in names or piece == model.unk_token
+            continues[code] = piece.startswith(model.continuing_subword_prefix)
+        return cls(ids["[MASK]"], tokenizer.suffix[-1], special, continues)
+
+
+def mask(
+    tokenizer: TextTokenizer,
+    items: Items,
+    rng: np.random.Generator,
+    *,
+    fraction: float,
+    whole_words: bool,
+) -> Items:
+    """The items with some of their word pieces hidden, which become the targets.
+
+    In each row ``fraction`` of the pieces are chosen, at least one, or words until they hold as
+    many. Of these 80 % become [MASK], 10 % a random piece, 10 % stay.
+    """
+    vocabulary = Vocabulary.of(tokenizer)
+    table = items.tokens.ids
+    ids = table.values.copy()
+    at = _chosen(table, vocabulary, rng, fraction, whole_words=whole_words)
+    row = np.repeat(np.arange(len(table)), table.lengths)[at]
+    chosen = Ragged.of(at - table.starts[row], np.bincount(row, minlength=len(table)))
+    draw = rng.random(len(at))
+    ids[at[draw < _MASKED]] = vocabulary.mask
+    swapped = at[(draw >= _MASKED) & (draw < _MASKED + _RANDOM)]
+    ids[swapped] = rng.choice(np.flatnonzero(~vocabulary.special), len(swapped))
+    tokens = replace(items.tokens, ids=Ragged(ids, table.starts))
+    targets = Ragged(table.values[at].astype(np.int64), chosen.starts)
+    return replace(items, tokens=tokens, chosen=chosen, targets=targets)
+
+
+def _chosen(
+    table: Ragged,
+    vocabulary: Vocabulary,
+    rng: np.random.Generator,
+    fraction: float,
+    *,
+    whole_words: bool,
+) -> IntArray:
+    """Which of the flat tokens are chosen, ascending."""
+    pieces = np.flatnonzero(~vocabulary.special[table.values])
+    row = np.repeat(np.arange(len(table)), table.lengths)[pieces]
+    begins = np.ones(len(pieces), bool)
+    if whole_words:
+        begins = ~vocabulary.continues[table.values[pieces]]
+        begins[:1] = True
+        begins[1:] |= np.diff(pieces) > 1  # a row may begin within a word
+    word = np.cumsum(begins) - 1
+    size, home = np.bincount(word), row[begins]
+    order = np.lexsort((rng.random(len(size)), home))
+    so_far = np.cumsum(size[order])
+    first = np.searchsorted(home[order], np.arange(len(table)))  # word of each row, shuffled
+    before = np.concatenate([[0], so_far])[first]
+    n_pieces = np.bincount(row, minlength=len(table))
+    wanted = np.maximum(1, np.rint(fraction * n_pieces))[home[order]]
+    taken = so_far - before[home[order]] - size[order] / 2 < wanted
+    taken[first[n_pieces > 0]] = True
+    is_chosen = np.zeros(len(size), bool)
+    is_chosen[order[taken]] = True
+    found: IntArray = pieces[is_chosen[word]]
+    return found
+
+
+def pair(
+    tokenizer: TextTokenizer, items: Items, rng: np.random.Generator, *, max_length: int
+) -> Items:
+    """Pairs made from runs of sentences: target 0 where the second part follows the first, else 1.
+
+    Each run is cut in two between sentences. In half of them, to the nearest whole number, the
+    second part then comes from another document, and is cut where the row would be too long.
+    """
+    assert items.places is not None
+    room = max_length - tokenizer.specials(pair=True)
+    rows = np.arange(len(items))
+    n_special = len(tokenizer.prefix), len(tokenizer.prefix) + len(tokenizer.suffix)
+    lengths = items.tokens.lengths - n_special[1]
+    inner, sentence = (
+        table.cut(rows, np.full(len(rows), n_special[0]), lengths)
+        for table in (items.tokens.ids, items.places)
+    )
+    n_sentences = sentence.values[sentence.starts[1:] - 1] + 1
+    cut = rng.integers(1, n_sentences)
+    size = np.add.reduceat(sentence.values < np.repeat(cut, lengths), sentence.starts[:-1])
+    second = inner.cut(rows, size, lengths - size)
+    is_random = np.zeros(len(rows), bool)
+    is_random[rng.permutation(len(rows))[: round(len(rows) / 2)]] = True
+    second = second.take(np.where(is_random, _of_another_document(items.samples, rng), rows))
+    second = second.heads(np.minimum(second.lengths, room - size))
+    tokens: TokenTable = assemble(tokenizer, inner.heads(size), second)
+    return replace(items, tokens=tokens, places=None, targets=is_random.astype(np.int64))
+
+
+def _of_another_document(samples: IntArray, rng: np.random.Generator) -> IntArray:
+    """For each item one of another sample, all of these alike; samples are ascending."""
+    begin = np.searchsorted(samples, samples, side="left")
+    end = np.searchsorted(samples, samples, side="right")
+    if end[0] == len(samples):
+        raise InputError(
+            "Random sentences come from other documents, but there is only one to choose from. "
+            "Give more documents, or set validation_fraction=None if one was held out alone."
+        )
+    drawn = rng.integers(0, len(samples) - (end - begin))
+    return drawn + np.where(drawn >= begin, end - begin, 0)
+
+
+def pair_and_mask(
+    tokenizer: TextTokenizer,
+    items: Items,
+    rng: np.random.Generator,
+    *,
+    max_length: int,
+    fraction: float,
+    whole_words: bool,
+) -> Items:
+    """Pairs with some of their word pieces hidden.
+
+    The targets of an item are that of the pair, then those of its word pieces. It weighs as many
+    word pieces as are chosen in the average pair, so that the mean losses of pairs and of word
+    pieces count alike.
+    """
+    pairs = pair(tokenizer, items, rng, max_length=max_length)
+    masked = mask(tokenizer, pairs, rng, fraction=fraction, whole_words=whole_words)
+    assert isinstance(masked.targets, Ragged)
+    assert isinstance(pairs.targets, np.ndarray)
+    starts = masked.targets.starts
+    both = np.insert(masked.targets.values, starts[:-1], pairs.targets)
+    weight = len(masked.targets.values) / len(items)
+    return replace(
+        masked,
+        targets=Ragged(both, starts + np.arange(len(starts))),
+        weights=np.full(len(items), weight),
+    )

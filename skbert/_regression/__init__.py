@@ -1,0 +1,1 @@
+"""Texts to one or more numbers: `BertRegressor`."""

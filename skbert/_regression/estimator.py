@@ -1,0 +1,316 @@
+"""BertRegressor: one number or several per text or pair, and the task behind it."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import torch
+from sklearn.base import RegressorMixin
+from sklearn.metrics import r2_score
+
+from skbert._arrays import Array
+from skbert._core.models.network import Network, scale_output
+from skbert._core.task import Batch, Head, Items, mean_by_sample
+from skbert._core.text.tokens import LongText, Ragged, TextTokenizer, encode_texts
+from skbert._estimator.base import READS_ROWS
+from skbert._estimator.fitting import BertEstimator, Lesson, Run
+from skbert._estimator.guidance import requires_y
+from skbert._estimator.learned import reads_one_state
+from skbert._validation.targets import check_targets, listed
+from skbert._validation.texts import Texts
+from skbert._validation.weights import check_sample_weight
+from skbert.exceptions import InputError, ModelError
+
+__all__ = ["BertRegressor"]
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """``n_outputs`` numbers per sample. Targets are ``(n_items, n_outputs)``, standardised."""
+
+    n_outputs: int
+    max_length: int
+    long_text: LongText = "truncate"
+
+    def encode(self, X: Texts, y: Any, tokenizer: TextTokenizer) -> Items:
+        """One item per text, or per window of a long one."""
+        rows = encode_texts(tokenizer, X.first, X.second, self.max_length, self.long_text)
+        return Items.one_row_each(rows, y)
+
+    def head(self) -> Head:
+        """One output per number."""
+        return Head("BertForSequenceClassification", self.n_outputs)
+
+    def loss(self, logits: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        """Squared error; a row weighs its weight once for each output."""
+        assert batch.targets is not None
+        losses = (logits - batch.targets).square().sum(dim=1)
+        return (losses * batch.weights).sum(), batch.weights.sum() * self.n_outputs
+
+    def decode(self, outputs: Ragged, items: Items) -> Array:
+        """Standardised numbers ``(n_samples, n_outputs)``, averaged over windows."""
+        return mean_by_sample(outputs.values, items)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class BertRegressor(RegressorMixin, BertEstimator):
+    """Predict numbers from texts or pairs of texts with a fine-tuned BERT.
+
+    Targets are standardised inside, one by one, so that the learning rates fit any scale.
+
+    Parameters
+    ----------
+    model : str or path-like, default="sentence-transformers/all-MiniLM-L6-v2"
+        Folder or id of a BERT checkpoint. An id is looked up in the local cache, in the
+        package of the extra ``skbert[offline]``, and only then on the hub.
+    epochs : int, default=3
+        Passes over the training rows.
+    batch_size : int, default=16
+        Rows per forward pass; a step learns from ``batch_size * accumulate`` rows.
+    learning_rate : float, default=1e-4
+        Peak learning rate of the encoder, for AdamW.
+    head_learning_rate : float, "auto" or None, default="auto"
+        Peak learning rate of the output layer; None takes ``learning_rate``. ``"auto"`` takes
+        1e-3, but ``learning_rate`` for one pair a row that is read by BERT's pooler, unless
+        ``freeze`` leaves no layer of the encoder to learn.
+    weight_decay : float, default=0.01
+        Decoupled weight decay; biases and LayerNorm weights have none.
+    warmup : float or int, default=0.1
+        Steps of linear warm-up: a share of all steps if below 1, else their number.
+    schedule : {"linear", "cosine", "cosine_with_restarts", "polynomial", "constant", \
+            "constant_with_warmup"}, default="linear"
+        Learning rate after the warm-up, as transformers' schedulers of these names.
+    layer_decay : float, default=1.0
+        Factor on the learning rate from each layer to the one below it.
+    freeze : int or "all", default=0
+        0 trains everything; k leaves the embeddings and the first k layers as they are,
+        ``"all"`` everything but the output layer.
+    max_grad_norm : float or None, default=1.0
+        Norm to which the gradient of a step is clipped; None does not clip.
+    accumulate : int, default=1
+        Batches whose gradients make one step.
+    pooling : {"auto", "pooler", "cls", "mean", "max"}, default="auto"
+        What the head reads of a row. ``"auto"`` takes what the checkpoint declares, as
+        sentence encoders do for single texts; else, and for pairs, BERT's pooler.
+    head_init : {"auto", "probe", "random"}, default="auto"
+        Start the head from a linear model on the frozen encoder's features, or at random.
+        ``"auto"`` probes, but not where the head reads BERT's pooler of one pair a row,
+        unless ``freeze`` leaves no layer of the encoder to learn.
+    max_length : int or None, default=None
+        Longest row in tokens, special tokens included; None is the model's own limit, 512
+        at most, and 384 where answers are sought in contexts.
+    long_text : {"truncate", "head_tail", "windows"}, default="truncate"
+        What happens to longer rows: keep the start (in pairs the longer text gives way
+        first), keep a quarter from the start and the rest from the end, or read
+        overlapping windows and average their predictions.
+    text_columns : str, int, sequence of these, or None, default=None
+        The one or two columns of X that hold the texts; None takes all there are.
+    missing : {"raise", "empty"}, default="raise"
+        Refuse missing texts, or read them as empty ones.
+    validation_fraction : float or None, default=None
+        Share of the rows held out, in (0, 1): validated on after each pass, and the
+        weights with the lowest loss there are kept. None holds out none.
+    patience : int or None, default=None
+        Passes without improvement on the held-out rows after which training stops; None
+        never stops early.
+    precision : {"auto", "float32", "bfloat16", "float16", "float64"}, default="auto"
+        What products are computed in; weights stay float32 (float64 in that precision).
+        ``"auto"`` is bfloat16 where the hardware is fast at it, else float32.
+    device : str, default="auto"
+        ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or ``"mps"``; ``"auto"`` takes the best there is.
+    gradient_checkpointing : bool, default=False
+        Compute activations twice to hold fewer of them.
+    compile : bool, default=False
+        Compile the encoder with ``torch.compile``; pays off on long runs only.
+    warm_start : bool, default=False
+        Go on from the weights of the last fit.
+    random_state : int, RandomState instance or None, default=None
+        Seed of every draw: order, dropout, hold-out and new weights. With an int, the same
+        fit on the same machine and thread count gives the same bits.
+    verbose : int, default=0
+        1 shows a progress bar with loss and validation score.
+
+    Attributes
+    ----------
+    model_ : transformers.BertForSequenceClassification
+        The fine-tuned model, an ordinary transformers object; it gives standardised targets.
+    tokenizer_ : transformers.PreTrainedTokenizerBase
+        Its tokenizer, likewise.
+    pooling_ : str
+        What the head reads of a row.
+    n_outputs_ : int
+        How many numbers are predicted per row.
+    mean_, scale_ : ndarray of shape (`n_outputs_`,)
+        Weighted mean and standard deviation of the targets in fit; the scale of a constant
+        is 1.
+    history_ : list of dict
+        One record per pass: loss, learning rate, seconds, and with a hold-out
+        ``validation_loss`` and ``validation_score``, R² averaged over the outputs.
+    probe_score_ : float
+        With a hold-out and a probed head: ``validation_score`` before the first pass.
+        Where passes do not raise it, frozen features (``BertTransformer``) serve as well.
+    n_iter_ : int
+        Passes run.
+    n_truncated_ : int
+        Rows of X that were cut to ``max_length`` in fit.
+    n_features_in_ : int
+        Columns of X, where it has some: a list or a Series of texts has none.
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Names of the columns, where X was a frame with str names.
+
+    See Also
+    --------
+    BertClassifier : The same for labels.
+
+    References
+    ----------
+    Devlin et al. 2019, "BERT: Pre-training of deep bidirectional transformers for language
+    understanding", whose model for STS-B has this head.
+
+    Examples
+    --------
+    >>> from skbert import BertRegressor
+    >>> from skbert.datasets import load_ratings
+    >>> X, y = load_ratings(return_X_y=True)
+    >>> regressor = BertRegressor(epochs=1, freeze="all", random_state=0).fit(X, y)
+    >>> good, bad = regressor.predict(["Works perfectly, I love it", "Broke on the first day"])
+    >>> bool(good > bad)
+    True
+    """
+
+    pooling: str = "auto"
+    long_text: LongText = "truncate"
+
+    if TYPE_CHECKING:  # set by a fit
+        n_outputs_: int = field(init=False)
+        mean_: Array = field(init=False)
+        scale_: Array = field(init=False)
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **BertEstimator._parameter_constraints,
+        **READS_ROWS,
+    }
+    _saved_attributes: ClassVar[tuple[str, ...]] = (
+        *BertEstimator._saved_attributes, "n_outputs_", "mean_", "scale_",
+    )  # fmt: skip
+    _tasks: ClassVar[tuple[type, ...]] = (Numbers,)
+    _y_holds: ClassVar[str] = "a number per row, or several"
+
+    @reads_one_state
+    def predict(self, X: Any) -> Array:
+        """Predict a number per row, or several.
+
+        Parameters
+        ----------
+        X : array-like of str of shape (n_samples,), or pairs of shape (n_samples, 2)
+            The texts.
+
+        Returns
+        -------
+        y : ndarray of shape (n_samples,) or (n_samples, n_outputs)
+            Predicted numbers; float32, float64 in that precision.
+        """
+        standard = self._decoded(X)
+        limits = np.finfo(standard.dtype)
+        with np.errstate(over="ignore"):
+            numbers = np.clip(standard * self.scale_ + self.mean_, limits.min, limits.max)
+        numbers = numbers.astype(standard.dtype)
+        return np.asarray(numbers[:, 0] if self.n_outputs_ == 1 else numbers)
+
+    @requires_y
+    @reads_one_state
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """R², the share of the variance of y that the predictions explain.
+
+        Parameters
+        ----------
+        X : array-like of str of shape (n_samples,), or pairs of shape (n_samples, 2)
+            The texts.
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+            The true numbers.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weight of each row; None weighs all alike.
+
+        Returns
+        -------
+        r2 : float
+            1 at best, averaged over the outputs; 0 for what the mean of y would get.
+
+        Raises
+        ------
+        InputError, InputTypeError
+            If X, y or a weight cannot be used; the message names the first bad row.
+        """
+        predicted = self.predict(X)
+        numbers = check_targets(
+            listed(y), len(predicted), predicted.dtype, estimator_name=type(self).__name__
+        )
+        self._check_columns(numbers)
+        weight = check_sample_weight(listed(sample_weight), len(predicted))
+        both = np.stack([numbers, predicted])
+        exponents = np.frexp(np.abs(both).max(axis=(0, 1)))[1]
+        both = np.ldexp(both, -exponents)  # so that no square is infinite
+        return float(r2_score(*both, sample_weight=weight))
+
+    def _teach(
+        self, y: Any, texts: Any, room: int, network: Network | None, weight: Any
+    ) -> Lesson:
+        dtype = np.float64 if self.precision == "float64" else np.float32
+        numbers = check_targets(y, len(texts), dtype, estimator_name=type(self).__name__)
+        columns = numbers.reshape(len(texts), -1)
+        n_outputs = columns.shape[1]
+        if network is not None:
+            self._check_columns(numbers)
+        mean, scale = (self.mean_, self.scale_) if network else _standard(columns, weight)
+        learned = {"mean_": mean, "scale_": scale, "n_outputs_": n_outputs}
+        task = Numbers(n_outputs, room, self.long_text)
+        with np.errstate(over="ignore"):
+            targets = (columns - mean) / scale
+        targets = np.where(np.isfinite(targets), targets, columns / scale - mean / scale)
+
+        def r2(predicted: Array, rows: Array) -> float:
+            return float(r2_score(targets[rows], predicted)) if len(rows) > 1 else float("nan")
+
+        return Lesson(task, targets, learned, r2, None, weight)
+
+    def _check_columns(self, numbers: Array) -> None:
+        """Raise where y has other columns than in fit."""
+        n_outputs = 1 if numbers.ndim == 1 else numbers.shape[1]
+        if n_outputs != self.n_outputs_:
+            raise InputError(
+                f"y has {n_outputs} columns, but the fitted estimator predicts "
+                f"{self.n_outputs_}. Give the same columns, or fit anew with warm_start=False."
+            )
+
+    def _adopt(self, network: Network, room: int) -> None:
+        self.n_outputs_ = network.model.config.num_labels
+        problem = network.model.config.problem_type
+        if problem != "regression" and (problem or self.n_outputs_ > 1):
+            raise ModelError(
+                f"The checkpoint tells {self.n_outputs_} classes apart, it predicts no numbers. "
+                "Open it with BertClassifier.from_pretrained."
+            )
+        self.mean_, self.scale_ = np.zeros(self.n_outputs_), np.ones(self.n_outputs_)
+        self._task = Numbers(self.n_outputs_, room, self.long_text)
+
+    def _finish(self, run: Run) -> None:
+        run.network.model.config.problem_type = "regression"
+
+    def _exported(self) -> Network:
+        """A network that gives the numbers themselves, not standardised ones."""
+        network: Network = copy.deepcopy(self._network)
+        scale_output(network, self.scale_, self.mean_)
+        return network
+
+
+def _standard(columns: Array, weight: Array | None) -> tuple[Array, Array]:
+    """Weighted mean and standard deviation of each column, safe for any finite numbers."""
+    largest = np.abs(columns).max(axis=0)
+    unit = np.where(largest > 0, largest, 1.0)
+    mean = np.average(columns / unit, axis=0, weights=weight)
+    spread = np.sqrt(np.average((columns / unit - mean) ** 2, axis=0, weights=weight))
+    scale = np.where(spread > 1e-10, spread * unit, 1.0)
+    return mean * unit, np.maximum(scale, np.finfo(scale.dtype).tiny)

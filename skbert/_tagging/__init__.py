@@ -1,0 +1,1 @@
+"""A tag for each word, and the entities that tags mark: `BertTokenTagger`."""

@@ -1,0 +1,386 @@
+"""BertTokenTagger: a tag for each word, and the entities that tags tell."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+import pandas as pd
+from scipy.special import softmax
+from sklearn.utils._param_validation import StrOptions
+from sklearn.utils.validation import check_is_fitted
+
+from skbert._arrays import Array
+from skbert._core.models.network import Network, grow_output
+from skbert._estimator.callbacks import with_callbacks
+from skbert._estimator.fitting import BertEstimator, Lesson, run_fit
+from skbert._estimator.guidance import requires_y
+from skbert._estimator.learned import reads_one_state
+from skbert._estimator.progress import Run
+from skbert._tagging.schemes import Chain, guess_scheme, warn_if_prefixed
+from skbert._tagging.targets import f1, objects, right, spans, teach, tell
+from skbert._tagging.task import WordTags
+from skbert._validation.entities import SCHEMES, entities_of
+from skbert._validation.texts import FitRecord, Texts
+from skbert._validation.words import WordRows, check_words
+
+__all__ = ["BertTokenTagger"]
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class BertTokenTagger(BertEstimator):
+    """Give each word a tag with a fine-tuned BERT: names, parts of speech, and their like.
+
+    However long a row is, each of its words gets exactly one tag. Rows of words are tagged, and
+    in raw texts the entities are found.
+
+    Parameters
+    ----------
+    model : str or path-like, default="sentence-transformers/all-MiniLM-L6-v2"
+        Folder or id of a BERT checkpoint. An id is looked up in the local cache, in the
+        package of the extra ``skbert[offline]``, and only then on the hub.
+    epochs : int, default=3
+        Passes over the training rows.
+    batch_size : int, default=16
+        Rows per forward pass; a step learns from ``batch_size * accumulate`` rows.
+    learning_rate : float, default=1e-4
+        Peak learning rate of the encoder, for AdamW.
+    head_learning_rate : float, "auto" or None, default="auto"
+        Peak learning rate of the output layer; None takes ``learning_rate``. ``"auto"`` takes
+        1e-3, but ``learning_rate`` for one pair a row that is read by BERT's pooler, unless
+        ``freeze`` leaves no layer of the encoder to learn.
+    weight_decay : float, default=0.01
+        Decoupled weight decay; biases and LayerNorm weights have none.
+    warmup : float or int, default=0.1
+        Steps of linear warm-up: a share of all steps if below 1, else their number.
+    schedule : {"linear", "cosine", "cosine_with_restarts", "polynomial", "constant", \
+            "constant_with_warmup"}, default="linear"
+        Learning rate after the warm-up, as transformers' schedulers of these names.
+    layer_decay : float, default=1.0
+        Factor on the learning rate from each layer to the one below it.
+    freeze : int or "all", default=0
+        0 trains everything; k leaves the embeddings and the first k layers as they are,
+        ``"all"`` everything but the output layer.
+    max_grad_norm : float or None, default=1.0
+        Norm to which the gradient of a step is clipped; None does not clip.
+    accumulate : int, default=1
+        Batches whose gradients make one step.
+    head_init : {"auto", "probe", "random"}, default="auto"
+        Start the head from a linear model on the frozen encoder's features, or at random.
+        ``"auto"`` probes, but not where the head reads BERT's pooler of one pair a row,
+        unless ``freeze`` leaves no layer of the encoder to learn.
+    max_length : int or None, default=None
+        Longest row in tokens, special tokens included; None is the model's own limit, 512
+        at most, and 384 where answers are sought in contexts.
+    text_columns : str, int, sequence of these, or None, default=None
+        The one or two columns of X that hold the texts; None takes all there are.
+    missing : {"raise", "empty"}, default="raise"
+        Refuse missing texts, or read them as empty ones.
+    validation_fraction : float or None, default=None
+        Share of the rows held out, in (0, 1): validated on after each pass, and the
+        weights with the lowest loss there are kept. None holds out none.
+    patience : int or None, default=None
+        Passes without improvement on the held-out rows after which training stops; None
+        never stops early.
+    precision : {"auto", "float32", "bfloat16", "float16", "float64"}, default="auto"
+        What products are computed in; weights stay float32 (float64 in that precision).
+        ``"auto"`` is bfloat16 where the hardware is fast at it, else float32.
+    device : str, default="auto"
+        ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or ``"mps"``; ``"auto"`` takes the best there is.
+    gradient_checkpointing : bool, default=False
+        Compute activations twice to hold fewer of them.
+    compile : bool, default=False
+        Compile the encoder with ``torch.compile``; pays off on long runs only.
+    warm_start : bool, default=False
+        Go on from the weights of the last fit.
+    random_state : int, RandomState instance or None, default=None
+        Seed of every draw: order, dropout, hold-out and new weights. With an int, the same
+        fit on the same machine and thread count gives the same bits.
+    verbose : int, default=0
+        1 shows a progress bar with loss and validation score.
+    label_pieces : {"first", "all"}, default="first"
+        Which word pieces of a word are read: the first one, as Devlin et al. did, or all, whose
+        logits are averaged. What is read is what is learned from.
+    scheme : {"auto", "IOB1", "IOB2", "BIOES", "IO"} or None, default="auto"
+        How tags tell entities. ``"auto"`` recognises it from ``y`` and is IOB2 for spans in raw
+        texts; None takes tags for labels that stand alone, such as parts of speech.
+    decoding : {"viterbi", "argmax"}, default="viterbi"
+        Predict the most probable sequence of tags that the scheme allows, or for each word its
+        most probable tag.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_tags,)
+        The tags that are learned, sorted: those of ``y``, in ``learned_scheme_``.
+    scheme_ : str or None
+        The scheme of ``y`` and of predictions; None for tags without prefixes.
+    learned_scheme_ : str or None
+        The scheme of ``classes_``: IOB2 where that of ``y`` is IOB1, else the same.
+    model_ : transformers.BertForTokenClassification
+        The fine-tuned model, an ordinary transformers object.
+    tokenizer_ : transformers.PreTrainedTokenizerBase
+        Its tokenizer, likewise.
+    pooling_ : str
+        Not used here: the head reads every token.
+    history_ : list of dict
+        One record per pass: loss, learning rate, seconds, and with a hold-out
+        ``validation_loss`` and ``validation_score``, what ``score`` gives.
+    probe_score_ : float
+        With a hold-out and a probed head: ``validation_score`` before the first pass.
+        Where passes do not raise it, frozen features (``BertTransformer``) serve as well.
+    n_iter_ : int
+        Passes run.
+    n_truncated_ : int
+        Rows of X that were cut; always 0, as long rows are read in windows.
+    n_features_in_ : int
+        Columns of X, where it has some: a list or a Series of texts has none.
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Names of the columns, where X was a frame with str names.
+
+    See Also
+    --------
+    skbert.metrics.entity_report : Precision, recall and F1 for each type of entity.
+
+    Notes
+    -----
+    **X and y.** X holds a list of words per row and y a list of tags as long; or X holds raw
+    texts and y per row a list of ``(start, end, label)`` in characters. A fitted tagger takes
+    both. In a raw text the words are what the tokenizer takes for words, and a span that begins
+    or ends inside one is widened to the whole word.
+
+    **Schemes.** Predictions come back in the scheme of ``y``. What is learned are its tags, so
+    that ``classes_``, ``predict_proba`` and the checkpoint's ``id2label`` speak of them too; but
+    tags in IOB1 are learned as IOB2, which marks every first word alike. Rows that break their
+    scheme, such as ``I-PER`` without a ``B-PER`` in IOB2, are read as the conlleval script reads
+    them, with one warning. BILOU is learned and predicted as BIOES.
+
+    **Long rows** are read in windows of whole words that overlap by a quarter, and each word in
+    the window where it lies farthest from both ends. A word that gives no word piece counts as
+    unknown, and of a very long one the first pieces are read.
+
+    Predictions are lists and no classes, so the estimator is no classifier in scikit-learn's
+    sense: folds are not stratified, and ``score`` is its own.
+
+    References
+    ----------
+    Devlin et al. 2019, "BERT: Pre-training of deep bidirectional transformers for language
+    understanding", section 5.3, for the head; Ramshaw and Marcus 1995, "Text chunking using
+    transformation-based learning", for tags that tell spans; Tjong Kim Sang and De Meulder 2003,
+    "Introduction to the CoNLL-2003 shared task", for the score.
+
+    Examples
+    --------
+    >>> from skbert import BertTokenTagger
+    >>> from skbert.datasets import load_entities
+    >>> X, y = load_entities(return_X_y=True)
+    >>> tagger = BertTokenTagger(epochs=1, freeze="all", random_state=0).fit(X, y)
+    >>> tagger.predict([["Hedda", "moved", "to", "Paris", "."]])[0]
+    ['B-PER', 'O', 'O', 'B-LOC', 'O']
+    >>> tagger.predict(["Hedda moved to Paris."])[0]
+    [(0, 5, 'PER'), (15, 20, 'LOC')]
+    """
+
+    label_pieces: str = "first"
+    scheme: str | None = "auto"
+    decoding: str = "viterbi"
+
+    if TYPE_CHECKING:  # set by a fit
+        classes_: Array = field(init=False)
+        scheme_: str | None = field(init=False)
+        learned_scheme_: str | None = field(init=False)
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **BertEstimator._parameter_constraints,
+        "label_pieces": [StrOptions({"first", "all"})],
+        "scheme": [StrOptions({"auto", *SCHEMES}), None],
+        "decoding": [StrOptions({"viterbi", "argmax"})],
+    }
+    _saved_attributes: ClassVar[tuple[str, ...]] = (
+        *BertEstimator._saved_attributes, "classes_", "scheme_", "learned_scheme_",
+    )  # fmt: skip
+    _tasks: ClassVar[tuple[type, ...]] = (WordTags,)
+    _y_holds: ClassVar[str] = (
+        "a list per row: a tag for each word, or in texts (start, end, label) for each span"
+    )
+
+    @requires_y
+    @with_callbacks
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Fine-tune on rows of words and their tags, or on texts and the spans in them.
+
+        Parameters
+        ----------
+        X : array-like of lists of str, or of str, of shape (n_samples,)
+            The words of each row, or one text per row.
+        y : array-like of lists of shape (n_samples,)
+            A tag for each word; for texts the ``(start, end, label)`` of each span, in
+            characters, the end exclusive.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weight of each row, that is of each of its words, in the loss; None weighs all alike.
+
+        Returns
+        -------
+        self : BertTokenTagger
+            The fitted estimator.
+
+        Raises
+        ------
+        InputError, InputTypeError
+            If X, y or a weight cannot be used; the message names the first bad row.
+        ModelError
+            If ``model`` is not found or not safe to open.
+        NonFiniteError
+            If a loss or gradient is not finite; the estimator then stays as it was.
+        """
+        run_fit(self, X, y, sample_weight, again=self.warm_start)
+        return self
+
+    @reads_one_state
+    def predict(self, X: Any) -> Array:
+        """Predict a tag for each word; in texts, the spans of the entities.
+
+        Parameters
+        ----------
+        X : array-like of lists of str, or of str, of shape (n_samples,)
+            The words of each row, or one text per row.
+
+        Returns
+        -------
+        y : ndarray of shape (n_samples,)
+            Lists. For rows of words, of as many tags; for texts, of ``(start, end, label)`` in
+            characters of the text as it was given.
+        """
+        rows, scored = self._scored(X)
+        return objects(
+            tell(self._chain, scored, self.scheme_, in_words=isinstance(rows, WordRows))
+        )
+
+    @reads_one_state
+    def predict_proba(self, X: Any) -> Array:
+        """Probability of each tag for each word by itself, whatever its neighbours have.
+
+        Parameters
+        ----------
+        X : array-like of lists of str, or of str, of shape (n_samples,)
+            The words of each row, or one text per row.
+
+        Returns
+        -------
+        probabilities : ndarray of shape (n_samples,)
+            Arrays of shape (n_words, n_tags), columns in the order of ``classes_``; float32,
+            float64 in that precision. The words of a text are those that
+            ``tokenizer_(text).word_ids()`` counts.
+        """
+        _, scored = self._scored(X)
+        return objects([softmax(row.logits, axis=1) for row in scored])
+
+    @reads_one_state
+    def predict_spans(self, X: Any) -> pd.DataFrame:
+        """Find the entities, each with its text and how sure it is.
+
+        Parameters
+        ----------
+        X : array-like of lists of str, or of str, of shape (n_samples,)
+            The words of each row, or one text per row.
+
+        Returns
+        -------
+        spans : DataFrame
+            One line per entity, in order, with the columns ``row``, ``start`` and ``end``
+            (numbers of words, for texts of characters, the end exclusive), ``label``, ``score``
+            and ``text``. Without a scheme each word whose tag is not ``"O"`` is one. The score is
+            the probability that the row has this very entity: over all sequences that the
+            decoding allows, the share of those that hold it from its first word to its last and
+            no further, by the forward-backward algorithm.
+        """
+        rows, scored = self._scored(X)
+        return spans(self._chain, rows, scored)
+
+    @requires_y
+    @reads_one_state
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """F1 of the entities; for tags without a scheme, the share of words tagged rightly.
+
+        An entity counts only if its first word, its last and its type are all right. Tags are
+        read as by the conlleval script, those of ``y`` too where they break their scheme.
+
+        Parameters
+        ----------
+        X : array-like of lists of str, or of str, of shape (n_samples,)
+            The words of each row, or one text per row.
+        y : array-like of lists of shape (n_samples,)
+            The right tags, or for texts the right spans, as in ``fit``.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows.
+
+        Returns
+        -------
+        score : float
+            Between 0 and 1.
+
+        See Also
+        --------
+        skbert.metrics.entity_f1 : The score of given predictions.
+        """
+        check_is_fitted(self)
+        rows: Any = self._read(X, fitting=False)
+        return f1(right(y, rows), self.predict(rows), self.scheme_, sample_weight)
+
+    def _rows(self, X: Any, fitted: FitRecord | None) -> Any:
+        if isinstance(X, (WordRows, Texts)):  # read before, by a method that looks at them too
+            return X
+        return check_words(
+            X,
+            columns=self.text_columns,
+            missing=self.missing,
+            fitted=fitted,
+            estimator_name=type(self).__name__,
+        )
+
+    def _scored(self, X: Any) -> tuple[Any, Any]:
+        """The rows of X, and `ScoredWords` for each."""
+        check_is_fitted(self)
+        rows: Any = self._read(X, fitting=False)
+        return rows, self._decoded(rows)
+
+    @property
+    def _chain(self) -> Chain:
+        """The sequences of tags among which predictions are chosen."""
+        return Chain(
+            self.classes_.tolist(), self.learned_scheme_, constrained=self.decoding == "viterbi"
+        )
+
+    def _teach(self, y: Any, rows: Any, room: int, network: Network | None, weight: Any) -> Lesson:
+        return teach(self, y, rows, room, network, weight)
+
+    def _finish(self, run: Run) -> None:
+        _describe(run.network, self.classes_)
+
+    def _adopt(self, network: Network, room: int) -> None:
+        named = network.model.config.id2label
+        names = np.array([str(named[code]) for code in range(len(named))], object)
+        order = np.argsort(names)
+        self.classes_ = names[order]
+        guessed = guess_scheme([[tag] for tag in self.classes_])
+        self.scheme_ = self.learned_scheme_ = guessed if self.scheme == "auto" else self.scheme
+        if self.scheme == "auto" and guessed is None:
+            warn_if_prefixed({*names}, "the checkpoint's id2label")
+        for tag in self.classes_ if self.scheme_ else ():
+            entities_of([tag], self.scheme_, place="the checkpoint's id2label")
+        grow_output(network, len(names), np.argsort(order))
+        self._task = WordTags(len(names), room, self.label_pieces == "all")
+        _describe(network, self.classes_)
+
+    def __sklearn_tags__(self) -> Any:
+        """Add that there is no fit without ``y``."""
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags
+
+
+def _describe(network: Network, tags: Array) -> None:
+    """Note in the model's configuration what its outputs mean."""
+    config = network.model.config
+    config.id2label = dict(enumerate(tags))
+    config.label2id = {tag: code for code, tag in enumerate(tags)}

@@ -1,0 +1,197 @@
+"""What words are to the engine: rows of words or texts in windows, and one tag for each word.
+
+Downstairs sees codes of tags only; the tags themselves stay in ``classes_``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import chain, pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch.nn import functional as F
+
+from skbert._arrays import Array, IntArray
+from skbert._core.task import Batch, Head, Items
+from skbert._core.text.tokens import Ragged, TextTokenizer, assemble
+from skbert._tagging.schemes import CharacterSpans
+from skbert._validation.texts import Texts
+from skbert._validation.words import WordRows
+from skbert.exceptions import InputError
+
+__all__ = ["ScoredWords", "WordTags"]
+
+_LONGEST_WORD = 16  # pieces of a word that are read
+_NO_LABEL = -100  # target of a token that nothing is learned from
+# Of many words the probe's weights grow large, which spoils the encoder: from 2,000 words on they
+# are held back more and more.
+_RIDGE = 2000.0**-2
+
+
+class ScoredWords(NamedTuple):
+    """What the model says of the words of one row."""
+
+    logits: Array  # (n_words, n_tags)
+    places: IntArray  # (n_words, 2): start and end of each word, in words or in characters
+
+
+@dataclass(frozen=True)
+class WordTags:
+    """One of ``n_tags`` tags per word. Targets are codes, one per token, -100 for none.
+
+    A row that is too long is read in windows of whole words that overlap by a quarter, and each
+    word where it lies farthest from both ends of a window. The places of a token are the number
+    of its word in its row, or -1 where that word is not read here, its start and its end.
+    """
+
+    n_tags: int
+    max_length: int
+    all_pieces: bool = False  # read every piece of a word, not only the first
+
+    def encode(self, X: WordRows | Texts, y: Any, tokenizer: TextTokenizer) -> Items:
+        """One item per row, or per window of a long one.
+
+        ``y`` holds an array of codes for each row, or is `CharacterSpans`. With it, windows that
+        teach nothing are left out.
+        """
+        room = self.max_length - tokenizer.specials(pair=False)
+        limit = max(1, min(_LONGEST_WORD, room // 2))
+        pieces, rows = (
+            _cut_rows(X, tokenizer, limit) if isinstance(X, WordRows)
+            else _cut_texts(X, tokenizer, limit)
+        )  # fmt: skip
+        samples, words, here = _windows(pieces.starts, rows.starts, room)
+        split = pieces.take(words.values)
+        inner = Ragged(split.values, split.starts[words.starts])
+        tokens = assemble(tokenizer, inner, None)
+        first = tokens.ids.starts[:-1] + len(tokenizer.prefix)
+        at = np.repeat(first - inner.starts[:-1], inner.lengths) + np.arange(len(inner.values))
+        read = np.repeat(here, split.lengths)
+        if not self.all_pieces:
+            read &= np.isin(np.arange(len(read)), split.starts)
+        word = np.repeat(words.values, split.lengths)
+        numbers = np.arange(len(rows.values)) - np.repeat(rows.starts[:-1], rows.lengths)
+        places = np.full((len(tokens.ids.values), 3), -1)
+        places[at, 0] = np.where(read, numbers[word], -1)
+        places[at, 1:] = rows.values[word]
+        items = Items(
+            tokens, np.arange(len(tokens) + 1), samples, np.ones(len(tokens)),
+            places=Ragged(places, tokens.ids.starts),
+        )  # fmt: skip
+        return items if y is None else _with_targets(items, y, rows)
+
+    def head(self) -> Head:
+        """One logit per tag, for every token."""
+        return Head("BertForTokenClassification", self.n_tags, reads="tokens", ridge=_RIDGE)
+
+    def loss(self, logits: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        """Cross-entropy; each labelled token weighs what its row weighs."""
+        assert batch.targets is not None
+        losses = F.cross_entropy(logits, batch.targets, reduction="none", ignore_index=_NO_LABEL)
+        counts = batch.tokens_per_item
+        weights = torch.repeat_interleave(batch.weights, counts, output_size=len(logits))
+        return (losses * weights).sum(), (weights * (batch.targets != _NO_LABEL)).sum()
+
+    def decode(self, outputs: Ragged, items: Items) -> Array:
+        """`ScoredWords` for every sample; several pieces of a word are averaged."""
+        assert items.places is not None
+        samples, owner = np.unique(items.samples, return_inverse=True)
+        read = np.flatnonzero(items.places.values[:, 0] >= 0)
+        sample = np.repeat(owner, items.sizes)[read]
+        number = items.places.values[read, 0]
+        order = np.lexsort((number, sample))
+        read, sample, number = read[order], sample[order], number[order]
+        is_new = np.ones(len(read), bool)
+        is_new[1:] = (number[1:] != number[:-1]) | (sample[1:] != sample[:-1])
+        starts = np.flatnonzero(is_new)
+        sums = np.add.reduceat(outputs.values[read], starts, axis=0)
+        counts = np.diff(starts, append=len(read)).astype(sums.dtype)
+        n_words = np.bincount(sample[starts], minlength=len(samples))
+        logits = Ragged.of(sums / counts[:, None], n_words)
+        places = Ragged.of(items.places.values[read[starts], 1:], n_words)
+        found = np.empty(len(samples), object)
+        for row in range(len(samples)):
+            found[row] = ScoredWords(logits[row], places[row])
+        return found
+
+
+_Cut = tuple[Ragged, Ragged]  # the pieces of each word, and the (start, end) of each row's words
+
+
+def _cut_rows(X: WordRows, tokenizer: TextTokenizer, limit: int) -> _Cut:
+    """Pieces of words, each distinct word cut once; one that gives no piece is unknown."""
+    flat = list(chain.from_iterable(X.words))
+    codes = {word: code for code, word in enumerate(dict.fromkeys(flat))}
+    pieces = tokenizer.pieces(list(codes), limit)
+    unknown: Any = tokenizer.backend.token_to_id(tokenizer.backend.model.unk_token)
+    pieces = Ragged.of(
+        np.append(pieces.values, unknown).astype(np.int32), np.append(pieces.lengths, 1)
+    )
+    which = np.where(pieces.lengths[:-1] > 0, np.arange(len(codes)), len(codes))
+    which = which[np.fromiter((codes[word] for word in flat), np.int64, len(flat))]
+    n_words = np.fromiter(map(len, X.words), np.int64, len(X))
+    starts = np.concatenate([np.arange(n) for n in n_words.tolist()])
+    places = np.stack([starts, starts + 1], axis=1)
+    return pieces.heads(np.minimum(pieces.lengths, limit)).take(which), Ragged.of(places, n_words)
+
+
+def _cut_texts(X: Texts, tokenizer: TextTokenizer, limit: int) -> _Cut:
+    """Pieces of what the tokenizer takes for words."""
+    ids, spans, words = tokenizer.located(X.first)
+    row = np.repeat(np.arange(len(X)), ids.lengths)
+    is_new = np.ones(len(row), bool)
+    is_new[1:] = (np.diff(words.values) != 0) | (np.diff(row) != 0)
+    starts = np.flatnonzero(is_new)
+    pieces = Ragged(ids.values, np.append(starts, len(row)))
+    places = np.stack([spans.values[starts, 0], spans.values[pieces.starts[1:] - 1, 1]], axis=1)
+    n_words = np.bincount(row[starts], minlength=len(X))
+    return pieces.heads(np.minimum(pieces.lengths, limit)), Ragged.of(places, n_words)
+
+
+def _windows(ends: IntArray, rows: IntArray, room: int) -> tuple[IntArray, Ragged, Array]:
+    """The row of each window, its words, and for each of them whether it is read there.
+
+    The pieces of word i lie from ``ends[i]`` to ``ends[i + 1]``, the words of row i from
+    ``rows[i]`` to ``rows[i + 1]``. The last window of a row is as long as it can be.
+    """
+    found = []
+    for row, (first, last) in enumerate(pairwise(rows.tolist())):
+        begin = first
+        while ends[last] - ends[begin] > room:
+            end = int(np.searchsorted(ends, ends[begin] + room, side="right")) - 1
+            found.append((row, begin, end))
+            begin = int(np.searchsorted(ends, ends[end] - room // 4))
+        begin = max(int(np.searchsorted(ends, ends[last] - room)), first)
+        found.append((row, begin, last))
+    samples, firsts, lasts = np.array(found).T
+    words = Ragged(np.arange(rows[-1]), rows)
+    words = words.cut(samples, firsts - rows[samples], lasts - firsts)
+    window = np.repeat(np.arange(len(samples)), words.lengths)
+    to_edge = np.minimum(
+        ends[words.values] - ends[firsts[window]], ends[lasts[window]] - ends[words.values + 1]
+    )
+    order = np.lexsort((window, -to_edge, words.values))
+    _, best = np.unique(words.values[order], return_index=True)
+    here = np.zeros(len(window), bool)
+    here[order[best]] = True
+    return samples, words, here
+
+
+def _with_targets(items: Items, y: Any, rows: Ragged) -> Items:
+    """The items with the codes of their words; only those that have some."""
+    codes = y
+    if isinstance(y, CharacterSpans):
+        codes = y.on([rows[row] for row in range(len(rows))])
+    assert items.places is not None
+    numbers = items.places.values[:, 0]
+    read = numbers >= 0
+    word = np.repeat(rows.starts[items.samples], items.sizes) + numbers
+    targets = np.full(len(read), _NO_LABEL)
+    targets[read] = np.concatenate(codes)[word[read]]
+    teaches = np.logical_or.reduceat(read, items.places.starts[:-1])
+    if not teaches.any():
+        raise InputError("No row of X holds a word, so there is nothing to learn from.")
+    items = replace(items, targets=Ragged(targets, items.places.starts))
+    return items.take(np.flatnonzero(teaches))

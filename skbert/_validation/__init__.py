@@ -1,0 +1,1 @@
+"""Checks of X, y and weights; knows neither torch nor an estimator."""

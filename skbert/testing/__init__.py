@@ -1,0 +1,147 @@
+"""Checks that an estimator on texts keeps scikit-learn's contract, for any library's estimators.
+
+scikit-learn's own battery feeds matrices of numbers, and an estimator that says it takes texts is
+asked next to nothing. These checks ask the same questions with texts, pairs, rows of words,
+questions and options. Depends on numpy, pandas and scikit-learn, and on no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from skbert.exceptions import InputError
+from skbert.testing._conventions import MANNER_CHECKS
+from skbert.testing._inputs import INPUT_CHECKS
+from skbert.testing._results import RESULT_CHECKS
+from skbert.testing._samples import KINDS, Subject, sample_of
+
+__all__ = ["check_text_estimator", "text_estimator_checks"]
+
+_CHECKS = (*MANNER_CHECKS, *RESULT_CHECKS, *INPUT_CHECKS)
+
+
+def text_estimator_checks(
+    estimator: Any, *, kind: str, X: Any = None, y: Any = None
+) -> Iterator[tuple[str, Callable[[], None]]]:
+    """Yield the checks for an estimator one by one, to run each as a test of its own.
+
+    Parameters
+    ----------
+    estimator : estimator
+        An instance that is not fitted. It is cloned and stays as it is. Where it draws numbers,
+        its ``random_state`` has to be an int: equal fits have to give equal results.
+    kind : {"choices", "classes", "features", "labels", "numbers", "pairs", "spans", "tags"}
+        What it does: one class per text or per pair of texts (``"classes"``, ``"pairs"``),
+        several labels or a number per text, a tag per word, an answer out of a context, one of
+        several options, or features (`transform`).
+    X, y : list of n rows, default=None
+        Other data to fit and predict than the few rows of this module, in their form: ``X`` of
+        at least 6 rows, none of them twice, and ``y`` a list as long.
+
+    Yields
+    ------
+    name : str
+        The check's name.
+    check : callable
+        Takes no arguments and raises an AssertionError if the estimator does not pass.
+
+    Raises
+    ------
+    InputError
+        If there is no such kind, or X and y are not of the form of its data.
+
+    Examples
+    --------
+    >>> from skbert import BertClassifier
+    >>> from skbert.testing import text_estimator_checks
+    >>> checks = dict(text_estimator_checks(BertClassifier(random_state=0), kind="classes"))
+    >>> checks["check_clone"]()
+    """
+    if kind not in KINDS:
+        raise InputError(f"There is no kind {kind!r}. Kinds are {', '.join(map(repr, KINDS))}.")
+    subject = Subject(estimator, sample_of(kind, X, y))
+    for check in _CHECKS:
+        if check.applies(subject):
+            yield check.name, partial(check.run, subject)
+
+
+def check_text_estimator(
+    estimator: Any,
+    *,
+    kind: str,
+    X: Any = None,
+    y: Any = None,
+    expected_failed_checks: Mapping[str, str] | None = None,
+    on_fail: str = "raise",
+) -> list[dict[str, Any]]:
+    """Check that an estimator on texts keeps scikit-learn's contract.
+
+    It is to texts what `sklearn.utils.estimator_checks.check_estimator` is to numbers: cloning,
+    parameters, containers, bad inputs, equal results from equal fits, pickling, searches. Which
+    checks there are depends on the kind and on the methods of the estimator.
+
+    Parameters
+    ----------
+    estimator : estimator
+        An instance that is not fitted. It is cloned and stays as it is. Where it draws numbers,
+        its ``random_state`` has to be an int: equal fits have to give equal results. Results are
+        compared within 1e-4, so let it compute in float32 or float64.
+    kind : {"choices", "classes", "features", "labels", "numbers", "pairs", "spans", "tags"}
+        What it does, as in `text_estimator_checks`.
+    X, y : list of n rows, default=None
+        Other data to fit and predict, as in `text_estimator_checks`.
+    expected_failed_checks : dict of str to str, default=None
+        Names of checks that the estimator is known to fail, with the reason. One that passes
+        after all is a failure.
+    on_fail : {"raise", None}, default="raise"
+        Raise at the first failure, or go on and only report it.
+
+    Returns
+    -------
+    results : list of dict
+        For each check its ``check_name``, its ``status`` ("passed", "failed" or "xfail") and the
+        ``exception`` that it raised, or None.
+
+    Raises
+    ------
+    AssertionError
+        If a check fails; the message says what was expected.
+    InputError
+        If there is no such kind, X and y are not of the form of its data, or an expected failure
+        names no check.
+
+    Examples
+    --------
+    >>> from skbert import BertTransformer
+    >>> from skbert.testing import check_text_estimator
+    >>> results = check_text_estimator(BertTransformer(precision="float32"), kind="features")
+    >>> {result["status"] for result in results}
+    {'passed'}
+    """
+    expected = dict(expected_failed_checks or {})
+    checks = dict(text_estimator_checks(estimator, kind=kind, X=X, y=y))
+    if unknown := sorted(expected.keys() - checks.keys()):
+        raise InputError(f"expected_failed_checks names no check of this kind: {unknown}.")
+    results: list[dict[str, Any]] = []
+    for name, check in checks.items():
+        results.append(_result(name, check, xfail=name in expected))
+        if on_fail == "raise" and results[-1]["status"] == "failed":
+            raise results[-1]["exception"]
+    return results
+
+
+def _result(name: str, check: Callable[[], None], *, xfail: bool) -> dict[str, Any]:
+    error, status = _error_of(check), "xfail" if xfail else "failed"
+    if error is None and xfail:
+        error, status = AssertionError(f"{name} passes, but is expected to fail."), "failed"
+    return {"check_name": name, "status": status if error else "passed", "exception": error}
+
+
+def _error_of(check: Callable[[], None]) -> Exception | None:
+    try:
+        check()
+    except Exception as error:  # noqa: BLE001 - whatever an estimator raises is a failure
+        return error
+    return None
