@@ -97,7 +97,7 @@ def head_importance(
     """
     _check_estimator(estimator, TrainedEstimator)
     rows, network, task = estimator._read(X, fitting=False), _opened(estimator), estimator._task
-    lesson = estimator._teach(listed(y), rows, task.max_length, network, None)
+    lesson = estimator._prepare_targets(listed(y), rows, task.max_length, network, None)
     if lesson.task.head() != estimator._network.head:
         raise InputError(
             f"y makes {lesson.task.head().n_outputs} outputs with what the estimator has learned, "

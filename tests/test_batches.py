@@ -228,8 +228,8 @@ def test_no_padding_and_everything_in_its_place(made: tuple[Items, list[int]]) -
     # Each token is its row's number and its place there.
     row_in_items, place = batch.ids[0] // 1000, batch.ids[0] % 1000
     assert torch.equal(place, batch.positions[0])
-    starts = batch.layout.bounds.tolist()
-    assert batch.layout.bounds.dtype == torch.int32
+    starts = batch.layout.cu_seqlens.tolist()
+    assert batch.layout.cu_seqlens.dtype == torch.int32
     assert starts[-1] == sum(lengths)
     for at, end in pairwise(starts):
         assert len(set(row_in_items[at:end].tolist())) == 1
@@ -244,8 +244,8 @@ def test_the_layout_describes_the_rows(made: tuple[Items, list[int]]) -> None:
     items, chosen = made
     layout = pack(items, chosen).layout
     assert (np.diff(layout.lengths) >= 0).all()
-    assert torch.diff(layout.bounds).tolist() == layout.lengths.tolist()
-    assert layout.longest == max(items.tokens.lengths[row] for row in rows_of(items, chosen))
+    assert torch.diff(layout.cu_seqlens).tolist() == layout.lengths.tolist()
+    assert layout.max_seqlen == max(items.tokens.lengths[row] for row in rows_of(items, chosen))
     owners = np.repeat(np.arange(len(layout.lengths)), layout.lengths)
     assert layout.row_of_token.tolist() == owners.tolist()
     run_lengths = [size for _, _, size in layout.runs]
@@ -265,7 +265,7 @@ def test_the_orders_restore_the_items(made: tuple[Items, list[int]]) -> None:
     items, chosen = made
     batch = pack(items, chosen)
     rows = rows_of(items, chosen)
-    firsts = batch.ids[0][batch.layout.bounds[:-1].long()] // 1000  # row of each packed row
+    firsts = batch.ids[0][batch.layout.cu_seqlens[:-1].long()] // 1000  # row of each packed row
     in_order = firsts if batch.row_order is None else firsts[batch.row_order]
     assert in_order.tolist() == rows
     ids = batch.ids[0] if batch.token_order is None else batch.ids[0][batch.token_order]
@@ -289,7 +289,7 @@ def test_a_worked_batch() -> None:
     assert batch.positions.tolist() == [[0, 0, 1, 2, 0, 1, 2]]
     assert batch.segments.tolist() == [[1, 0, 1, 1, 0, 1, 1]]
     assert batch.layout.runs == ((0, 1, 1), (1, 2, 3))
-    assert batch.layout.bounds.tolist() == [0, 1, 4, 7]
+    assert batch.layout.cu_seqlens.tolist() == [0, 1, 4, 7]
     assert batch.row_order is not None
     assert batch.row_order.tolist() == [1, 0, 2]
     assert batch.token_order is not None

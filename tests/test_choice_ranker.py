@@ -494,7 +494,7 @@ def step_gradients(folder: Path, dtype: torch.dtype, budget: int) -> dict[str, t
     task, precision = Choice(128), Precision(str(dtype).removeprefix("torch."), CPU)
     items = task.encode(check_choices(MANY), MANY_Y, network.text)
     stepper = loop._Stepper(network, task, EXACT, precision, 1)
-    stepper.turn_to(items)
+    stepper.set_items(items)
     stepper.budget.tokens = budget
     stepper._backward(np.array([1]))
     assert network.words is not None
@@ -549,7 +549,7 @@ def test_a_turn_draws_the_same_dropout_on_the_way_back(tiny_model: Path) -> None
     task, exact = Choice(128), Precision("float64", CPU)
     items = task.encode(check_choices(MANY), MANY_Y, network.text)
     stepper = loop._Stepper(network, task, EXACT, exact, 1)
-    stepper.turn_to(items)
+    stepper.set_items(items)
     stepper.budget.tokens = 100
     network.model.train()
     weight = network.output_layer.weight

@@ -111,7 +111,7 @@ def logits(estimator: Any, X: Any) -> np.ndarray:
 def items_to_learn(estimator: Any, X: Any, y: Any) -> Any:
     rows = estimator._read(X, fitting=False)
     student = copy.deepcopy(estimator)
-    lesson = student._teach(y, rows, student._task.max_length, student._network, None)
+    lesson = student._prepare_targets(y, rows, student._task.max_length, student._network, None)
     items = encode(estimator._task, rows, lesson.targets, estimator._network)
     return items.weighted(lesson.weights)
 

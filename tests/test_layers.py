@@ -59,7 +59,7 @@ def batch_for(network: Network, lengths: list[int] = LENGTHS) -> Batch:
 
 def by_modules(network: Network) -> Network:
     """The same network, its layers run by their modules."""
-    network.through.own = False
+    network.layer_runner.own = False
     return network
 
 
@@ -192,7 +192,7 @@ def test_feed_forward_layers_may_be_computed_in_chunks(
         on_the_way.append([*sizes])
         hidden.square().sum().backward()
         found.append((hidden.detach(), gradients(network.model)))
-        network.through.own = False  # whose chunks would all have to be full
+        network.layer_runner.own = False  # whose chunks would all have to be full
         torch.testing.assert_close(network.hidden(batch_for(network)), hidden)
     n_tokens = len(found[0][0])
     n_computed = n_tokens + -n_tokens % 16
@@ -236,20 +236,20 @@ def test_gradients_may_stay_in_the_precision_of_products(tiny_model: Path) -> No
 
     whole = gradient(1).clone()
     assert whole.dtype == torch.float32
-    network.through.forget(low)
+    network.layer_runner.forget(low)
     assert gradient(1) is low[weight]
     assert low[weight].dtype == torch.bfloat16
     assert torch.equal(low[weight].float(), whole)
     assert gradient(3).dtype == torch.float32  # sums are not rounded again
     assert torch.equal(gradient(3), 3 * whole)
     assert weight not in low
-    network.through.forget()
+    network.layer_runner.forget()
     assert torch.equal(gradient(1), whole)
 
 
 def test_gradients_in_the_precision_of_products_keep_no_memory(tiny_model: Path) -> None:
     network, low = open_model(tiny_model), dict[torch.Tensor, torch.Tensor]()
-    network.through.forget(low)
+    network.layer_runner.forget(low)
     with torch.autocast("cpu", torch.bfloat16):
         loss = network.logits(batch_for(network)).square().sum()
     loss.backward()
@@ -300,7 +300,7 @@ def test_a_changed_weight_is_read_again(
     change(network.hand_out().get_parameter(WEIGHT))
     after = logits(network.current(), precision)
     assert not torch.equal(after, before)
-    network.through.forget()
+    network.layer_runner.forget()
     assert torch.equal(logits(network, precision), after)
 
 
@@ -331,11 +331,11 @@ def test_few_tokens_see_a_changed_weight(
 def test_nothing_is_kept_after_training_and_in_a_copy(tiny_model: Path) -> None:
     network = open_model(tiny_model)
     logits(network, "float32")
-    assert network.through.products
-    assert copy.deepcopy(network).through.products == {}
+    assert network.layer_runner.products
+    assert copy.deepcopy(network).layer_runner.products == {}
     recipe = Recipe(epochs=1)
     list(train(network, Labels(), make_items(network), recipe, Precision("float32", CPU), 0))
-    assert network.through.products == {}
+    assert network.layer_runner.products == {}
 
 
 # --- groups, attention and dropout by themselves -------------------------------------------------
@@ -347,8 +347,8 @@ def test_every_row_is_in_one_group_which_wastes_little(lengths: list[int]) -> No
     tokens = [at for group in groups for at in range(group.tokens.start, group.tokens.stop)]
     assert sorted(tokens) == list(range(sum(lengths)))
     assert sum(group.n_rows for group in groups) == len(lengths)
-    spent = sum(group.n_rows * group.longest**2 for group in groups)
-    single = sum(group.longest**2 for group in groups if group.n_rows == 1)
+    spent = sum(group.n_rows * group.max_seqlen**2 for group in groups)
+    single = sum(group.max_seqlen**2 for group in groups if group.n_rows == 1)
     assert spent - single - sum(n**2 for n in lengths) <= _SPARE_SCORES * len(groups)
 
 

@@ -203,7 +203,9 @@ def test_understanding_y_changes_nothing(tiny_model: Path) -> None:
     fitted = plain(BertClassifier, tiny_model).fit(TEXTS, LABELS)
     before, state = State(fitted), torch.get_rng_state()
     rows = fitted._read(TEXTS, fitting=False)
-    lesson = fitted._teach(["perhaps"] * 12, rows, 64, fitted._network, None, classes=["a"])
+    lesson = fitted._prepare_targets(
+        ["perhaps"] * 12, rows, 64, fitted._network, None, classes=["a"]
+    )
     assert lesson.task.head().n_outputs == 4
     assert lesson.kept.tolist() == [1, 3]  # of a, no, perhaps, yes
     assert torch.equal(torch.get_rng_state(), state)

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from skbert._core.models.new_model import Blank, learn_vocabulary
+from skbert._core.models.new_model import NewModel, learn_vocabulary
 from skbert._core.text.tokens import Ragged, TextTokenizer
 from skbert._pretraining.masking import Vocabulary, mask, pair, pair_and_mask
 from skbert._pretraining.tasks import MaskedWords, NextSentence, NextWord
@@ -391,7 +391,7 @@ def test_half_a_character_is_replaced() -> None:
     ("rows", "are_texts", "message"),
     [
         ([["a", "b"], ["c"]], False, "1 of 2 rows of X hold fewer than 2, the first is row 1"),
-        ([["a", "b"], ["c", " "]], False, "the first is row 1. Blank sentences do not count"),
+        ([["a", "b"], ["c", " "]], False, "the first is row 1. NewModel sentences do not count"),
         ([["a b c"], ["A. B."]], True, "row 0. Sentences end at line breaks"),
         ([["a", "b"]], False, "X holds one document"),
     ],
@@ -451,8 +451,8 @@ def test_a_vocabulary_is_the_same_in_every_process() -> None:
 
 
 def test_a_blank_knows_how_long_rows_may_be() -> None:
-    assert Blank({"max_position_embeddings": 40}, {}, True).max_length == 40
-    assert Blank({"max_position_embeddings": 4000}, {}, True).max_length == 512
+    assert NewModel({"max_position_embeddings": 40}, {}, True).max_length == 40
+    assert NewModel({"max_position_embeddings": 4000}, {}, True).max_length == 512
 
 
 def test_ragged_targets_line_up_with_chosen_tokens(tokenizer: TextTokenizer) -> None:

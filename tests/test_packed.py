@@ -313,7 +313,7 @@ def attend_row_by_row(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, layout: Layout, scale: float
 ) -> torch.Tensor:
     rows = []
-    for at, end in zip(layout.bounds.tolist(), layout.bounds.tolist()[1:], strict=False):
+    for at, end in zip(layout.cu_seqlens.tolist(), layout.cu_seqlens.tolist()[1:], strict=False):
         scores = torch.einsum("hqd,hkd->hqk", q[0, :, at:end], k[0, :, at:end]) * scale
         rows.append(torch.einsum("hqk,hkd->qhd", scores.softmax(-1), v[0, :, at:end]))
     return torch.cat(rows)[None]

@@ -626,8 +626,8 @@ def test_a_weight_of_zero_is_as_if_the_row_were_wrong(tiny_model: Path) -> None:
 class Spy(BertTokenTagger):
     """Remembers which rows were held out last, and what their score was."""
 
-    def _teach(self, *args: Any) -> Any:
-        lesson = super()._teach(*args)
+    def _prepare_targets(self, *args: Any) -> Any:
+        lesson = super()._prepare_targets(*args)
 
         def metric(decoded: Any, rows: Any) -> float:
             self.seen_ = rows, lesson.metric(decoded, rows)

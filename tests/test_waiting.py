@@ -54,7 +54,7 @@ def test_what_waits_is_noticed() -> None:
     assert waits.found == ["_local_scalar_dense", "index", "repeat_interleave"]
 
 
-class NotYet(loop.OnTheWay):
+class NotYet(loop.AsyncScalars):
     """Numbers of a device that is slow: known when somebody waits for them."""
 
     def ready(self) -> bool:
@@ -69,7 +69,7 @@ def as_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
         optimizer.grad_scale, optimizer.found_inf = divisor.float(), failed
         optimizer.step()
 
-    monkeypatch.setattr(loop, "OnTheWay", NotYet)
+    monkeypatch.setattr(loop, "AsyncScalars", NotYet)
     monkeypatch.setattr(loop, "take_step", step)
     monkeypatch.setattr(loop, "adamw", lambda groups, _: AdamW(groups, fused=True))
     monkeypatch.setattr(loop, "_trains_words_by_row", lambda network: False)
@@ -82,7 +82,7 @@ def found(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     take = loop._Stepper.step
 
     def watched(stepper: Any, chosen: Any) -> None:
-        stepper.network.through.own = False
+        stepper.network.layer_runner.own = False
         with Waits() as waits:
             take(stepper, chosen)
         found.append(waits.found)

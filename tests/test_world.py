@@ -15,7 +15,7 @@ import torch
 
 from skbert import BertChoiceRanker, BertClassifier, BertPretrainer, BertTokenTagger
 from skbert._core.batches import collate
-from skbert._core.runtime.distributed import World, join, local_rank
+from skbert._core.runtime.distributed import ProcessGroup, join, local_rank
 from skbert._core.training import loop
 from skbert.testing._samples import sample_of
 
@@ -123,19 +123,19 @@ def test_processes_agree_without_a_seed_and_with_dropout(of_two: Path) -> None:
 def test_shares_add_up_to_a_step(size: int, n: int) -> None:
     counted = np.zeros(n)
     for rank in range(size):
-        mine, factor = World(rank, size).share(np.arange(n))
+        mine, factor = ProcessGroup(rank, size).share(np.arange(n))
         assert len(mine) in (n // size, n // size + 1, 1)
         counted[mine] += factor
     np.testing.assert_allclose(counted, 1.0)
 
 
 def test_alone_unless_torchrun_started_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert join() == World(0, 1)
+    assert join() == ProcessGroup(0, 1)
     monkeypatch.setenv("RANK", "1")  # some other launcher
     monkeypatch.setenv("WORLD_SIZE", "4")
-    assert join() == World(0, 1)
+    assert join() == ProcessGroup(0, 1)
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "some-run")
     monkeypatch.setenv("LOCAL_RANK", "3")
     assert local_rank() == 3
     monkeypatch.setattr("multiprocessing.current_process", lambda: type("P", (), {"name": "Loky"}))
-    assert join() == World(0, 1)  # a worker of one of torchrun's processes
+    assert join() == ProcessGroup(0, 1)  # a worker of one of torchrun's processes

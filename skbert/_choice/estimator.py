@@ -17,7 +17,7 @@ from skbert._core.task import Head
 from skbert._core.text.tokens import LongText
 from skbert._estimator.base import READS_ROWS
 from skbert._estimator.callbacks import with_callbacks
-from skbert._estimator.fitting import BertEstimator, Lesson, run_fit
+from skbert._estimator.fitting import BertEstimator, TrainingPlan, run_fit
 from skbert._estimator.guidance import requires_y
 from skbert._estimator.learned import reads_one_state
 from skbert._validation.choices import Choices, check_choices, check_picks
@@ -343,14 +343,14 @@ class BertChoiceRanker(BertEstimator):
         rows: Any = self._read(X, fitting=False)
         return rows, self._decoded(rows)
 
-    def _teach(
+    def _prepare_targets(
         self,
         y: Any,
         rows: Any,
         room: int,
         network: Network | None,  # noqa: ARG002 - nothing in it depends on y
         weight: Any,
-    ) -> Lesson:
+    ) -> TrainingPlan:
         picks = check_picks(y, rows, estimator_name=type(self).__name__)
         pairs = zip(rows.places, picks, strict=True)
         numbers = np.array([list(places.values()).index(pick) for places, pick in pairs])
@@ -358,13 +358,13 @@ class BertChoiceRanker(BertEstimator):
         def accuracy(scores: Array, held: Array) -> float:
             return float(np.mean([s.argmax() for s in scores] == numbers[held]))
 
-        return Lesson(Choice(room, self.long_text), numbers, {}, accuracy, None, weight)
+        return TrainingPlan(Choice(room, self.long_text), numbers, {}, accuracy, None, weight)
 
     @classmethod
     def _blank_head(cls, n_outputs: int) -> Head:  # noqa: ARG003 - one, whatever is declared
         return Choice(0).head()
 
-    def _adopt(self, network: Network, room: int) -> None:  # noqa: ARG002 - it has no labels
+    def _load_checkpoint(self, network: Network, room: int) -> None:  # noqa: ARG002 - it has no labels
         self._task = Choice(room, self.long_text)
 
     def __sklearn_tags__(self) -> Any:

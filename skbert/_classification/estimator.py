@@ -27,7 +27,7 @@ from skbert._core.models.network import Network, grow_output, scale_output
 from skbert._core.text.tokens import LongText
 from skbert._estimator.base import READS_ROWS, RealInterval
 from skbert._estimator.callbacks import with_callbacks
-from skbert._estimator.fitting import BertEstimator, Lesson, run_fit
+from skbert._estimator.fitting import BertEstimator, TrainingPlan, run_fit
 from skbert._estimator.guidance import requires_y
 from skbert._estimator.learned import reads_one_state
 from skbert._estimator.progress import Run
@@ -320,7 +320,7 @@ class BertClassifier(ClassifierMixin, BertEstimator):
         weight = check_sample_weight(listed(sample_weight), len(predicted))
         return float(np.average(right, weights=weight))
 
-    def _teach(
+    def _prepare_targets(
         self,
         y: Any,
         texts: Any,
@@ -328,7 +328,7 @@ class BertClassifier(ClassifierMixin, BertEstimator):
         network: Network | None,
         weight: Any,
         classes: Any = None,
-    ) -> Lesson:
+    ) -> TrainingPlan:
         labels, multi_label = check_labels(y, len(texts), estimator_name=type(self).__name__)
         check_hold_out(self, multi_label=multi_label)
         if network is not None and multi_label != isinstance(self._task, MultiLabel):
@@ -348,7 +348,7 @@ class BertClassifier(ClassifierMixin, BertEstimator):
             self.temperature_ = fit_temperature(run, infer(run.network, run.held, run.precision))
             scale_output(run.network, 1 / self.temperature_)
 
-    def _adopt(self, network: Network, room: int) -> None:
+    def _load_checkpoint(self, network: Network, room: int) -> None:
         config = network.model.config
         n_classes = config.num_labels
         if config.problem_type == "regression" or (n_classes == 1 and not config.problem_type):

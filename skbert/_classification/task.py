@@ -19,7 +19,7 @@ from skbert._classification.calibration import best_thresholds
 from skbert._core.models.network import Network
 from skbert._core.task import Batch, Head, Items, mean_by_sample
 from skbert._core.text.tokens import LongText, Ragged, TextTokenizer, encode_texts
-from skbert._estimator.fitting import Lesson
+from skbert._estimator.fitting import TrainingPlan
 from skbert._validation.texts import Texts
 from skbert._validation.weights import check_class_weight, to_learn_from
 from skbert.exceptions import InputError, InputTypeError
@@ -117,7 +117,7 @@ def teach_labels(
     room: int,
     network: Network | None,
     weight: Any,
-) -> Lesson:
+) -> TrainingPlan:
     """One label per row: their classes, with ``more`` of them and those known to the network."""
     old = labels[:0] if network is None else estimator.classes_
     classes = _union(labels, more, old)
@@ -132,7 +132,7 @@ def teach_labels(
     def accuracy(scores: Array, rows: Array) -> float:
         return float((scores.argmax(axis=1) == codes[rows]).mean())
 
-    return Lesson(task, codes, learned, accuracy, codes, weight, kept=kept)
+    return TrainingPlan(task, codes, learned, accuracy, codes, weight, kept=kept)
 
 
 def teach_indicator(
@@ -142,7 +142,7 @@ def teach_indicator(
     room: int,
     network: Network | None,
     weight: Any,
-) -> Lesson:
+) -> TrainingPlan:
     """Any number of labels per row, ``(n_samples, n_classes)`` of 0 and 1."""
     n_classes = present.shape[1]
     known = n_classes if network is None else len(estimator.classes_)
@@ -170,7 +170,7 @@ def teach_indicator(
 
     tune = thresholds if estimator.tune_thresholds else None
     targets = present.astype(np.float64)
-    return Lesson(task, targets, learned, subset_accuracy, None, weight, tune)
+    return TrainingPlan(task, targets, learned, subset_accuracy, None, weight, tune)
 
 
 def _columns(n_classes: int, known: int, named: Array) -> Array:

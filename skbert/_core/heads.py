@@ -42,7 +42,7 @@ def with_its_weights(network: Network) -> Network:
     shared = {id(tensor): tensor for tensor in chain(model.parameters(), model.buffers())}
     own = copy.deepcopy(model, shared).eval()
     twin = Network(own, network.tokenizer, network.head, network.pooling, network.anatomy)
-    twin.through.own = False
+    twin.layer_runner.own = False
     twin.refresh()
     return twin
 
@@ -172,7 +172,7 @@ def _gated(network: Network, factors: Sequence[torch.Tensor]) -> Iterator[None]:
 def _watched(network: Network, layout: Layout) -> Iterator[list[list[FloatArray]]]:
     """Layer by layer, the weights of each row in packed order, as the layers are computed."""
     seen: list[list[FloatArray]] = []
-    starts = layout.bounds[layout.row_of_token]
+    starts = layout.cu_seqlens[layout.row_of_token]
 
     def look(module: Any, args: Any) -> None:
         states = args[0]

@@ -131,11 +131,11 @@ class Layout:
 
     lengths: IntArray  # (n_rows,) in packed order
     runs: tuple[tuple[int, int, int], ...]  # (first token, how many rows, their length)
-    bounds: torch.Tensor  # (n_rows + 1,) int32, cumulative lengths
+    cu_seqlens: torch.Tensor  # (n_rows + 1,) int32, cumulative lengths
     row_of_token: torch.Tensor  # (n_tokens,) int64
 
     @cached_property
-    def longest(self) -> int:
+    def max_seqlen(self) -> int:
         """Tokens in the longest row."""
         return int(self.lengths.max())
 

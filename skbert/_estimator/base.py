@@ -213,7 +213,7 @@ class TextEstimator(PortableEstimator):
             pooling = getattr(estimator, "pooling", "auto")  # tokens are read as they are
             network = open_network(checkpoint, head, pooling=pooling, fresh_head=False)
             draft = draft_of(estimator, learned=False)
-            draft._adopt(network, room)
+            draft._load_checkpoint(network, room)
         draft._seen, draft._network = None, network
         take_over(estimator, draft)
         return estimator
@@ -223,7 +223,7 @@ class TextEstimator(PortableEstimator):
         head: Head = self._tasks[0](n_outputs, 0).head()
         return head
 
-    def _adopt(self, network: Network, room: int) -> None:
+    def _load_checkpoint(self, network: Network, room: int) -> None:
         """Set the attributes that a fine-tuned checkpoint brings, the task among them."""
         raise NotImplementedError
 

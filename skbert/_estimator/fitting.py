@@ -21,7 +21,7 @@ from skbert._core.checkpoints.find import find
 from skbert._core.checkpoints.vet import Checkpoint, vet
 from skbert._core.checkpoints.weights import check_learned
 from skbert._core.models.network import Network, copy_network, grow_output
-from skbert._core.models.new_model import Blank
+from skbert._core.models.new_model import NewModel
 from skbert._core.models.opening import open_network
 from skbert._core.runtime.device import Precision, pick_device, seeded
 from skbert._core.runtime.distributed import join
@@ -44,9 +44,9 @@ from skbert.exceptions import InputError
 __all__ = [
     "BertEstimator",
     "Draw",
-    "Lesson",
     "Run",
     "TrainedEstimator",
+    "TrainingPlan",
     "as_they_are",
     "draw_seed",
     "run_fit",
@@ -68,7 +68,7 @@ def as_they_are(_tokenizer: TextTokenizer, items: Items, _rng: np.random.Generat
     return items
 
 
-class Lesson(NamedTuple):
+class TrainingPlan(NamedTuple):
     """What ``y`` comes to: the task, its targets, and what the estimator learned from them.
 
     Without a metric the loss alone is watched on the rows held out.
@@ -89,7 +89,7 @@ class Lesson(NamedTuple):
 class TrainedEstimator(CallbackSupportMixin, TextEstimator):
     """Base of all that is trained; use one of the estimators.
 
-    A subclass says in ``_teach`` what is to be learned.
+    A subclass says in ``_prepare_targets`` what is to be learned.
     """
 
     epochs: int = 3
@@ -141,16 +141,16 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
         *TextEstimator._saved_attributes, "history_", "n_iter_", "n_truncated_",
     )  # fmt: skip
 
-    def _teach(
+    def _prepare_targets(
         self, y: Any, texts: Any, room: int, network: Network | None, weight: Any
-    ) -> Lesson:
+    ) -> TrainingPlan:
         """Check ``y`` for these rows, and say what to learn; nothing is changed.
 
         With a ``network`` what is learned goes on from it, and from the attributes at hand.
         """
         raise NotImplementedError
 
-    def _source(self, texts: Any) -> Checkpoint | Blank:  # noqa: ARG002 - for who learns from it
+    def _source(self, texts: Any) -> Checkpoint | NewModel:  # noqa: ARG002 - for who learns from it
         """What to open a model from."""
         return vet(find(self.model))
 
@@ -165,7 +165,7 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
 class BertEstimator(TrainedEstimator):
     """Base of the estimators that are fine-tuned; use one of those.
 
-    A subclass says what ``y`` means in ``_teach`` and reads decoded outputs in ``predict``.
+    A subclass says what ``y`` means in ``_prepare_targets`` and reads decoded outputs in ``predict``.
     """
 
     head_init: str = "auto"
@@ -239,7 +239,7 @@ def run_fit(
     """Fit an estimator; ``again`` goes on from the weights at hand, if there are any.
 
     It is a draft that learns, and the estimator has what was learned in the last step: whatever
-    comes between leaves it as it was. ``labels`` are for ``_teach``, beside ``y``.
+    comes between leaves it as it was. ``labels`` are for ``_prepare_targets``, beside ``y``.
     """
     _check_parameters(estimator)
     device = pick_device(estimator.device)
@@ -303,19 +303,19 @@ def _open(
     weight: Any,
     precision: Precision,
     labels: dict[str, Any],
-) -> tuple[Network, Lesson]:
+) -> tuple[Network, TrainingPlan]:
     """Understand ``y``, and have a network for it: a new one, or a copy of the one there is."""
     old = _network_of(draft)
     if old is not None:
         room = longest_row(old.max_length, draft.max_length)
-        lesson: Lesson = draft._teach(y, texts, room, old, weight, **labels)
+        lesson: TrainingPlan = draft._prepare_targets(y, texts, room, old, weight, **labels)
         network = _copy_to_learn(old, draft.freeze, precision)
         if lesson.kept is not None:
             grow_output(network, lesson.task.head().n_outputs, lesson.kept)
         return network, lesson
     checkpoint = draft._source(texts)
     room = longest_row(checkpoint.max_length, draft.max_length)
-    lesson = draft._teach(y, texts, room, None, weight, **labels)
+    lesson = draft._prepare_targets(y, texts, room, None, weight, **labels)
     pooling = getattr(draft, "pooling", "auto")  # tokens are read as they are
     if pooling == "auto" and texts.n_columns > 1 and checkpoint.head_pooling is None:
         pooling = "pooler"  # what a sentence encoder declares is for single texts
@@ -356,7 +356,7 @@ def _train(
 
 
 def _split(
-    items: Items, fraction: float | None, lesson: Lesson, seed: int, fresh: Fresh
+    items: Items, fraction: float | None, lesson: TrainingPlan, seed: int, fresh: Fresh
 ) -> tuple[Items, Items | None]:
     """Items to learn from and items held out, by sample; what is drawn for these stays."""
     if fraction is None:

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from skbert._arrays import Array
 from skbert._core.models.network import Network
 from skbert._estimator.base import COUNT, RealInterval
-from skbert._estimator.fitting import BertEstimator, Lesson
+from skbert._estimator.fitting import BertEstimator, TrainingPlan
 from skbert._estimator.guidance import requires_y
 from skbert._estimator.learned import reads_one_state
 from skbert._extraction.task import MOST, Answers, best_texts, best_threshold
@@ -318,7 +318,9 @@ class BertSpanExtractor(BertEstimator):
             )
         return Answers(longest, self.stride, self.max_answer_length)
 
-    def _teach(self, y: Any, rows: Any, room: int, network: Network | None, weight: Any) -> Lesson:
+    def _prepare_targets(
+        self, y: Any, rows: Any, room: int, network: Network | None, weight: Any
+    ) -> TrainingPlan:
         contexts = rows.second
         name = type(self).__name__
         gold = check_answers(y, contexts, on_ambiguous=self.on_ambiguous, estimator_name=name)
@@ -340,9 +342,9 @@ class BertSpanExtractor(BertEstimator):
         learned = {"no_answer_threshold_": float(threshold)}
         tune = None if answered.all() or self.no_answer_threshold != "auto" else tuned
         strata = answered.astype(np.int64)
-        return Lesson(self._plan(room), gold.spans, learned, f1, strata, weight, tune)
+        return TrainingPlan(self._plan(room), gold.spans, learned, f1, strata, weight, tune)
 
-    def _adopt(self, network: Network, room: int) -> None:
+    def _load_checkpoint(self, network: Network, room: int) -> None:
         n_outputs = network.output_layer.out_features
         if n_outputs != 2:
             raise ModelError(

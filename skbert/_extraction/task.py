@@ -104,7 +104,7 @@ class Answers:
         """Cross-entropy over the tokens of a window, averaged over start and end."""
         assert batch.targets is not None
         counts = batch.tokens_per_item
-        chances = log_softmax_within(logits, counts, batch.layout.longest)
+        chances = log_softmax_within(logits, counts, batch.layout.max_seqlen)
         weights = torch.repeat_interleave(batch.weights, counts, output_size=len(logits))
         losses = -(chances * batch.targets).mean(dim=1)
         return (losses * weights).sum(), batch.weights.sum()

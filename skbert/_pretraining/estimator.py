@@ -13,11 +13,11 @@ from sklearn.utils._param_validation import StrOptions
 from skbert._arrays import Array
 from skbert._core.checkpoints.vet import POSITIONS, Checkpoint
 from skbert._core.models.network import Network
-from skbert._core.models.new_model import Blank
+from skbert._core.models.new_model import NewModel
 from skbert._core.task import Head
 from skbert._estimator.base import COUNT, RealInterval, encode, results
 from skbert._estimator.callbacks import with_callbacks
-from skbert._estimator.fitting import Lesson, TrainedEstimator, draw_seed, run_fit
+from skbert._estimator.fitting import TrainedEstimator, TrainingPlan, draw_seed, run_fit
 from skbert._estimator.learned import reads_one_state
 from skbert._pretraining.completion import continued, filled
 from skbert._pretraining.objectives import (
@@ -387,10 +387,12 @@ class BertPretrainer(TrainedEstimator):
             estimator_name=type(self).__name__,
         )
 
-    def _source(self, texts: Any) -> Checkpoint | Blank:
+    def _source(self, texts: Any) -> Checkpoint | NewModel:
         return blank_for(self, texts) if self.model is None else super()._source(texts)
 
-    def _teach(self, y: Any, rows: Any, room: int, network: Network | None, weight: Any) -> Lesson:
+    def _prepare_targets(
+        self, y: Any, rows: Any, room: int, network: Network | None, weight: Any
+    ) -> TrainingPlan:
         del y, weight
         if "nsp" in self.objective:
             check_sentences(rows, self.objective)
@@ -400,10 +402,10 @@ class BertPretrainer(TrainedEstimator):
                 f"objective={self.objective!r}, but the fitted model learned another one. Keep "
                 "the objective, or fit anew with warm_start=False."
             )
-        return Lesson(task, True, {}, None, draw=draw_of(self, self.objective, room))
+        return TrainingPlan(task, True, {}, None, draw=draw_of(self, self.objective, room))
 
     def _blank_head(self, n_outputs: int) -> Head:  # noqa: ARG002 - the vocabulary says
         return TASKS[self.objective](0).head()
 
-    def _adopt(self, network: Network, room: int) -> None:  # noqa: ARG002 - as it is
+    def _load_checkpoint(self, network: Network, room: int) -> None:  # noqa: ARG002 - as it is
         self._task = TASKS[self.objective](room)

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skbert._core.infer import mean_loss
 from skbert._core.models.network import Network, twin_of
-from skbert._core.models.new_model import Blank, check_sizes, learn_vocabulary
+from skbert._core.models.new_model import NewModel, check_sizes, learn_vocabulary
 from skbert._core.runtime.device import Precision, pick_device
 from skbert._core.task import Task
 from skbert._estimator.base import encode
@@ -51,7 +51,7 @@ def draw_of(estimator: Any, objective: str, max_length: int) -> Draw:
     return draws[objective]
 
 
-def blank_for(estimator: Any, documents: Documents) -> Blank:
+def blank_for(estimator: Any, documents: Documents) -> NewModel:
     """A model of the estimator's sizes, its vocabulary learned from the documents."""
     config: dict[str, Any] = {name: int(getattr(estimator, name)) for name in SIZES}
     config["position_embedding_type"] = estimator.position_embedding_type
@@ -60,7 +60,7 @@ def blank_for(estimator: Any, documents: Documents) -> Blank:
     texts = list(chain.from_iterable(documents.rows))
     lowercase = bool(estimator.lowercase)
     vocabulary = learn_vocabulary(texts, estimator.vocab_size, lowercase=lowercase)
-    return Blank({**config, "vocab_size": len(vocabulary)}, vocabulary, lowercase)
+    return NewModel({**config, "vocab_size": len(vocabulary)}, vocabulary, lowercase)
 
 
 def require(estimator: Any, method: str, *objectives: str) -> str:

@@ -16,7 +16,7 @@ from skbert._core.models.network import Network, scale_output
 from skbert._core.task import Batch, Head, Items, mean_by_sample
 from skbert._core.text.tokens import LongText, Ragged, TextTokenizer, encode_texts
 from skbert._estimator.base import READS_ROWS
-from skbert._estimator.fitting import BertEstimator, Lesson, Run
+from skbert._estimator.fitting import BertEstimator, Run, TrainingPlan
 from skbert._estimator.guidance import requires_y
 from skbert._estimator.learned import reads_one_state
 from skbert._validation.targets import check_targets, listed
@@ -255,9 +255,9 @@ class BertRegressor(RegressorMixin, BertEstimator):
         both = np.ldexp(both, -exponents)  # so that no square is infinite
         return float(r2_score(*both, sample_weight=weight))
 
-    def _teach(
+    def _prepare_targets(
         self, y: Any, texts: Any, room: int, network: Network | None, weight: Any
-    ) -> Lesson:
+    ) -> TrainingPlan:
         dtype = np.float64 if self.precision == "float64" else np.float32
         numbers = check_targets(y, len(texts), dtype, estimator_name=type(self).__name__)
         columns = numbers.reshape(len(texts), -1)
@@ -274,7 +274,7 @@ class BertRegressor(RegressorMixin, BertEstimator):
         def r2(predicted: Array, rows: Array) -> float:
             return float(r2_score(targets[rows], predicted)) if len(rows) > 1 else float("nan")
 
-        return Lesson(task, targets, learned, r2, None, weight)
+        return TrainingPlan(task, targets, learned, r2, None, weight)
 
     def _check_columns(self, numbers: Array) -> None:
         """Raise where y has other columns than in fit."""
@@ -285,7 +285,7 @@ class BertRegressor(RegressorMixin, BertEstimator):
                 f"{self.n_outputs_}. Give the same columns, or fit anew with warm_start=False."
             )
 
-    def _adopt(self, network: Network, room: int) -> None:
+    def _load_checkpoint(self, network: Network, room: int) -> None:
         self.n_outputs_ = network.model.config.num_labels
         problem = network.model.config.problem_type
         if problem != "regression" and (problem or self.n_outputs_ > 1):

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from skbert._arrays import Array
 from skbert._core.models.network import Network, grow_output
 from skbert._estimator.callbacks import with_callbacks
-from skbert._estimator.fitting import BertEstimator, Lesson, run_fit
+from skbert._estimator.fitting import BertEstimator, TrainingPlan, run_fit
 from skbert._estimator.guidance import requires_y
 from skbert._estimator.learned import reads_one_state
 from skbert._estimator.progress import Run
@@ -351,13 +351,15 @@ class BertTokenTagger(BertEstimator):
             self.classes_.tolist(), self.learned_scheme_, constrained=self.decoding == "viterbi"
         )
 
-    def _teach(self, y: Any, rows: Any, room: int, network: Network | None, weight: Any) -> Lesson:
+    def _prepare_targets(
+        self, y: Any, rows: Any, room: int, network: Network | None, weight: Any
+    ) -> TrainingPlan:
         return teach(self, y, rows, room, network, weight)
 
     def _finish(self, run: Run) -> None:
         _describe(run.network, self.classes_)
 
-    def _adopt(self, network: Network, room: int) -> None:
+    def _load_checkpoint(self, network: Network, room: int) -> None:
         named = network.model.config.id2label
         names = np.array([str(named[code]) for code in range(len(named))], object)
         order = np.argsort(names)

@@ -15,7 +15,7 @@ from scipy.special import log_softmax
 
 from skbert._arrays import Array
 from skbert._core.models.network import Network
-from skbert._estimator.fitting import Lesson
+from skbert._estimator.fitting import TrainingPlan
 from skbert._tagging.schemes import Chain, CharacterSpans, convert, follow, tag_names
 from skbert._tagging.task import ScoredWords, WordTags
 from skbert._validation.entities import Entity
@@ -36,7 +36,7 @@ def right(y: Any, rows: WordRows | Texts) -> list[Any]:
 
 def teach(
     estimator: Any, y: Any, rows: WordRows | Texts, room: int, network: Network | None, weight: Any
-) -> Lesson:
+) -> TrainingPlan:
     """The lesson for these rows; ``network`` is one that goes on learning, if there is one."""
     gold = right(y, rows)
     scheme, learned, old = _known(estimator, network)
@@ -61,7 +61,7 @@ def teach(
         "learned_scheme_": learned,
     }
     task = WordTags(len(tags), room, estimator.label_pieces == "all")
-    return Lesson(task, targets, attributes, score, None, weight, kept=kept)
+    return TrainingPlan(task, targets, attributes, score, None, weight, kept=kept)
 
 
 def _code_words(

@@ -144,7 +144,7 @@ def check_sentences(documents: Documents, objective: str) -> None:
     form = (
         "Sentences end at line breaks and after . ! ? and their like"
         if documents.are_texts
-        else "Blank sentences do not count"
+        else "NewModel sentences do not count"
     )
     if lone:
         msg = (

@@ -58,7 +58,7 @@ def attention(
     """
     q, k, v = (states[0].transpose(0, 1) for states in (query, key, value))
     if _flash_serves(q, dropout) and not reads_distances(module):
-        bounds, longest = layout.bounds, layout.longest
+        bounds, longest = layout.cu_seqlens, layout.max_seqlen
         window: dict[str, Any] = {"window_size": (-1, 0)} if _is_causal(module) else {}
         out = varlen.varlen_attn(
             q, k, v, bounds, bounds, longest, longest, scale=scaling, **window
@@ -166,11 +166,11 @@ def later(length: int, device: torch.device | None = None) -> torch.Tensor:
 def pool(hidden: torch.Tensor, layout: Layout, how: str) -> torch.Tensor:
     """One vector per row from ``(n_tokens, size)``: ``cls``, ``mean`` or ``max``."""
     if how == "cls":
-        return hidden[layout.bounds[:-1].long()]
+        return hidden[layout.cu_seqlens[:-1].long()]
     if how == "max":
         runs = (hidden[at : at + n * size].view(n, size, -1) for at, n, size in layout.runs)
         return torch.cat([run.amax(dim=1) for run in runs])
-    lengths = torch.diff(layout.bounds)
+    lengths = torch.diff(layout.cu_seqlens)
     if hidden.is_cuda:  # in a fixed order, which adding by index is not there
         return torch.segment_reduce(hidden, "mean", lengths=lengths.long(), axis=0, unsafe=True)
     total = hidden.new_zeros(len(lengths), hidden.shape[1])

@@ -58,7 +58,7 @@ def attends(joined: torch.Tensor, layout: Layout, head_size: int) -> bool:
     return (
         kernels is not None
         and joined.dtype in _DTYPES
-        and _is_short(layout.longest, joined.dtype)
+        and _is_short(layout.max_seqlen, joined.dtype)
         and head_size % _LANES == 0
     )
 
@@ -139,9 +139,9 @@ class _Within(torch.autograd.Function):
         rate: float,
     ) -> torch.Tensor:
         n_tokens, width = joined.shape
-        n_heads, bounds = width // (3 * head_size), layout.bounds
+        n_heads, bounds = width // (3 * head_size), layout.cu_seqlens
         found = joined.new_empty(n_tokens, n_heads * head_size)
-        shape = len(layout.lengths), n_heads, head_size, layout.longest
+        shape = len(layout.lengths), n_heads, head_size, layout.max_seqlen
         how = causal, joined.dtype == torch.bfloat16, scaling, rate, _seed(rate)
         sums = None
         if any(ctx.needs_input_grad):

@@ -188,7 +188,7 @@ class _Group(NamedTuple):
 
     tokens: slice
     n_rows: int
-    longest: int
+    max_seqlen: int
     filled: torch.Tensor | None  # (n_rows, longest), False where it is padding; None: nowhere
 
     def pad(self, values: torch.Tensor) -> torch.Tensor:
@@ -208,7 +208,7 @@ class _Group(NamedTuple):
         unseen = None if self.filled is None else ~self.filled[:, None, None]
         if not causal:
             return unseen
-        ahead = later(self.longest)
+        ahead = later(self.max_seqlen)
         return ahead if unseen is None else unseen | ahead
 
 
@@ -246,7 +246,7 @@ class _Attention(torch.autograd.Function):
         found, saved = joined.new_zeros(len(joined), joined.shape[1] // 3), []
         n_heads = found.shape[1] // head_size
         for group in groups:
-            shape = (group.n_rows, group.longest, 3, n_heads, head_size)
+            shape = (group.n_rows, group.max_seqlen, 3, n_heads, head_size)
             states = group.pad(joined[group.tokens]).view(shape).permute(2, 0, 3, 1, 4)
             q, k, v = states.flatten(1, 2).contiguous()
             q = q * scaling
@@ -259,7 +259,7 @@ class _Attention(torch.autograd.Function):
             weights = torch.softmax(scores, dim=-1)
             kept = _kept(weights, rate) if rate else None
             out = torch.bmm(weights if kept is None else weights * kept, v)
-            out = out.view(group.n_rows, n_heads, group.longest, -1).transpose(1, 2)
+            out = out.view(group.n_rows, n_heads, group.max_seqlen, -1).transpose(1, 2)
             found[group.tokens] = group.pick(out.reshape(-1, found.shape[1]))
             saved += [q, k, v, weights, kept]
         ctx.save_for_backward(*saved)
@@ -273,7 +273,7 @@ class _Attention(torch.autograd.Function):
         saved = iter(ctx.saved_tensors)
         for group, q, k, v, weights, kept in zip(ctx.groups, *[saved] * 5, strict=True):
             n_heads = len(q) // group.n_rows
-            shape = (group.n_rows, group.longest, n_heads, q.shape[2])
+            shape = (group.n_rows, group.max_seqlen, n_heads, q.shape[2])
             out = group.pad(outer[group.tokens]).view(shape).transpose(1, 2).reshape(q.shape)
             inner = torch.empty(3, *q.shape, dtype=q.dtype)
             used = weights if kept is None else weights * kept

@@ -93,7 +93,7 @@ class Network:
         self.is_handed_out = False
         self.compiled: Any = None  # the encoder's layers, compiled on demand
         self.words: RowGradients | None = None  # while training on a CPU
-        self.through = Layers()
+        self.layer_runner = Layers()
 
     @property
     def device(self) -> torch.device:
@@ -131,7 +131,7 @@ class Network:
 
     def refresh(self) -> None:
         """Look at the model anew, and keep nothing that was made of its weights."""
-        self.through = Layers(own=self.through.own)
+        self.layer_runner = Layers(own=self.layer_runner.own)
         self.packs = can_pack(self)
 
     def logits(self, batch: Batch) -> Any:
@@ -209,7 +209,7 @@ def copy_network(network: Network, shared: Iterable[torch.Tensor] = ()) -> Netwo
     """A network of the same kind with weights of its own, but for those that are shared."""
     twin = twin_of(network)  # of a pickle, copy.copy would take the weights to the CPU
     twin.model = copy.deepcopy(network.model, {id(tensor): tensor for tensor in shared})
-    twin.compiled, twin.words, twin.through = None, None, copy.copy(network.through)
+    twin.compiled, twin.words, twin.layer_runner = None, None, copy.copy(network.layer_runner)
     return twin
 
 
@@ -220,7 +220,7 @@ def has_own_modules(network: Network) -> bool:
 
 def can_pack(network: Network) -> bool:
     """Whether the layers can be computed one by one, as nobody changed what they do."""
-    model, here = network.model, network.through.own and network.device.type == "cpu"
+    model, here = network.model, network.layer_runner.own and network.device.type == "cpu"
     return (
         _takes_packed(model)
         and (here or model.config._attn_implementation == packed.NAME)
@@ -247,7 +247,7 @@ def _packed_states(network: Network, batch: Batch) -> list[torch.Tensor]:
         return [out.last_hidden_state[0]]
     read = network.layers or (len(body.encoder.layer),)
     layers = list(body.encoder.layer)[: max(read)]
-    all_states = [states[0], *network.through(layers, states, batch.layout)]
+    all_states = [states[0], *network.layer_runner(layers, states, batch.layout)]
     return [all_states[i] for i in read]
 
 
@@ -312,7 +312,7 @@ def _padded_inputs(batch: Batch) -> dict[str, torch.Tensor]:
     """The rows of a packed batch one below another, as transformers' models take them."""
     layout = batch.layout
     at = (layout.row_of_token, batch.positions[0])
-    shape = (len(layout.lengths), layout.longest)
+    shape = (len(layout.lengths), layout.max_seqlen)
     ids, segments, mask = (batch.ids.new_zeros(shape) for _ in range(3))
     ids[at], segments[at], mask[at] = batch.ids[0], batch.segments[0], 1
     return {"input_ids": ids, "token_type_ids": segments, "attention_mask": mask}

@@ -15,7 +15,7 @@ from skbert._core.checkpoints.sizes import SIZES, count_weights, memory_fault, s
 from skbert._core.text.skim import Skimmer
 from skbert.exceptions import InputError
 
-__all__ = ["Blank", "check_sizes", "learn_vocabulary"]
+__all__ = ["NewModel", "check_sizes", "learn_vocabulary"]
 
 _SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _BYTES = 16  # of a weight that learns: itself, its gradient and two moments
@@ -23,7 +23,7 @@ _MOST_PIECES = 30_522  # where no number is given: as many as BERT's own vocabul
 
 
 @dataclass(frozen=True)
-class Blank:
+class NewModel:
     """A BERT that is still to be made, in the place of a checkpoint."""
 
     config: dict[str, Any]  # settings of transformers.BertConfig

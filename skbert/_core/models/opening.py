@@ -35,7 +35,7 @@ from skbert._core.checkpoints.weights import (
 )
 from skbert._core.models.intact import anatomy_of
 from skbert._core.models.network import Network, can_pack, draw_output, has_own_modules
-from skbert._core.models.new_model import Blank
+from skbert._core.models.new_model import NewModel
 from skbert._core.runtime.interrupts import held
 from skbert._core.runtime.modes import default_modes, single_precision
 from skbert._core.task import Head, Layout
@@ -119,7 +119,7 @@ def copy_encoder(network: Network, head: Head, pooling: str, dtype: torch.dtype)
 @held()
 @default_modes()
 def open_network(
-    checkpoint: Checkpoint | Blank,
+    checkpoint: Checkpoint | NewModel,
     head: Head,
     *,
     pooling: str = "auto",
@@ -134,7 +134,7 @@ def open_network(
     """
     if pooling == "auto":
         pooling = _own_pooling(checkpoint, head, fresh_head=fresh_head)
-    if isinstance(checkpoint, Blank):
+    if isinstance(checkpoint, NewModel):
         return network_of(*_make(checkpoint, head, dtype), head, pooling)
     with _refusing(checkpoint):
         model, missing = _quietly_load(checkpoint, head, dtype, keep_head=not fresh_head)
@@ -165,7 +165,7 @@ def _refusing(checkpoint: Checkpoint) -> Iterator[None]:
         ) from error
 
 
-def _own_pooling(checkpoint: Checkpoint | Blank, head: Head, *, fresh_head: bool) -> str:
+def _own_pooling(checkpoint: Checkpoint | NewModel, head: Head, *, fresh_head: bool) -> str:
     """What the checkpoint declares, but BERT's own heads for rows have always read its pooler."""
     if not head.fresh and "rows" in head.reads:
         return "pooler"
@@ -173,7 +173,7 @@ def _own_pooling(checkpoint: Checkpoint | Blank, head: Head, *, fresh_head: bool
     return declared or ("mean" if head.reads == "chosen" else "pooler")
 
 
-def _make(blank: Blank, head: Head, dtype: torch.dtype) -> tuple[Any, Any]:
+def _make(blank: NewModel, head: Head, dtype: torch.dtype) -> tuple[Any, Any]:
     """A model with random weights, and its tokenizer."""
     config = transformers.BertConfig(**blank.config, is_decoder=head.causal)
     with _quiet(), single_precision():  # whose numbers are drawn, whatever they become then

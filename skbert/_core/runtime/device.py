@@ -21,8 +21,8 @@ from skbert._core.runtime.sharing import sharing_processors
 from skbert.exceptions import InputError
 
 __all__ = [
+    "AsyncScalars",
     "Budget",
-    "OnTheWay",
     "Precision",
     "has_instructions",
     "is_out_of_memory",
@@ -133,7 +133,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error)) is not None
 
 
-class OnTheWay:
+class AsyncScalars:
     """Numbers that a device has yet to compute; nobody waits for them until they are read."""
 
     def __init__(self, numbers: torch.Tensor) -> None:

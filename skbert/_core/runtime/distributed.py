@@ -18,10 +18,10 @@ from torch import distributed
 
 from skbert._arrays import IntArray
 
-__all__ = ["World", "join", "local_rank"]
+__all__ = ["ProcessGroup", "join", "local_rank"]
 
 
-class World(NamedTuple):
+class ProcessGroup(NamedTuple):
     """A process among those that train together."""
 
     rank: int = 0
@@ -54,14 +54,14 @@ class World(NamedTuple):
         return int(whole)
 
 
-def join() -> World:
+def join() -> ProcessGroup:
     """The world of this process: alone, unless torchrun started it beside others."""
     if not _is_launched():
-        return World()
+        return ProcessGroup()
     if not distributed.is_initialized():
         distributed.init_process_group()  # gloo for CPUs, and NCCL where GPUs are
         atexit.register(distributed.destroy_process_group)
-    return World(distributed.get_rank(), distributed.get_world_size())
+    return ProcessGroup(distributed.get_rank(), distributed.get_world_size())
 
 
 def local_rank() -> int:

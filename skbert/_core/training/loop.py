@@ -23,7 +23,7 @@ from skbert._arrays import IntArray
 from skbert._core.batches import by_budget, collate, steps_of_a_pass
 from skbert._core.cpu.embedding import RowGradients
 from skbert._core.models.network import Network
-from skbert._core.runtime.device import Budget, OnTheWay, Precision, is_out_of_memory, seeded
+from skbert._core.runtime.device import AsyncScalars, Budget, Precision, is_out_of_memory, seeded
 from skbert._core.runtime.distributed import join
 from skbert._core.runtime.interrupts import let_through
 from skbert._core.task import Batch, Items, Task
@@ -106,7 +106,7 @@ def train(
             began, total, weight = time.perf_counter(), 0.0, 0.0
             rng = np.random.default_rng([seed, number])
             network.model.train()
-            stepper.turn_to(fresh(items, rng))
+            stepper.set_items(fresh(items, rng))
             for step_loss, step_weight in stepper.learn(
                 steps_of_a_pass(stepper.items, per_step, rng)
             ):
@@ -118,10 +118,10 @@ def train(
             yield Epoch(number, total / weight, stepper.rate, n_steps, n_tokens, seconds)
 
 
-class _Told(NamedTuple):
+class StepResult(NamedTuple):
     """What a step has to tell."""
 
-    numbers: OnTheWay  # loss, weight, norm of the gradient
+    numbers: AsyncScalars  # loss, weight, norm of the gradient
     chosen: IntArray
     number: int  # of the step, counted from 1
     rate: float
@@ -148,7 +148,7 @@ class _Stepper:
         self.n_steps, self.done, self.calm = n_steps, 0, 0
         self.rate = recipe.learning_rate
         self._divisor: float | torch.Tensor = 1.0  # of the gradients of a step
-        self.waiting: deque[_Told] = deque()
+        self.waiting: deque[StepResult] = deque()
         self.failed = torch.zeros((), device=network.device, dtype=torch.float32)  # 1: not finite
         if network.is_handed_out:
             network.refresh()
@@ -164,7 +164,7 @@ class _Stepper:
             layer_decay=recipe.layer_decay,
         )
         self.optimizer = adamw(groups, network.device)
-        network.through.forget(self.optimizer.low if self.world.size == 1 else None)
+        network.layer_runner.forget(self.optimizer.low if self.world.size == 1 else None)
         if recipe.gradient_checkpointing:
             _checkpointing("enable", network.model)({"use_reentrant": False})
         self.world.agree([tensor.detach() for tensor in network.model.parameters()])
@@ -172,7 +172,7 @@ class _Stepper:
             network.words = RowGradients(network.model.get_input_embeddings().weight)
             self._exchange(network.words.table, network.words.rows)
 
-    def turn_to(self, items: Items) -> None:
+    def set_items(self, items: Items) -> None:
         """Have these items for the steps that follow."""
         self.items, self.sizes = items, items.sizes
         words = self.network.words
@@ -195,16 +195,16 @@ class _Stepper:
         for chosen in steps:
             self.step(chosen)
             while self.waiting and self.waiting[0].numbers.ready():
-                yield self._listen()
+                yield self._pop_result()
         while self.waiting:
-            yield self._listen()
+            yield self._pop_result()
 
     def step(self, chosen: IntArray) -> None:
         """Learn from the chosen items."""
         self._follow_schedule()
         numbers, gradients = self._gradients(chosen)
         self.done += 1
-        self.waiting.append(_Told(OnTheWay(numbers), chosen, self.done, self.rate))
+        self.waiting.append(StepResult(AsyncScalars(numbers), chosen, self.done, self.rate))
         if self.waiting[-1].numbers.ready():
             self._stop_if_failed(self.waiting[-1])
         self.failed = torch.maximum(self.failed, (~numbers.isfinite().all()).to(self.failed))
@@ -251,7 +251,7 @@ class _Stepper:
         self._clear_gradients()
         model = self.network.model
         self.network.words = None
-        self.network.through.forget()
+        self.network.layer_runner.forget()
         model.eval().requires_grad_(True)
         if self.recipe.gradient_checkpointing:
             _checkpointing("disable", model)()
@@ -317,14 +317,14 @@ class _Stepper:
             self.recipe.schedule, self.done, self.n_steps, n_warmup, self.recipe.learning_rate
         )
 
-    def _listen(self) -> tuple[float, float]:
+    def _pop_result(self) -> tuple[float, float]:
         """Loss and weight of the first step that has not told them yet."""
         told = self.waiting.popleft()
         self._stop_if_failed(told)
         loss, weight, _ = told.numbers.read()
         return loss, weight
 
-    def _stop_if_failed(self, told: _Told) -> None:
+    def _stop_if_failed(self, told: StepResult) -> None:
         loss, _, norm = told.numbers.read()
         if math.isfinite(norm) and math.isfinite(loss):
             return
