@@ -165,7 +165,7 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
 class BertEstimator(TrainedEstimator):
     """Base of the estimators that are fine-tuned; use one of those.
 
-    A subclass says what ``y`` means in ``_prepare_targets`` and reads decoded outputs in ``predict``.
+    A subclass says what ``y`` means in ``_prepare_targets`` and reads outputs in ``predict``.
     """
 
     head_init: str = "auto"
