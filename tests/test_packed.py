@@ -21,6 +21,7 @@ from torch.nn import functional as F
 from transformers import BertForSequenceClassification
 
 from skbert._core.attention import packed
+from skbert._core.attention.pooling import pool
 from skbert._core.batches import Batch, Layout, collate
 from skbert._core.checkpoints.vet import vet
 from skbert._core.models.network import Network
@@ -364,7 +365,7 @@ def test_poolings_and_their_gradients(lengths: list[int]) -> None:
         "max": torch.stack([row.max(dim=0).values for row in rows]),
     }
     for how, want in wanted.items():
-        got = packed.pool(hidden, layout, how)
+        got = pool(hidden, layout, how)
         torch.testing.assert_close(got, want)
         slopes = torch.arange(got.numel(), dtype=torch.float64).view_as(got)
         (got_gradient,) = torch.autograd.grad((got * slopes).sum(), hidden, retain_graph=True)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
+from skbert._arrays import FloatArray, IntArray
 from skbert._conversion.crc32c import crc32c
 from skbert.exceptions import ModelError, ModelNotFoundError
 
@@ -89,7 +90,7 @@ class Bundle:
                 value.fail(f"more than {_MOST_ENTRIES} tensors")
         self._check_places()
 
-    def read(self, name: str) -> np.ndarray[Any, np.dtype[np.float32]]:
+    def read(self, name: str) -> FloatArray:
         """A float32 tensor, mapped into memory, after its checksum was compared."""
         entry = self.entries[name]
         if entry.dtype != _FLOAT or not entry.size:
@@ -291,7 +292,7 @@ def _block(path: Path, data: bytes, begin: int, size: int) -> Iterator[tuple[byt
         yield key, cursor.part(value)
 
 
-def _masked(data: bytes | np.ndarray[Any, np.dtype[np.uint8]]) -> int:
+def _masked(data: bytes | IntArray) -> int:
     """The checksum as it is stored: turned and shifted, so that it is none of itself."""
     plain = crc32c(data)
     return ((plain >> 15 | plain << 17) + 0xA282EAD8) & 0xFFFFFFFF

@@ -8,19 +8,18 @@ half, can be added to the second half without changing the checksum, until one w
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import numpy as np
 
-__all__ = ["crc32c"]
+from skbert._arrays import IntArray
 
-Words = np.ndarray[Any, np.dtype[np.uint32]]
+__all__ = ["crc32c"]
 
 _POLYNOMIAL = 0x82F63B78  # bits in reversed order
 _CHUNK = 1 << 20  # bytes, which stay in the processor's cache
 
 
-def crc32c(data: bytes | np.ndarray[Any, np.dtype[np.uint8]]) -> int:
+def crc32c(data: bytes | IntArray) -> int:
     """Checksum of bytes, or of a flat array of them."""
     raw = np.frombuffer(data, np.uint8)
     whole = len(raw) - len(raw) % 4
@@ -44,18 +43,18 @@ def _past(value: int, bits: int) -> int:
     return value
 
 
-def _moved(words: Words, n: int) -> Words:
+def _moved(words: IntArray, n: int) -> IntArray:
     """What checksums become after ``n`` words of zeros."""
     tables = _tables(n)
     octets = words.view(np.uint8).reshape(-1, 4)
-    moved: Words = tables[0][octets[:, 0]]
+    moved: IntArray = tables[0][octets[:, 0]]
     for place in (1, 2, 3):
         moved ^= tables[place][octets[:, place]]
     return moved
 
 
 @functools.lru_cache(maxsize=256)
-def _tables(n: int) -> Words:
+def _tables(n: int) -> IntArray:
     """For each of the four bytes of a word what its values become, ``(4, 256)``."""
     bits = np.left_shift(1, np.arange(32)).astype("<u4")
     if n > 1:

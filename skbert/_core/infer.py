@@ -11,7 +11,7 @@ from typing import TypeVar
 import numpy as np
 import torch
 
-from skbert._arrays import IntArray
+from skbert._arrays import FloatArray, IntArray
 from skbert._core.batches import by_length, collate
 from skbert._core.models.network import Network
 from skbert._core.runtime.device import Budget, Precision, is_out_of_memory
@@ -51,7 +51,7 @@ def infer(
     rows = items.by_row()
     counts = rows.read_by(network.head)
     where = Ragged.of(np.arange(int(counts.sum())), counts)
-    out: np.ndarray[tuple[int, int], np.dtype[np.floating]] | None = None
+    out: FloatArray | None = None
     for chosen, values in _batch_by_batch(
         network, rows, precision, lambda batch: forward(batch).to(precision.weights).cpu().numpy()
     ):

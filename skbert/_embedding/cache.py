@@ -22,6 +22,7 @@ import numpy as np
 from joblib import Memory
 
 from skbert._arrays import Array, IntArray
+from skbert._core.attention.pooling import POOLER
 from skbert._core.models.network import Network
 from skbert._validation.texts import Texts
 from skbert.exceptions import InputError, warn
@@ -67,7 +68,7 @@ def fingerprint(network: Network) -> str:
     config = network.model.config
     digest.update(repr([getattr(config, name) for name in _SETTINGS]).encode())
     for name, tensor in sorted(network.model.state_dict().items()):
-        if network.pooling == "pooler" or not name.startswith("pooler."):
+        if network.pooling == POOLER or not name.startswith("pooler."):
             digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
             digest.update(np.ascontiguousarray(tensor.cpu().numpy()).data)
     return digest.hexdigest()

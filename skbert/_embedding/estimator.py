@@ -17,6 +17,7 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from skbert._arrays import Array
+from skbert._core.attention.pooling import COMBINED, POOLINGS
 from skbert._core.models.network import twin_of
 from skbert._core.text.tokens import LongText
 from skbert._embedding.cache import cache_folder
@@ -161,7 +162,7 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
         **TextEstimator._parameter_constraints,
         **READS_ROWS,
         "model": [str, os.PathLike, TextEstimator, FrozenEstimator],
-        "pooling": [StrOptions({"auto", "pooler", "cls", "mean", "max", "mean_max"})],
+        "pooling": [StrOptions({"auto", *POOLINGS, *COMBINED})],
         "layers": [Integral, "array-like", None],
         "layer_join": [StrOptions({"mean", "concat"})],
         "normalize": ["boolean"],

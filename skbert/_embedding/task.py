@@ -15,6 +15,7 @@ from sklearn.decomposition import PCA
 from sklearn.frozen import FrozenEstimator
 
 from skbert._arrays import Array, IntArray
+from skbert._core.attention.pooling import POOLER, parts_of
 from skbert._core.checkpoints.find import find
 from skbert._core.checkpoints.vet import vet
 from skbert._core.models.network import Network, can_pack
@@ -231,7 +232,7 @@ def _fitted_source(estimator: TextEstimator) -> _Source:
 
 def _plain(pooling: str) -> str:
     """The pooling to note in the model's configuration, where every estimator reads it."""
-    return pooling.partition("_")[0]
+    return parts_of(pooling)[0]
 
 
 def open_features(estimator: Any, *, pairs: bool) -> tuple[Network, Features]:
@@ -251,8 +252,8 @@ def _chosen_pooling(estimator: Any, source: _Source) -> str:
     """What ``pooling`` and ``layers`` come to for this encoder."""
     pooling: str = estimator.pooling
     if pooling == "auto":
-        pooling = source.pooling or "pooler"
-    if pooling != "pooler" or (source.has_pooler and estimator.layers is None):
+        pooling = source.pooling or POOLER
+    if pooling != POOLER or (source.has_pooler and estimator.layers is None):
         return pooling
     if estimator.pooling == "auto":
         return "mean"
@@ -275,7 +276,7 @@ def width(network: Network, task: Features) -> int:
     """Numbers in one vector."""
     size: int = network.model.config.hidden_size
     side_by_side = len(task.layers) if task.layers and task.layer_join == "concat" else 1
-    return size * side_by_side * len(task.pooling.split("_"))
+    return size * side_by_side * len(parts_of(task.pooling))
 
 
 def distinct(texts: Texts) -> tuple[Texts, IntArray]:

@@ -19,6 +19,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from skbert._arrays import Array
+from skbert._core.attention.pooling import POOLINGS
 from skbert._core.checkpoints.find import find
 from skbert._core.checkpoints.vet import Checkpoint, vet
 from skbert._core.infer import infer
@@ -76,7 +77,7 @@ _OPENED_BY = {
 }
 # Constraints on the parameters of estimators whose head reads one vector a row.
 READS_ROWS: dict[str, list[Any]] = {
-    "pooling": [StrOptions({"auto", "pooler", "cls", "mean", "max"})],
+    "pooling": [StrOptions({"auto", *POOLINGS})],
     "long_text": [StrOptions({"truncate", "head_tail", "windows"})],
 }
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import DataConversionWarning
 
+from skbert._arrays import IntArray
 from skbert._validation.tables import ROW_TYPES, Table, check_not_empty, is_missing, open_table
 from skbert._validation.targets import COLUMN_VECTOR, check_length
 from skbert._validation.texts import (
@@ -254,9 +255,7 @@ def _places(options: list[str | None]) -> dict[str, int]:
     return places
 
 
-def check_picks(
-    y: Any, choices: Choices, *, estimator_name: str = "BertChoiceRanker"
-) -> np.ndarray[Any, np.dtype[np.int64]]:
+def check_picks(y: Any, choices: Choices, *, estimator_name: str = "BertChoiceRanker") -> IntArray:
     """Return the position of the right option of each row, (n,), or raise and name the row.
 
     `y` holds positions or texts, the same in all rows: a str is a text, whatever it looks like. A

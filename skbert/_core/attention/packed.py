@@ -1,4 +1,4 @@
-"""Attention and pooling over packed batches.
+"""Attention over packed batches.
 
 Depends on torch, a batch's layout and ``relative``. The attention function has the signature of
 transformers' attention interface; ``opening`` registers it under ``NAME``.
@@ -24,8 +24,6 @@ __all__ = [
     "attention",
     "later",
     "padded_attention",
-    "pool",
-    "pool_padded",
     "scores",
     "within_rows",
 ]
@@ -161,28 +159,3 @@ def scores(
 def later(length: int, device: torch.device | None = None) -> torch.Tensor:
     """Which tokens, in a line, come after each token, ``(length, length)``."""
     return torch.ones(length, length, dtype=torch.bool, device=device).triu(1)
-
-
-def pool(hidden: torch.Tensor, layout: Layout, how: str) -> torch.Tensor:
-    """One vector per row from ``(n_tokens, size)``: ``cls``, ``mean`` or ``max``."""
-    if how == "cls":
-        return hidden[layout.cu_seqlens[:-1].long()]
-    if how == "max":
-        runs = (hidden[at : at + n * size].view(n, size, -1) for at, n, size in layout.runs)
-        return torch.cat([run.amax(dim=1) for run in runs])
-    lengths = torch.diff(layout.cu_seqlens)
-    if hidden.is_cuda:  # in a fixed order, which adding by index is not there
-        return torch.segment_reduce(hidden, "mean", lengths=lengths.long(), axis=0, unsafe=True)
-    total = hidden.new_zeros(len(lengths), hidden.shape[1])
-    return total.index_add(0, layout.row_of_token, hidden) / lengths[:, None]
-
-
-def pool_padded(hidden: torch.Tensor, mask: torch.Tensor | None, how: str) -> torch.Tensor:
-    """As `pool`, from padded rows ``(n_rows, length, size)``; the mask is 0 where they end."""
-    if how == "cls":
-        return hidden[:, 0]
-    there = hidden.new_ones(hidden.shape[:2]) if mask is None else mask
-    there = there[..., None] != 0
-    if how == "max":
-        return hidden.masked_fill(~there, -torch.inf).amax(dim=1)
-    return hidden.masked_fill(~there, 0.0).sum(dim=1) / there.sum(dim=1)

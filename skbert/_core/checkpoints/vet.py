@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from skbert._core.attention.pooling import POOLINGS, TOKEN_POOLINGS
 from skbert._core.attention.pruned import are_pruned_heads
 from skbert._core.checkpoints import archive, strict
 from skbert._core.checkpoints.find import PACKAGED
@@ -42,7 +43,7 @@ _ACTIVATIONS = ("gelu", "gelu_10", "gelu_fast", "gelu_new", "gelu_python", "quic
                 "gelu_pytorch_tanh", "relu", "relu6", "silu", "swish", "mish", "tanh")  # fmt: skip
 POSITIONS = ("absolute", "relative_key", "relative_key_query")
 _ONE_OF = {"hidden_act": _ACTIVATIONS, "position_embedding_type": POSITIONS,
-           "skbert_pooling": ("pooler", "cls", "mean", "max"),
+           "skbert_pooling": POOLINGS,
            "problem_type": ("regression", "single_label_classification",
                             "multi_label_classification")}  # fmt: skip
 _KEPT = (*SIZES, *_RATES, *_ONE_OF, "architectures", "id2label", "label2id", "num_labels",
@@ -52,8 +53,8 @@ _NOT_READ = {"auto_map": "brings Python code of its own", "quantization_config":
              "add_cross_attention": "has cross-attention"}  # fmt: skip
 _MOST_LABELS = 1_000_000
 _LEAST_EPS = 1e-30  # less is nothing in float32
-_POOLINGS = {"mean": "mean", "cls": "cls", "max": "max", "pooling_mode_mean_tokens": "mean",
-             "pooling_mode_cls_token": "cls", "pooling_mode_max_tokens": "max"}  # fmt: skip
+_DECLARED = {setting: name for name, pooling in TOKEN_POOLINGS.items()
+             for setting in (name, pooling.declared_as)}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -261,7 +262,7 @@ def _pooling(members: Members) -> str | None:
     modes = [key for key, on in table.items() if key.startswith("pooling_mode_") and on is True]
     match table.get("pooling_mode", modes):
         case str(mode) | [str(mode)]:
-            return _POOLINGS.get(mode)
+            return _DECLARED.get(mode)
     return None
 
 

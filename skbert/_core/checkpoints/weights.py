@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from skbert._core.attention.pooling import POOLER
 from skbert.exceptions import ModelError, NonFiniteError, warn
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def _useless_weights(model: torch.nn.Module, output: str) -> Iterator[tuple[str,
 def warn_of_odd_use(checkpoint: Checkpoint, head: Head, missing: set[str], pooling: str) -> None:
     """Warn where weights serve that are random, or that learned to be used otherwise."""
     lacks_pooler = any("pooler." in name for name in missing)
-    if head.fresh and head.reads == "rows" and pooling == "pooler" and lacks_pooler:
+    if head.fresh and head.reads == "rows" and pooling == POOLER and lacks_pooler:
         warn(
             f"The checkpoint {checkpoint.folder} has no pooler: it starts from random "
             "weights. pooling='mean' or 'cls' needs none."

@@ -15,6 +15,7 @@ import torch
 
 from skbert._arrays import IntArray
 from skbert._core.attention import packed
+from skbert._core.attention.pooling import POOLER, pool
 from skbert._core.cpu.embedding import RowGradients
 from skbert._core.cpu.layers import Layers, can_compute
 from skbert._core.models.intact import (
@@ -265,13 +266,11 @@ def _padded_states(network: Network, batch: Batch) -> list[torch.Tensor]:
 
 def _pooled(network: Network, hidden: torch.Tensor, batch: Batch) -> torch.Tensor:
     """One vector per row, in the order of the items."""
-    if network.pooling == "pooler":
-        first = packed.pool(hidden, batch.layout, "cls")
+    if network.pooling == POOLER:
+        first = pool(hidden, batch.layout, "cls")
         pooled: torch.Tensor = network.model.base_model.pooler(first[:, None])
     else:
-        ways = network.pooling.split("_")
-        parts = [packed.pool(hidden.to(network.dtype), batch.layout, way) for way in ways]
-        pooled = torch.cat(parts, dim=1)
+        pooled = pool(hidden.to(network.dtype), batch.layout, network.pooling)
     return _in_order(pooled, batch.row_order)
 
 

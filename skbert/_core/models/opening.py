@@ -24,6 +24,7 @@ from transformers import (
 from transformers.utils import logging as library_logging
 
 from skbert._core.attention import packed
+from skbert._core.attention.pooling import POOLER, pool_padded
 from skbert._core.attention.pruned import prune
 from skbert._core.attention.relative import add_distances, reads_distances
 from skbert._core.checkpoints.vet import Checkpoint
@@ -80,7 +81,7 @@ class PooledBertModel(transformers.BertModel):  # type: ignore[no-untyped-call]
     ) -> Any:
         """As the forward pass of ``BertModel``."""
         out = super().forward(input_ids, attention_mask, *given, **settings)
-        pooled = packed.pool_padded(out[0], attention_mask, self.config.skbert_pooling)
+        pooled = pool_padded(out[0], attention_mask, self.config.skbert_pooling)
         if isinstance(out, tuple):
             return out[0], pooled, *out[2:]
         out.pooler_output = pooled
@@ -99,7 +100,7 @@ with torch.device("meta"):
 
 def network_of(model: Any, tokenizer: Any, head: Head, pooling: str) -> Network:
     """The network of a model whose modules are those of its class."""
-    if head.layer and head.reads == "rows" and pooling != "pooler":
+    if head.layer and head.reads == "rows" and pooling != POOLER:
         model.base_model.__class__ = PooledBertModel
     return Network(model, tokenizer, head, pooling)
 
@@ -168,9 +169,9 @@ def _refusing(checkpoint: Checkpoint) -> Iterator[None]:
 def _own_pooling(checkpoint: Checkpoint | NewModel, head: Head, *, fresh_head: bool) -> str:
     """What the checkpoint declares, but BERT's own heads for rows have always read its pooler."""
     if not head.fresh and "rows" in head.reads:
-        return "pooler"
+        return POOLER
     declared = checkpoint.pooling if fresh_head else checkpoint.head_pooling
-    return declared or ("mean" if head.reads == "chosen" else "pooler")
+    return declared or ("mean" if head.reads == "chosen" else POOLER)
 
 
 def _make(blank: NewModel, head: Head, dtype: torch.dtype) -> tuple[Any, Any]:

@@ -13,12 +13,12 @@ import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from tokenizers import Tokenizer
 
-from skbert._arrays import Array
+from skbert._arrays import Array, IntArray
 
 __all__ = ["Skimmer"]
 
@@ -85,13 +85,13 @@ class Skimmer:
         return int(description["model"].get("max_input_chars_per_word", 0)), is_plain
 
     @cached_property
-    def _limits(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+    def _limits(self) -> IntArray:
         """How many characters of a run to keep, by kind."""
         longest, is_plain = self._rules
         return np.array([1, 1, (longest + 1) * (1 if is_plain else _COMPOSED), 1, 1])
 
     @cached_property
-    def _kinds(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    def _kinds(self) -> IntArray:
         """What every character is, as far as it was asked."""
         kinds = np.zeros(sys.maxunicode + 1, np.uint8)
         kinds[0xD800:0xE000] = _KEPT  # half characters, which no tokenizer reads
