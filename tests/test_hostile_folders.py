@@ -25,7 +25,7 @@ from skbert.exceptions import ModelError, NonFiniteError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-HEAD = Head("BertForSequenceClassification", 2)
+HEAD = Head("sequence classification", 2)
 SECRET = "written outside"
 
 
@@ -113,7 +113,7 @@ def test_only_vetted_members_are_opened(folder: Path, outside: Path) -> None:
     (folder / "generation_config.json").symlink_to(outside / "generation_config.json")
     for name in ("tekken.json", "tokenizer.model", "adapter_model.safetensors", "README.md"):
         put(folder, name, b"hostile")
-    causal = Head("BertLMHeadModel", 0, layer="cls", reads="chosen", fresh=False, causal=True)
+    causal = Head("causal language modelling", 0, reads="chosen", fresh=False)
     with files_opened() as paths:
         for head in (HEAD, causal):
             open_network(vet.vet(folder), head)
@@ -599,7 +599,7 @@ def test_a_flipped_bit_in_a_saved_folder_is_seen(saved: Path, name: str) -> None
     data = bytearray((saved / name).read_bytes())
     data[-30] ^= 1
     (saved / name).write_bytes(data)
-    for head in (HEAD, Head("BertForTokenClassification", 3)):
+    for head in (HEAD, Head("token classification", 3)):
         with pytest.raises(ModelError, match=rf"{name} is damaged, or was changed after it was"):
             open_network(vet.vet(saved), head)
     with pytest.raises(ModelError, match=r"SHA-256 is not the one in MANIFEST\.json"):

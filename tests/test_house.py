@@ -61,7 +61,7 @@ FLOORS = (
     ("__main__", "_loading"),
 )
 CORE_FLOORS = (
-    ("runtime", "text"),
+    ("families", "runtime", "text"),
     ("task",),
     ("attention", "batches", "segments"),
     ("cpu", "checkpoints"),

@@ -163,7 +163,7 @@ def test_a_head_that_reads_tokens_gives_a_row_per_token(
     tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with seeded(0, CPU):
-        head = Head("BertForTokenClassification", 4, reads="tokens")
+        head = Head("token classification", 4, reads="tokens")
         tagger = open_network(vet(tiny_model), head)
     items = make(tagger)
     monkeypatch.setitem(INFERENCE_TOKENS, "cpu", 60)

@@ -34,6 +34,7 @@ from skbert._core.batches import collate
 from skbert._core.checkpoints.vet import vet
 from skbert._core.cpu.layers import _SPARE_SCORES, _Attention, _groups, _kept
 from skbert._core.cpu.linear import ProductsOf
+from skbert._core.models.network import inference_network
 from skbert._core.models.opening import open_network
 from skbert._core.runtime.device import Precision, seeded
 from skbert._core.task import Head
@@ -81,7 +82,7 @@ def logits(network: Network, precision: str = "float64") -> torch.Tensor:
 
 
 def causal(folder: Path) -> Network:
-    head = Head("BertLMHeadModel", 0, "chosen", "cls", fresh=False, causal=True)
+    head = Head("causal language modelling", 0, "chosen", fresh=False)
     with seeded(0, CPU):
         return open_network(vet(folder), head, dtype=torch.float64)
 
@@ -298,7 +299,7 @@ def test_a_changed_weight_is_read_again(
     network = open_model(tiny_model)
     before = logits(network, precision)
     change(network.hand_out().get_parameter(WEIGHT))
-    after = logits(network.current(), precision)
+    after = logits(inference_network(network), precision)
     assert not torch.equal(after, before)
     network.layer_runner.forget()
     assert torch.equal(logits(network, precision), after)

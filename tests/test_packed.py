@@ -24,6 +24,7 @@ from skbert._core.attention import packed
 from skbert._core.attention.pooling import pool
 from skbert._core.batches import Batch, Layout, collate
 from skbert._core.checkpoints.vet import vet
+from skbert._core.families import Job
 from skbert._core.models.network import Network
 from skbert._core.models.opening import open_network
 from skbert._core.runtime.device import Precision, seeded
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.usefixtures("either_way")
 
 CPU = torch.device("cpu")
-HEAD = "BertForSequenceClassification"
+HEAD: Job = "sequence classification"
 WORDS = (
     "the movie is good bad great awful food service phone i love hate it and not very !".split()
 )
@@ -250,7 +251,7 @@ def test_what_the_head_reads(tiny_model: Path, name: str, pooling: str) -> None:
 
 def test_a_head_that_reads_tokens_is_given_them_in_order(tiny_model: Path) -> None:
     with seeded(0, CPU):
-        head = Head("BertForTokenClassification", 4, reads="tokens")
+        head = Head("token classification", 4, reads="tokens")
         network = open_network(vet(tiny_model), head)
     case = CASES["mixed lengths"]
     items = Labels().encode(case, None, network.text)

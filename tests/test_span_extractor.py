@@ -647,7 +647,7 @@ def test_checkpoints_that_answer_no_questions(tiny_model: Path, tmp_path: Path) 
 
 def test_the_head(tiny_model: Path) -> None:
     head = Answers(128).head()
-    assert head == Head("BertForQuestionAnswering", 2, reads="tokens", layer="qa_outputs")
+    assert head == Head("question answering", 2, reads="tokens")
     learned = extractor(tiny_model).fit(*questions(4))
     assert type(learned.model_) is BertForQuestionAnswering
 

@@ -52,7 +52,7 @@ class Choice:
 
     def head(self) -> Head:
         """One logit per row."""
-        return Head("BertForMultipleChoice", 1)
+        return Head("multiple choice", 1)
 
     def loss(self, logits: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """Cross-entropy over the options of each question."""

@@ -37,8 +37,6 @@ from skbert.exceptions import InputError, ModelError
 
 __all__ = ["BertClassifier"]
 
-_HEAD = "BertForSequenceClassification"
-
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class BertClassifier(ClassifierMixin, BertEstimator):

@@ -49,7 +49,7 @@ class SingleLabel:
 
     def head(self) -> Head:
         """One logit per class."""
-        return Head("BertForSequenceClassification", self.n_classes)
+        return Head("sequence classification", self.n_classes)
 
     def loss(self, logits: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """Cross-entropy."""

@@ -21,7 +21,7 @@ from skbert._core.attention.packed import scores
 from skbert._core.attention.pruned import heads_left
 from skbert._core.batches import by_length, collate
 from skbert._core.infer import INFERENCE_TOKENS
-from skbert._core.models.network import Network
+from skbert._core.models.network import Network, can_pack
 from skbert._core.runtime.device import is_out_of_memory
 from skbert._core.runtime.interrupts import held
 from skbert._core.runtime.modes import default_modes
@@ -43,7 +43,7 @@ def with_its_weights(network: Network) -> Network:
     own = copy.deepcopy(model, shared).eval()
     twin = Network(own, network.tokenizer, network.head, network.pooling, network.anatomy)
     twin.layer_runner.own = False
-    twin.refresh()
+    twin.packs = can_pack(twin)
     return twin
 
 

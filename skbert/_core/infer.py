@@ -13,7 +13,7 @@ import torch
 
 from skbert._arrays import FloatArray, IntArray
 from skbert._core.batches import by_length, collate
-from skbert._core.models.network import Network
+from skbert._core.models.network import Network, inference_network
 from skbert._core.runtime.device import Budget, Precision, is_out_of_memory
 from skbert._core.runtime.interrupts import held, let_through
 from skbert._core.runtime.modes import default_modes
@@ -46,7 +46,7 @@ def infer(
     NonFiniteError
         If an output is NaN or infinite.
     """
-    network = network.current()
+    network = inference_network(network)
     forward = network.features if features else network.logits
     rows = items.by_row()
     counts = rows.read_by(network.head)
@@ -73,7 +73,7 @@ def infer(
 @default_modes()
 def mean_loss(network: Network, task: Task, items: Items, precision: Precision) -> float:
     """Loss of the task on the items per unit of weight; of the outputs nothing is kept."""
-    network = network.current()
+    network = inference_network(network)
     total, weight = 0.0, 0.0
     for _, found in _batch_by_batch(
         network, items, precision, lambda batch: task.loss(network.logits(batch), batch)

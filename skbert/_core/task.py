@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from skbert._arrays import Array, FloatArray, IntArray
+from skbert._core.families import Job
 from skbert._core.text.tokens import Ragged, TextTokenizer, TokenTable
 
 __all__ = ["Batch", "Head", "Items", "Layout", "Task", "mean_by_sample"]
@@ -21,20 +22,27 @@ __all__ = ["Batch", "Head", "Items", "Layout", "Task", "mean_by_sample"]
 
 @dataclass(frozen=True)
 class Head:
-    """Which head of the model library a task needs.
+    """The head that a task needs.
 
-    ``reads`` says what the head is given: one pooled vector a row, every token, the tokens that
-    the items choose, or these and the rows. Without an output layer the features themselves are
-    the outputs.
+    ``reads`` says what the head reads: one pooled vector a row, every token, the tokens that the
+    items choose, or these and the rows.
     """
 
-    model: str  # name of the transformers class, "BertForSequenceClassification"
+    job: Job
     n_outputs: int  # 0: as many as there are word pieces
     reads: Literal["rows", "tokens", "chosen", "chosen and rows"] = "rows"
-    layer: str = "classifier"  # path in the model to what holds it; "" where there is none
     fresh: bool = True  # drawn anew before training; else only what the checkpoint lacks
-    causal: bool = False  # a token sees itself and those before it
     ridge: float = 0.0  # of the probe, for each unit of weight squared; 1 in all at least
+
+    @property
+    def has_output_layer(self) -> bool:
+        """Whether there are logits; else the features themselves are the outputs."""
+        return self.job != "embedding"
+
+    @property
+    def is_causal(self) -> bool:
+        """Whether a token sees only itself and those before it."""
+        return self.job == "causal language modelling"
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-_HEAD = Head("BertModel", 0, layer="")
+_HEAD = Head("embedding", 0)
 
 
 @dataclass(frozen=True)

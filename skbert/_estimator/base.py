@@ -22,6 +22,7 @@ from skbert._arrays import Array
 from skbert._core.attention.pooling import POOLINGS
 from skbert._core.checkpoints.find import find
 from skbert._core.checkpoints.vet import Checkpoint, vet
+from skbert._core.families import Job
 from skbert._core.infer import infer
 from skbert._core.models.network import Network
 from skbert._core.models.opening import (
@@ -64,16 +65,16 @@ class RealInterval(Interval):
 
 
 COUNT = Interval(Integral, 1, None, closed="left")
-# Which estimator opens a checkpoint whose config.json names such a class.
-_OPENED_BY = {
-    "BertForSequenceClassification": "BertClassifier or BertRegressor",
-    "BertForTokenClassification": "BertTokenTagger",
-    "BertForQuestionAnswering": "BertSpanExtractor",
-    "BertForMultipleChoice": "BertChoiceRanker",
-    "BertForMaskedLM": "BertPretrainer",
-    "BertForPreTraining": "BertPretrainer",
-    "BertForNextSentencePrediction": "BertPretrainer",
-    "BertLMHeadModel": "BertPretrainer",
+# Which estimator opens a checkpoint with the head for a job.
+_OPENED_BY: dict[Job, str] = {
+    "sequence classification": "BertClassifier or BertRegressor",
+    "token classification": "BertTokenTagger",
+    "question answering": "BertSpanExtractor",
+    "multiple choice": "BertChoiceRanker",
+    "masked language modelling": "BertPretrainer",
+    "causal language modelling": "BertPretrainer",
+    "next sentence prediction": "BertPretrainer",
+    "pre-training": "BertPretrainer",
 }
 # Constraints on the parameters of estimators whose head reads one vector a row.
 READS_ROWS: dict[str, list[Any]] = {
@@ -173,7 +174,7 @@ class TextEstimator(PortableEstimator):
         """
         check_is_fitted(self)
         head = self._network.head
-        if head.layer and head.reads == "rows" and self._network.pooling != "pooler":
+        if head.has_output_layer and head.reads == "rows" and self._network.pooling != "pooler":
             raise ModelError(
                 f"The head reads pooling={self._network.pooling!r}, and transformers has no class "
                 "with such a head: its model would give other predictions. Use save(path) to "
@@ -295,13 +296,19 @@ class TextEstimator(PortableEstimator):
 
 def _check_job(checkpoint: Checkpoint, head: Head) -> None:
     """Raise where config.json names the head of another job, whose weights may fit by chance."""
-    names = checkpoint.config.get("architectures", ())
-    named = {name: _OPENED_BY[name] for name in names if name in _OPENED_BY}
-    if head.layer and named and _OPENED_BY[head.model] not in named.values():
-        name, fitting = next(iter(named.items()))
+    family = checkpoint.family
+    openers = {
+        name: _OPENED_BY[job]
+        for name in checkpoint.config.get("architectures", ())
+        for job in family.jobs_of(name)
+        if job in _OPENED_BY
+    }
+    if head.has_output_layer and openers and _OPENED_BY[head.job] not in openers.values():
+        name, opener = next(iter(openers.items()))
         raise ModelError(
-            f"The checkpoint {checkpoint.folder} has no head for {head.model}: its config.json "
-            f"names {name}. Open it with {fitting}, or give it as model= and call fit."
+            f"The checkpoint {checkpoint.folder} has no head for {family.heads[head.job].name}: "
+            f"its config.json names {name}. Open it with {opener}, or give it as model= and call "
+            "fit."
         )
 
 

@@ -327,7 +327,7 @@ def _copy_to_learn(network: Network, freeze: int | str, precision: Precision) ->
     """A network to go on from, which shares with the given one what does not learn."""
     if (network.device, network.dtype) != (precision.device, precision.weights):
         return copy_network(network)
-    learning = learning_parameters(network.model, network.head.layer, freeze)
+    learning = learning_parameters(network.model, network.output_path, freeze)
     learns = set(map(id, learning))
     still = [p for p in network.model.parameters() if id(p) not in learns]
     return copy_network(network, still)
@@ -351,7 +351,7 @@ def _train(
         if report.passed(record, last=watch.exhausted):
             break
     watch.restore()
-    check_learned(run.network.model, run.network.head.layer)
+    check_learned(run.network.model, run.network.output_path)
     return history
 
 

@@ -182,7 +182,11 @@ def _opened(
 def _count_outputs(network: Network) -> int:
     """How many outputs the head has, which must be as many as the task counts on."""
     promised = network.head.n_outputs
-    there = getattr(network.output_layer, "out_features", promised) if network.head.layer else 0
+    there = (
+        getattr(network.output_layer, "out_features", promised)
+        if network.head.has_output_layer
+        else 0
+    )
     if promised not in {0, there}:
         raise ValueError(f"{promised} outputs, where the weights give {there}")
     return promised

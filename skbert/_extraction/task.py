@@ -98,7 +98,7 @@ class Answers:
 
     def head(self) -> Head:
         """Two logits per token: the answer starts here, the answer ends here."""
-        return Head("BertForQuestionAnswering", 2, reads="tokens", layer="qa_outputs")
+        return Head("question answering", 2, reads="tokens")
 
     def loss(self, logits: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """Cross-entropy over the tokens of a window, averaged over start and end."""

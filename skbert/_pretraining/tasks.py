@@ -40,7 +40,7 @@ class MaskedWords:
 
     def head(self) -> Head:
         """A logit per word piece of the vocabulary, for each chosen token."""
-        return Head("BertForMaskedLM", 0, reads="chosen", layer="cls.predictions", fresh=False)
+        return Head("masked language modelling", 0, reads="chosen", fresh=False)
 
     def loss(self, logits: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """Cross-entropy; each chosen token weighs the same."""
@@ -79,9 +79,7 @@ class NextWord(MaskedWords):
 
     def head(self) -> Head:
         """A logit per word piece, for each chosen token, which sees none after it."""
-        return Head(
-            "BertLMHeadModel", 0, reads="chosen", layer="cls.predictions", fresh=False, causal=True
-        )
+        return Head("causal language modelling", 0, reads="chosen", fresh=False)
 
 
 @dataclass(frozen=True)
@@ -99,7 +97,7 @@ class NextSentence:
 
     def head(self) -> Head:
         """Two logits per row: it follows, it does not."""
-        return Head("BertForNextSentencePrediction", 2, layer="cls.seq_relationship", fresh=False)
+        return Head("next sentence prediction", 2, fresh=False)
 
     def loss(self, logits: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """Cross-entropy."""
@@ -122,7 +120,7 @@ class WordsAndSentences(NextSentence):
 
     def head(self) -> Head:
         """Both heads beside each other."""
-        return Head("BertForPreTraining", 0, reads="chosen and rows", layer="cls", fresh=False)
+        return Head("pre-training", 0, reads="chosen and rows", fresh=False)
 
     def loss(self, logits: Any, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """Sum of both cross-entropies; a pair weighs the weight of its item."""

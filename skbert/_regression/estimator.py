@@ -42,7 +42,7 @@ class Numbers:
 
     def head(self) -> Head:
         """One output per number."""
-        return Head("BertForSequenceClassification", self.n_outputs)
+        return Head("sequence classification", self.n_outputs)
 
     def loss(self, logits: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """Squared error; a row weighs its weight once for each output."""

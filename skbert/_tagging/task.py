@@ -84,7 +84,7 @@ class WordTags:
 
     def head(self) -> Head:
         """One logit per tag, for every token."""
-        return Head("BertForTokenClassification", self.n_tags, reads="tokens", ridge=_RIDGE)
+        return Head("token classification", self.n_tags, reads="tokens", ridge=_RIDGE)
 
     def loss(self, logits: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """Cross-entropy; each labelled token weighs what its row weighs."""

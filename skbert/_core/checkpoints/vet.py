@@ -26,14 +26,13 @@ from skbert._core.checkpoints.sizes import (
 )
 from skbert._core.checkpoints.strict import INDEX, SINGLE, Members, TensorFile
 from skbert._core.checkpoints.tokenizer_files import TokenizerFiles, check_tokenizer
+from skbert._core.families import FAMILIES, Family
 from skbert.exceptions import ModelError, SaveError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["FAMILIES", "POSITIONS", "Checkpoint", "vet"]
-
-FAMILIES = ("bert",)
+__all__ = ["POSITIONS", "Checkpoint", "vet"]
 
 _NOT_SAFE = (".bin", ".h5", ".msgpack", ".ckpt", ".pt", ".pth", ".onnx")
 
@@ -69,6 +68,11 @@ class Checkpoint:
     weights: tuple[TensorFile, ...]  # one safetensors file, or the shards
     head_pooling: str | None  # what its own head reads, where skbert saved it
     tensors: Mapping[str, Any] | None = None  # the weights, where they were read before
+
+    @property
+    def family(self) -> Family:
+        """The record of the model's architecture."""
+        return FAMILIES[self.config["model_type"]]
 
     @property
     def lowercase(self) -> bool | None:
@@ -128,7 +132,7 @@ def _config(folder: Path, raw: dict[str, Any]) -> dict[str, Any]:
             f"{folder} is no model: it has no config.json, or an empty one. Give the folder that"
             f" holds config.json, {SINGLE} and tokenizer.json."
         )
-    if raw.get("model_type") not in FAMILIES:
+    if raw.get("model_type") not in [*FAMILIES]:  # it may be of any type
         raise ModelError(
             f"{path} has model_type={raw.get('model_type')!r}. This version supports"
             f" {', '.join(FAMILIES)}: choose a BERT model, such as {PACKAGED!r}."

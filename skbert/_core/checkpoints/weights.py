@@ -89,7 +89,7 @@ def warn_of_odd_use(checkpoint: Checkpoint, head: Head, missing: set[str], pooli
             f"The checkpoint {checkpoint.folder} has no pooler: it starts from random "
             "weights. pooling='mean' or 'cls' needs none."
         )
-    if checkpoint.config.get("is_decoder") and not head.causal:
+    if checkpoint.config.get("is_decoder") and not head.is_causal:
         warn(
             f"The checkpoint {checkpoint.folder} is a decoder: it has learned to read from left "
             "to right, and will read both ways here. Fine-tune it before you use its vectors."
@@ -100,7 +100,8 @@ def check_missing(
     checkpoint: Checkpoint, head: Head, missing: set[str], *, fresh_head: bool
 ) -> None:
     """Refuse a checkpoint that lacks more than a head and a pooler may be lacking."""
-    of_head = {name for name in missing if name.startswith(head.layer + ".")}
+    wanted = checkpoint.family.heads[head.job]
+    of_head = {name for name in missing if name.startswith(wanted.output_layer + ".")}
     absent = sorted(name for name in missing - of_head if "pooler." not in name)
     if absent:
         raise ModelError(
@@ -110,6 +111,6 @@ def check_missing(
         )
     if of_head and not fresh_head:
         raise ModelError(
-            f"The checkpoint {checkpoint.folder} has no head for {head.model}: it is not "
+            f"The checkpoint {checkpoint.folder} has no head for {wanted.name}: it is not "
             "fine-tuned for this job. Give it as model= and call fit."
         )

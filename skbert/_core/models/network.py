@@ -18,6 +18,7 @@ from skbert._core.attention import packed
 from skbert._core.attention.pooling import POOLER, pool
 from skbert._core.cpu.embedding import RowGradients
 from skbert._core.cpu.layers import Layers, can_compute
+from skbert._core.families import Family, family_of
 from skbert._core.models.intact import (
     Anatomy,
     anatomy_of,
@@ -38,6 +39,7 @@ __all__ = [
     "draw_output",
     "grow_output",
     "has_own_modules",
+    "inference_network",
     "scale_output",
     "twin_of",
 ]
@@ -112,38 +114,34 @@ class Network:
         return min(512, int(self.model.config.max_position_embeddings))
 
     @property
+    def family(self) -> Family:
+        """The record of the model's architecture."""
+        return family_of(self.model)
+
+    @property
+    def output_path(self) -> str:
+        """Where the output layer lies in the model; empty where there is none."""
+        return self.family.heads[self.head.job].output_layer
+
+    @property
     def output_layer(self) -> Any:
         """What gives the logits: a linear layer, or for word pieces a small network."""
-        return self.model.get_submodule(self.head.layer)
+        return self.model.get_submodule(self.output_path)
 
     def hand_out(self) -> Any:
         """The model, for somebody who may change it: each use from now on looks at it anew."""
         self.is_handed_out = True
         return self.model
 
-    def current(self) -> Network:
-        """The network to infer with, which knows the model as it is now."""
-        if not (self.is_handed_out or has_global_hooks()):
-            return self
-        self.model.eval()
-        now = twin_of(self)
-        now.refresh()
-        return now
-
-    def refresh(self) -> None:
-        """Look at the model anew, and keep nothing that was made of its weights."""
-        self.layer_runner = Layers(own=self.layer_runner.own)
-        self.packs = can_pack(self)
-
     def logits(self, batch: Batch) -> Any:
         """Forward pass: one row of outputs for each row, token or chosen token.
 
         A tuple of two such tables where the head reads chosen tokens and rows.
         """
-        if self.head.layer and not self.packs:
+        if self.head.has_output_layer and not self.packs:
             return _logits_of_model(self, batch)
         features = self.features(batch)
-        if not self.head.layer:
+        if not self.head.has_output_layer:
             return features.to(self.dtype)
         if isinstance(features, tuple):
             return tuple(x.to(self.dtype) for x in self.output_layer(*features))
@@ -211,6 +209,17 @@ def copy_network(network: Network, shared: Iterable[torch.Tensor] = ()) -> Netwo
     twin = twin_of(network)  # of a pickle, copy.copy would take the weights to the CPU
     twin.model = copy.deepcopy(network.model, {id(tensor): tensor for tensor in shared})
     twin.compiled, twin.words, twin.layer_runner = None, None, copy.copy(network.layer_runner)
+    return twin
+
+
+def inference_network(network: Network) -> Network:
+    """The network to infer with: a twin that looks at the model anew where it may have changed."""
+    if not (network.is_handed_out or has_global_hooks()):
+        return network
+    network.model.eval()
+    twin = twin_of(network)
+    twin.layer_runner = Layers(own=network.layer_runner.own)
+    twin.packs = can_pack(twin)
     return twin
 
 
@@ -287,7 +296,7 @@ def _takes_packed(model: Any) -> bool:
 def _logits_of_model(network: Network, batch: Batch) -> Any:
     """As ``Network.logits``, by the model's own forward pass over padded rows."""
     head, inputs = network.head, _padded_inputs(batch)
-    if head.model == "BertForMultipleChoice":
+    if head.job == "multiple choice":
         inputs = {name: rows[:, None] for name, rows in inputs.items()}
     out = network.model(**inputs)
     at = batch.layout.row_of_token, batch.positions[0]
@@ -324,11 +333,11 @@ def _in_order(values: torch.Tensor, order: torch.Tensor | None) -> torch.Tensor:
 # --- the output layer ----------------------------------------------------------------------------
 
 
-def draw_output(model: Any, head: Head) -> None:
-    """New weights for the output layer, if there is one, as BERT's authors start one."""
-    if not head.layer:
+def draw_output(model: Any, path: str) -> None:
+    """Draw new weights for the output layer, if there is one, as BERT's authors start one."""
+    if not path:
         return
-    layer = model.get_submodule(head.layer)
+    layer = model.get_submodule(path)
     torch.nn.init.normal_(layer.weight, std=model.config.initializer_range)
     torch.nn.init.zeros_(layer.bias)
 
@@ -338,10 +347,10 @@ def grow_output(network: Network, n_outputs: int, kept: IntArray) -> None:
 
     The new ones start as in ``open_network``, from torch's global generator.
     """
-    old, model = _linear_output(network), network.model
+    old, model, path = _linear_output(network), network.model, network.output_path
     where: Any = {"device": old.weight.device, "dtype": old.weight.dtype}
-    setattr(model, network.head.layer, torch.nn.Linear(old.in_features, n_outputs, **where))
-    draw_output(model, network.head)
+    setattr(model, path, torch.nn.Linear(old.in_features, n_outputs, **where))
+    draw_output(model, path)
     with torch.no_grad():
         network.output_layer.weight[kept] = old.weight
         network.output_layer.bias[kept] = old.bias

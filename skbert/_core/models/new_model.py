@@ -12,6 +12,7 @@ from typing import Any
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from skbert._core.checkpoints.sizes import SIZES, count_weights, memory_fault, size_faults
+from skbert._core.families import BERT, Family
 from skbert._core.text.skim import Skimmer
 from skbert.exceptions import InputError
 
@@ -29,6 +30,7 @@ class NewModel:
     config: dict[str, Any]  # settings of transformers.BertConfig
     vocabulary: dict[str, int]
     lowercase: bool
+    family: Family = BERT
     pooling: str | None = None
     head_pooling: str | None = None
 

@@ -100,7 +100,7 @@ with torch.device("meta"):
 
 def network_of(model: Any, tokenizer: Any, head: Head, pooling: str) -> Network:
     """The network of a model whose modules are those of its class."""
-    if head.layer and head.reads == "rows" and pooling != POOLER:
+    if head.has_output_layer and head.reads == "rows" and pooling != POOLER:
         model.base_model.__class__ = PooledBertModel
     return Network(model, tokenizer, head, pooling)
 
@@ -137,13 +137,14 @@ def open_network(
         pooling = _own_pooling(checkpoint, head, fresh_head=fresh_head)
     if isinstance(checkpoint, NewModel):
         return network_of(*_make(checkpoint, head, dtype), head, pooling)
+    output_path = checkpoint.family.heads[head.job].output_layer
     with _refusing(checkpoint):
         model, missing = _quietly_load(checkpoint, head, dtype, keep_head=not fresh_head)
     check_missing(checkpoint, head, missing, fresh_head=fresh_head)
     warn_of_odd_use(checkpoint, head, missing, pooling)
     if fresh_head and head.fresh:
-        draw_output(model, head)
-    check_finite(checkpoint, model, head.layer)
+        draw_output(model, output_path)
+    check_finite(checkpoint, model, output_path)
     with _refusing(checkpoint):
         tokenizer = _open_tokenizer(checkpoint)
     return network_of(model.eval(), tokenizer, head, pooling)
@@ -176,9 +177,13 @@ def _own_pooling(checkpoint: Checkpoint | NewModel, head: Head, *, fresh_head: b
 
 def _make(blank: NewModel, head: Head, dtype: torch.dtype) -> tuple[Any, Any]:
     """A model with random weights, and its tokenizer."""
-    config = transformers.BertConfig(**blank.config, is_decoder=head.causal)
+    config = transformers.BertConfig(**blank.config, is_decoder=head.is_causal)
     with _quiet(), single_precision():  # whose numbers are drawn, whatever they become then
-        model = _altered(getattr(transformers, head.model))(config).to(dtype).eval()
+        model = (
+            _altered(getattr(transformers, blank.family.heads[head.job].name))(config)
+            .to(dtype)
+            .eval()
+        )
     tokenizer = transformers.BertTokenizer(
         vocab=blank.vocabulary, do_lower_case=blank.lowercase, model_max_length=blank.max_length
     )
@@ -204,9 +209,10 @@ def _quietly_load(
 ) -> tuple[Any, set[str]]:
     """The model, and the weights it lacks; without the library's bar and report of them."""
     settings = dict(checkpoint.config)
-    kind = _altered(getattr(transformers, head.model), settings.pop("pruned_heads", None))
+    model_class = getattr(transformers, checkpoint.family.heads[head.job].name)
+    kind = _altered(model_class, settings.pop("pruned_heads", None))
     config = transformers.AutoConfig.for_model(**settings)
-    config.is_decoder = head.causal
+    config.is_decoder = head.is_causal
     if not keep_head:
         config.num_labels = head.n_outputs or 2
         config.problem_type = None

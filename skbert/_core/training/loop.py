@@ -22,7 +22,7 @@ from torch.utils.checkpoint import checkpoint
 from skbert._arrays import IntArray
 from skbert._core.batches import by_budget, collate, steps_of_a_pass
 from skbert._core.cpu.embedding import RowGradients
-from skbert._core.models.network import Network
+from skbert._core.models.network import Network, can_pack
 from skbert._core.runtime.device import AsyncScalars, Budget, Precision, is_out_of_memory, seeded
 from skbert._core.runtime.distributed import join
 from skbert._core.runtime.interrupts import let_through
@@ -151,13 +151,13 @@ class _Stepper:
         self.waiting: deque[StepResult] = deque()
         self.failed = torch.zeros((), device=network.device, dtype=torch.float32)  # 1: not finite
         if network.is_handed_out:
-            network.refresh()
+            network.packs = can_pack(network)
             for weight in network.model.parameters():  # each to learn in memory of its own
                 weight.data = weight.data.contiguous()
-        freeze(network.model, network.head.layer, recipe.freeze)
+        freeze(network.model, network.output_path, recipe.freeze)
         groups = parameter_groups(
             network.model,
-            network.head.layer,
+            network.output_path,
             learning_rate=recipe.learning_rate,
             head_learning_rate=recipe.head_learning_rate,
             weight_decay=recipe.weight_decay,
