@@ -1,4 +1,4 @@
-"""BertRegressor: one number or several per text or pair, and the task behind it."""
+"""BertRegressor: one number or several per text or pair."""
 
 from __future__ import annotations
 
@@ -7,52 +7,22 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import torch
 from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 
 from skbert._arrays import Array
 from skbert._core.models.network import Network, scale_output
-from skbert._core.task import Batch, Head, Items, mean_by_sample
-from skbert._core.text.tokens import LongText, Ragged, TextTokenizer, encode_texts
+from skbert._core.text.tokens import LongText
 from skbert._estimator.base import READS_ROWS
 from skbert._estimator.fitting import BertEstimator, Run, TrainingPlan
 from skbert._estimator.guidance import requires_y
 from skbert._estimator.learned import reads_one_state
+from skbert._regression.task import Numbers
 from skbert._validation.targets import check_targets, listed
-from skbert._validation.texts import Texts
 from skbert._validation.weights import check_sample_weight
 from skbert.exceptions import InputError, ModelError
 
 __all__ = ["BertRegressor"]
-
-
-@dataclass(frozen=True)
-class Numbers:
-    """``n_outputs`` numbers per sample. Targets are ``(n_items, n_outputs)``, standardised."""
-
-    n_outputs: int
-    max_length: int
-    long_text: LongText = "truncate"
-
-    def encode(self, X: Texts, y: Any, tokenizer: TextTokenizer) -> Items:
-        """One item per text, or per window of a long one."""
-        rows = encode_texts(tokenizer, X.first, X.second, self.max_length, self.long_text)
-        return Items.one_row_each(rows, y)
-
-    def head(self) -> Head:
-        """One output per number."""
-        return Head("sequence classification", self.n_outputs)
-
-    def loss(self, logits: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-        """Squared error; a row weighs its weight once for each output."""
-        assert batch.targets is not None
-        losses = (logits - batch.targets).square().sum(dim=1)
-        return (losses * batch.weights).sum(), batch.weights.sum() * self.n_outputs
-
-    def decode(self, outputs: Ragged, items: Items) -> Array:
-        """Standardised numbers ``(n_samples, n_outputs)``, averaged over windows."""
-        return mean_by_sample(outputs.values, items)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

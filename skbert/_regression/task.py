@@ -1,0 +1,46 @@
+"""The task of a regressor: numbers, standardised.
+
+Depends on ``_core`` and on the types of checked input.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from skbert._arrays import Array
+from skbert._core.task import Batch, Head, Items, mean_by_sample
+from skbert._core.text.tokens import LongText, Ragged, TextTokenizer, encode_texts
+from skbert._validation.texts import Texts
+
+__all__ = ["Numbers"]
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """``n_outputs`` numbers per sample. Targets are ``(n_items, n_outputs)``, standardised."""
+
+    n_outputs: int
+    max_length: int
+    long_text: LongText = "truncate"
+
+    def encode(self, X: Texts, y: Any, tokenizer: TextTokenizer) -> Items:
+        """One item per text, or per window of a long one."""
+        rows = encode_texts(tokenizer, X.first, X.second, self.max_length, self.long_text)
+        return Items.one_row_each(rows, y)
+
+    def head(self) -> Head:
+        """One output per number."""
+        return Head("sequence classification", self.n_outputs)
+
+    def loss(self, logits: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        """Squared error; a row weighs its weight once for each output."""
+        assert batch.targets is not None
+        losses = (logits - batch.targets).square().sum(dim=1)
+        return (losses * batch.weights).sum(), batch.weights.sum() * self.n_outputs
+
+    def decode(self, outputs: Ragged, items: Items) -> Array:
+        """Standardised numbers ``(n_samples, n_outputs)``, averaged over windows."""
+        return mean_by_sample(outputs.values, items)
