@@ -1,4 +1,4 @@
-"""Types of numpy arrays, by what they hold."""
+"""Types of numpy arrays, by what they hold, and the numbering of what lies in groups."""
 
 from __future__ import annotations
 
@@ -6,9 +6,16 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Array", "BoolArray", "FloatArray", "IntArray"]
+__all__ = ["Array", "BoolArray", "FloatArray", "IntArray", "numbers_within"]
 
 Array = np.ndarray[Any, Any]
 BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 FloatArray = np.ndarray[Any, np.dtype[np.floating[Any]]]
 IntArray = np.ndarray[Any, np.dtype[np.integer[Any]]]
+
+
+def numbers_within(counts: IntArray) -> IntArray:
+    """The numbers from 0 to n - 1 for each n of ``counts``, one run after another."""
+    ends = np.cumsum(counts)
+    numbers: IntArray = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - counts, counts)
+    return numbers

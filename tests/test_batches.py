@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skbert._core.batches import Batch, by_budget, by_length, collate, steps_of_a_pass
-from skbert._core.task import Items, mean_by_sample
-from skbert._core.text.tokens import Ragged, TokenTable
+from skbert._core.task import Items
+from skbert._core.text.tokens import EncodedTexts, Ragged, TokenTable
+from skbert._core.text.windows import Windows, mean_by_sample
 
 CPU = torch.device("cpu")
 
@@ -339,7 +340,8 @@ def test_batches_are_the_same_on_a_gpu() -> None:
 
 def test_windows_share_the_weight_and_target_of_their_sample() -> None:
     table = make_items([2, 2, 2, 5]).tokens
-    encoded = table, np.array([0, 0, 0, 1]), 1
+    windows = Windows(np.array([0, 0, 0, 1]), np.array([0, 1, 2, 0]), np.array([2, 2, 2, 5]))
+    encoded = EncodedTexts(table, windows, 1)
     items = Items.one_row_each(encoded, np.array([7, 8]))
     assert items.weights.tolist() == pytest.approx([1 / 3] * 3 + [1.0])
     assert isinstance(items.targets, np.ndarray)
@@ -384,6 +386,6 @@ def test_items_of_samples_keep_their_order() -> None:
 def test_the_mean_of_a_sample_is_over_its_items() -> None:
     items = replace(make_items([1, 1, 1, 1]), samples=np.array([4, 0, 4, 4]))
     values = np.array([[1.0, 0.0], [5.0, 6.0], [3.0, 3.0], [5.0, 0.0]], np.float32)
-    means = mean_by_sample(values, items)
+    means = mean_by_sample(values, items.samples)
     assert means.tolist() == [[5.0, 6.0], [3.0, 1.0]]
     assert means.dtype == np.float32

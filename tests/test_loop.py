@@ -183,7 +183,7 @@ def test_rows_that_weigh_nothing_are_as_if_not_there(tiny_model_no_dropout: Path
 def test_the_windows_of_a_text_weigh_as_much_as_one_text(tiny_model_no_dropout: Path) -> None:
     network = open_model(tiny_model_no_dropout, dtype=torch.float64)
     rows = encode_texts(network.text, ROWS, None, 8, "windows")
-    table, samples, _ = rows
+    table, samples = rows.tokens, rows.windows.samples
     assert len(table) > N
     items = loop_items = Labels().encode((ROWS, None), TARGETS, network.text)
     items = type(items).one_row_each(rows, TARGETS)

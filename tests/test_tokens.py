@@ -79,14 +79,14 @@ def assert_same_ids(
     pairs = () if second is None else (list(second),)
     want = both.reference(list(first), *pairs, truncation="longest_first", max_length=size)
     whole = both.reference(list(first), *pairs, truncation=False)
-    table, samples, n_cut = encode_texts(both.ours, first, second, size, "truncate")
+    table, windows, n_cut = encode_texts(both.ours, first, second, size, "truncate")
     assert [table.ids[i].tolist() for i in range(len(table))] == want["input_ids"]
     segments = [
         (np.arange(n) >= begin).astype(int).tolist()
         for n, begin in zip(table.lengths, table.second, strict=True)
     ]
     assert segments == want["token_type_ids"]
-    assert samples.tolist() == list(range(len(first)))
+    assert windows.samples.tolist() == list(range(len(first)))
     assert n_cut == sum(len(ids) > size for ids in whole["input_ids"])
 
 
@@ -437,12 +437,12 @@ def test_head_tail_keeps_a_quarter_from_the_start(tiny: Both, max_length: int) -
     sizes = [0, 1, room - 1, room, room + 1, 40]
     made = [numbered(tiny.ours, n) for n in sizes]
     first = [text for text, _ in made]
-    table, samples, n_cut = encode_texts(tiny.ours, first, None, max_length, "head_tail")
+    table, windows, n_cut = encode_texts(tiny.ours, first, None, max_length, "head_tail")
     for row, (_, ids) in enumerate(made):
         head = room // 4
         want = ids if len(ids) <= room else ids[:head] + ids[len(ids) - (room - head) :]
         assert strip(tiny.ours, table, row)[0] == want
-    assert samples.tolist() == list(range(len(sizes)))
+    assert windows.samples.tolist() == list(range(len(sizes)))
     assert n_cut == sum(n > room for n in sizes)
 
 
@@ -470,16 +470,17 @@ def test_windows_cover_every_token(tiny: Both, sizes: list[int], max_length: int
     room = max_length - 2
     made = [numbered(tiny.ours, n) for n in sizes]
     first = [text for text, _ in made]
-    table, samples, n_cut = encode_texts(tiny.ours, first, None, max_length, "windows")
+    table, windows, n_cut = encode_texts(tiny.ours, first, None, max_length, "windows")
     assert n_cut == 0
     assert (table.lengths <= max_length).all()
-    assert (np.diff(samples) >= 0).all()
+    assert (np.diff(windows.samples) >= 0).all()
     for sample, (_, ids) in enumerate(made):
-        windows = [strip(tiny.ours, table, row)[0] for row in np.flatnonzero(samples == sample)]
-        assert windows == slide(ids, room)
-        assert set().union(*windows) == set(ids)
-        assert windows[-1][-1:] == ids[-1:]
-        for one, next_one in pairwise(windows):
+        parts = [strip(tiny.ours, table, row)[0]
+                 for row in np.flatnonzero(windows.samples == sample)]  # fmt: skip
+        assert parts == slide(ids, room)
+        assert set().union(*parts) == set(ids)
+        assert parts[-1][-1:] == ids[-1:]
+        for one, next_one in pairwise(parts):
             assert len(one) == len(next_one) == room
             assert len(set(one) & set(next_one)) >= room // 4
 
@@ -495,13 +496,13 @@ def test_windows_of_a_pair_keep_the_first_text(
     firsts, seconds = zip(*sizes, strict=True)
     a, b = ([numbered(tiny.ours, n) for n in side] for side in (firsts, seconds))
     texts = ([text for text, _ in side] for side in (a, b))
-    table, samples, n_cut = encode_texts(tiny.ours, *texts, max_length, "windows")
+    table, windows, n_cut = encode_texts(tiny.ours, *texts, max_length, "windows")
     assert (table.lengths <= max_length).all()
     cut = 0
     for sample, ((_, ids_a), (_, ids_b)) in enumerate(zip(a, b, strict=True)):
         kept = ids_a[: max(room // 2, room - len(ids_b))]
         cut += len(kept) < len(ids_a)
-        rows = np.flatnonzero(samples == sample)
+        rows = np.flatnonzero(windows.samples == sample)
         parts = [strip(tiny.ours, table, row) for row in rows]
         assert all(first == kept for first, _ in parts)
         assert [second for _, second in parts] == slide(ids_b, room - len(kept))

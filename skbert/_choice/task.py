@@ -15,7 +15,7 @@ from scipy.special import log_softmax
 from skbert._arrays import Array
 from skbert._core.segments import log_softmax_within
 from skbert._core.task import Batch, Head, Items
-from skbert._core.text.tokens import LongText, Ragged, TextTokenizer, encode_texts
+from skbert._core.text.tokens import EncodedTexts, LongText, Ragged, TextTokenizer, encode_texts
 from skbert._validation.choices import Choices
 
 __all__ = ["Choice"]
@@ -37,14 +37,14 @@ class Choice:
             options = [f"{X.second[i]} {o}" for i, o in zip(owner, options, strict=True)]
         prompts = [X.first[i] for i in owner]
 
-        def rows(which: Any, room: int) -> tuple[Any, Any, int]:
+        def rows(which: Any, room: int) -> EncodedTexts:
             first, second = ([side[i] for i in which] for side in (prompts, options))
             return encode_texts(tokenizer, first, second, room, self.cut)
 
         tokens, _, n_cut = rows(range(len(owner)), self.max_length)
         if n_cut:  # of how many questions, of all those with a row that is full?
             full = np.flatnonzero(tokens.lengths == self.max_length)
-            longer = rows(full, self.max_length + 1)[0].lengths > self.max_length
+            longer = rows(full, self.max_length + 1).tokens.lengths > self.max_length
             n_cut = len(np.unique(owner[full[longer]]))
         starts = np.concatenate([[0], np.cumsum(counts)])
         samples = np.arange(len(X))

@@ -17,8 +17,9 @@ from torch.nn import functional as F
 from skbert._arrays import Array
 from skbert._classification.calibration import best_thresholds
 from skbert._core.models.network import Network
-from skbert._core.task import Batch, Head, Items, mean_by_sample
+from skbert._core.task import Batch, Head, Items
 from skbert._core.text.tokens import LongText, Ragged, TextTokenizer, encode_texts
+from skbert._core.text.windows import mean_by_sample
 from skbert._estimator.fitting import TrainingPlan
 from skbert._validation.texts import Texts
 from skbert._validation.weights import check_class_weight, to_learn_from
@@ -105,7 +106,7 @@ def _pooled(
     if len(counts) == len(items):
         return scores
     limits = np.finfo(scores.dtype)
-    mean = mean_by_sample(probability(scores), items)
+    mean = mean_by_sample(probability(scores), items.samples)
     pooled = score(np.clip(mean, limits.tiny, 1 - limits.epsneg))
     return np.where((counts == 1)[:, None], scores[first], pooled)
 

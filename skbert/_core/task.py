@@ -15,9 +15,9 @@ import torch
 
 from skbert._arrays import Array, FloatArray, IntArray
 from skbert._core.families import Job
-from skbert._core.text.tokens import Ragged, TextTokenizer, TokenTable
+from skbert._core.text.tokens import EncodedTexts, Ragged, TextTokenizer, TokenTable
 
-__all__ = ["Batch", "Head", "Items", "Layout", "Task", "mean_by_sample"]
+__all__ = ["Batch", "Head", "Items", "Layout", "Task"]
 
 
 @dataclass(frozen=True)
@@ -64,15 +64,12 @@ class Items:
     apart: bool = False  # a step counts items, not samples
 
     @classmethod
-    def one_row_each(
-        cls, encoded: tuple[TokenTable, IntArray, int], targets: Array | None
-    ) -> Items:
+    def one_row_each(cls, encoded: EncodedTexts, targets: Array | None) -> Items:
         """Items of one row; the windows of a sample share its target and its weight."""
-        tokens, samples, n_truncated = encoded
-        share = 1.0 / np.bincount(samples)[samples]
-        rows = np.arange(len(tokens) + 1)
+        tokens, windows, n_truncated = encoded
+        samples, rows = windows.samples, np.arange(len(tokens) + 1)
         targets = None if targets is None else targets[samples]
-        return cls(tokens, rows, samples, share, targets, n_truncated=n_truncated)
+        return cls(tokens, rows, samples, windows.weights, targets, n_truncated=n_truncated)
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -196,12 +193,3 @@ class Task(Protocol):
 
     def decode(self, outputs: Ragged, items: Items) -> Array:
         """One result per sample from the logits of each item, in the order of samples."""
-
-
-def mean_by_sample(values: FloatArray, items: Items) -> FloatArray:
-    """Average ``(n_items, ...)`` over the items of each sample, in the order of samples."""
-    samples, owner = np.unique(items.samples, return_inverse=True)
-    total = np.zeros((len(samples), *values.shape[1:]), values.dtype)
-    np.add.at(total, owner, values)
-    counts = np.bincount(owner).reshape(-1, *[1] * (values.ndim - 1))
-    return np.asarray(total / counts, values.dtype)

@@ -21,8 +21,9 @@ from skbert._core.checkpoints.vet import vet
 from skbert._core.models.network import Network, can_pack
 from skbert._core.models.opening import copy_encoder, drop_pooler, open_network
 from skbert._core.runtime.device import Precision, pick_device, seeded
-from skbert._core.task import Batch, Head, Items, mean_by_sample
-from skbert._core.text.tokens import LongText, Ragged, TextTokenizer, encode_texts
+from skbert._core.task import Batch, Head, Items
+from skbert._core.text.tokens import EncodedTexts, LongText, Ragged, TextTokenizer, encode_texts
+from skbert._core.text.windows import mean_by_place, mean_by_sample
 from skbert._embedding.cache import EmbeddingCache, cache_folder, fingerprint
 from skbert._estimator.base import TextEstimator, longest_row, results
 from skbert._validation.texts import Texts
@@ -66,7 +67,7 @@ class Features:
         vectors = outputs.values
         if len(vectors) == items.samples[-1] + 1:
             return vectors
-        return mean_by_sample(vectors, items)
+        return mean_by_sample(vectors, items.samples)
 
 
 @dataclass(frozen=True)
@@ -75,9 +76,9 @@ class TokenFeatures(Features):
 
     def encode(self, X: Texts, y: None, tokenizer: TextTokenizer) -> Items:
         """The same items, with the number of each token's word piece in its sample."""
-        items = super().encode(X, y, tokenizer)
-        places = _piece_numbers(items, X, tokenizer)
-        return replace(items, places=places)
+        encoded = encode_texts(tokenizer, X.first, X.second, self.max_length, self.long_text)
+        places = _piece_numbers(encoded, tokenizer, pairs=X.second is not None)
+        return replace(Items.one_row_each(encoded, y), places=places)
 
     def head(self) -> Head:
         """None on top of the encoder, whose tokens are read."""
@@ -89,58 +90,29 @@ class TokenFeatures(Features):
         A piece that several windows hold gets the mean of what it is in each.
         """
         assert items.places is not None
-        place = items.places.values
-        owner = np.repeat(items.samples, items.sizes)
-        order = np.lexsort((place, owner))
-        order = order[place[order] >= 0]
-        place, owner = place[order], owner[order]
-        new = np.flatnonzero(np.diff(place, prepend=-1) | np.diff(owner, prepend=-1))
-        counts = np.diff(new, append=len(order))
-        pieces = np.add.reduceat(outputs.values[order], new, axis=0)
-        pieces = (pieces / counts[:, None]).astype(outputs.values.dtype, copy=False)
-        n_samples = items.samples[-1] + 1
-        rows = Ragged.of(pieces, np.bincount(owner[new], minlength=n_samples))
-        found = np.empty(n_samples, dtype=object)
-        for sample in range(n_samples):
-            found[sample] = rows[sample]
-        return found
+        samples = np.repeat(items.samples, items.sizes)
+        pieces, first = mean_by_place(outputs.values, samples, items.places.values)
+        n_pieces = np.bincount(samples[first], minlength=items.samples[-1] + 1)
+        return Ragged.of(pieces, n_pieces).arrays()
 
 
-def _piece_numbers(items: Items, X: Texts, tokenizer: TextTokenizer) -> Ragged:
+def _piece_numbers(encoded: EncodedTexts, tokenizer: TextTokenizer, *, pairs: bool) -> Ragged:
     """Which word piece of its sample each token is, counted through both texts; -1 for none."""
-    table = items.tokens
+    table, windows = encoded.tokens, encoded.windows
     before, after = len(tokenizer.prefix), len(tokenizer.suffix)
-    # The text that windows slide over is the second one, where there is one.
-    if X.second is None:
-        slid, starts = X.first, np.full(len(table), before)
-        kept = np.zeros(len(table), np.int64)
-    else:
-        slid, starts = X.second, table.second.astype(np.int64)
+    if pairs:
+        starts = table.second.astype(np.int64)
         kept = starts - before - len(tokenizer.middle)
-    sizes = table.lengths - after - starts
-    begins = kept + _window_begins(items.samples, sizes, slid, tokenizer)
-
+    else:
+        starts = np.full(len(table), before)
+        kept = np.zeros(len(table), np.int64)
     row = np.repeat(np.arange(len(table)), table.lengths)
-    at = np.arange(len(row)) - table.ids.starts[row]
-    number = np.where(at < starts[row], at - before, begins[row] + at - starts[row])
+    at = table.ids.numbers
+    first = kept + windows.begins - starts
+    number = np.where(at < starts[row], at - before, first[row] + at)
     between = (at >= before + kept[row]) & (at < starts[row])
     special = (at < before) | between | (at >= table.lengths[row] - after)
     return Ragged(np.where(special, -1, number), table.ids.starts)
-
-
-def _window_begins(
-    samples: IntArray, sizes: IntArray, texts: Sequence[str], tokenizer: TextTokenizer
-) -> IntArray:
-    """Where in its text each window begins: a quarter overlaps, and the last one ends flush."""
-    counts = np.bincount(samples)
-    totals = np.zeros(len(counts), np.int64)
-    several = np.flatnonzero(counts > 1)
-    totals[several] = tokenizer.pieces([texts[i] for i in several.tolist()]).lengths
-    place = np.arange(len(samples)) - (np.cumsum(counts) - counts)[samples]
-    step = np.maximum(sizes - sizes // 4, 1)
-    flush = np.where(counts[samples] > 1, totals[samples] - sizes, 0)
-    begins: IntArray = np.minimum(place * step, flush)
-    return begins
 
 
 def pca_of(vectors: Array, n_components: int) -> dict[str, Array]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from numbers import Integral, Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args
 
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -32,6 +32,7 @@ from skbert._core.models.opening import (
 )
 from skbert._core.runtime.device import Precision, pick_device, seeded
 from skbert._core.task import Head, Items, Task
+from skbert._core.text.tokens import LongText
 from skbert._estimator import persistence
 from skbert._estimator.learned import draft_of, reads_one_state, take_over
 from skbert._estimator.portable import PortableEstimator
@@ -79,7 +80,7 @@ _OPENED_BY: dict[Job, str] = {
 # Constraints on the parameters of estimators whose head reads one vector a row.
 READS_ROWS: dict[str, list[Any]] = {
     "pooling": [StrOptions({"auto", *POOLINGS})],
-    "long_text": [StrOptions({"truncate", "head_tail", "windows"})],
+    "long_text": [StrOptions(set(get_args(LongText)))],
 }
 
 

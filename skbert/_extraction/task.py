@@ -19,6 +19,7 @@ from skbert._arrays import Array, FloatArray, IntArray
 from skbert._core.segments import log_softmax_within
 from skbert._core.task import Batch, Head, Items
 from skbert._core.text.tokens import Ragged, TextTokenizer, TokenTable, assemble
+from skbert._core.text.windows import Windows
 from skbert._validation.texts import MAX_NAMES, Texts
 from skbert.exceptions import InputError
 from skbert.metrics import squad_f1
@@ -26,7 +27,7 @@ from skbert.metrics import squad_f1
 __all__ = ["MOST", "Answers", "Found", "best_texts", "best_threshold"]
 
 MOST = 20  # answers kept of each row, as in the scripts of the data set's authors
-_OVERLAP = 128  # tokens
+_OVERLAP = 128  # tokens that neighbouring windows share, if windows are twice as long
 _LEAST = 64  # tokens of room that a question leaves to a long context
 
 
@@ -64,12 +65,13 @@ class Answers:
         least = min(_LEAST, room - room // 2)
         keep = np.minimum(n_asked, np.maximum(room - least, room - n_told))
         space = room - keep
-        samples, begins = self._windows(n_told, space)
+        overlap = _OVERLAP if self.stride is None else self.stride
+        windows = Windows.overlapping(n_told, space, overlap)
         pointed = None
         if y is not None:
             pointed = _tokens_of(y, context, spans)
-            samples, begins = _with_lost_answers(samples, begins, n_told, space, pointed)
-        sizes = np.minimum(n_told, space)[samples]
+            windows = _with_lost_answers(windows, n_told, space, pointed)
+        samples, begins, sizes = windows.samples, windows.begins, windows.lengths
         cut = ids.cut(context[samples], begins, sizes)
         asking = questions.cut(question[samples], np.zeros_like(samples), keep[samples])
         tokens = assemble(tokenizer, asking, cut)
@@ -80,21 +82,11 @@ class Answers:
             tokens,
             rows=np.arange(len(samples) + 1),
             samples=samples,
-            weights=1.0 / np.bincount(samples)[samples],
+            weights=windows.weights,
             targets=targets,
             places=_places(tokens, spans.cut(context[samples], begins, sizes)),
             n_truncated=int((keep < n_asked).sum()),
         )
-
-    def _windows(self, lengths: IntArray, space: IntArray) -> tuple[IntArray, IntArray]:
-        """The sample of each window, and where in the context it begins; the last ends flush."""
-        half = np.minimum(_OVERLAP, space // 2)
-        overlap = half if self.stride is None else np.minimum(self.stride, space // 2)
-        step = np.maximum(space - overlap, 1)
-        count = 1 + np.maximum(0, -(-(lengths - space) // step))
-        samples = np.repeat(np.arange(len(lengths)), count)
-        place = np.arange(len(samples)) - np.repeat(np.cumsum(count) - count, count)
-        return samples, np.minimum(place * step[samples], np.maximum(lengths - space, 0)[samples])
 
     def head(self) -> Head:
         """Two logits per token: the answer starts here, the answer ends here."""
@@ -153,20 +145,19 @@ def _tokens_of(y: IntArray, context: IntArray, spans: Ragged) -> IntArray:
 
 
 def _with_lost_answers(
-    samples: IntArray, begins: IntArray, lengths: IntArray, space: IntArray, pointed: IntArray
-) -> tuple[IntArray, IntArray]:
+    windows: Windows, lengths: IntArray, space: IntArray, pointed: IntArray
+) -> Windows:
     """The windows, and one more for each answer that none of them holds all of.
 
     Of an answer longer than that the part that fits is kept; ``pointed`` is changed to it.
     """
-    first, last = pointed[samples].T
-    held = samples[(begins <= first) & (last < begins + space[samples])]
-    lost = np.setdiff1d(np.flatnonzero(pointed[:, 0] >= 0), held)
-    more = np.minimum(pointed[lost, 0], np.maximum(lengths - space, 0)[lost])
-    pointed[lost, 1] = np.minimum(pointed[lost, 1], more + space[lost] - 1)
-    samples, begins = np.append(samples, lost), np.append(begins, more)
-    order = np.lexsort((begins, samples))
-    return samples[order], begins[order]
+    first, last = pointed[windows.samples].T
+    holds = (windows.begins <= first) & (last < windows.begins + windows.lengths)
+    lost = np.setdiff1d(np.flatnonzero(pointed[:, 0] >= 0), windows.samples[holds])
+    sizes = np.minimum(lengths, space)[lost]
+    begins = np.minimum(pointed[lost, 0], lengths[lost] - sizes)
+    pointed[lost, 1] = np.minimum(pointed[lost, 1], begins + sizes - 1)
+    return windows.merged(Windows(lost, begins, sizes))
 
 
 def _targets(tokens: TokenTable, pointed: IntArray, sizes: IntArray) -> Ragged:

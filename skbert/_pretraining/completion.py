@@ -103,7 +103,7 @@ def filled(
         best = np.argsort(-shares, axis=1, kind="stable")[:, :top_k]
         counts = part.chosen.lengths
         row = np.repeat(np.arange(at, at + len(counts)), counts)
-        number = np.arange(len(row)) - np.repeat(part.chosen.starts[:-1], counts)
+        number = part.chosen.numbers
         frame = {
             "row": np.repeat(row, best.shape[1]),
             "mask": np.repeat(number, best.shape[1]),

@@ -15,9 +15,10 @@ import torch
 from scipy.special import softmax
 from torch.nn import functional as F
 
-from skbert._arrays import Array, IntArray
+from skbert._arrays import Array, IntArray, numbers_within
 from skbert._core.task import Batch, Head, Items
 from skbert._core.text.tokens import Ragged, TextTokenizer, TokenTable, assemble, encode_texts
+from skbert._core.text.windows import Windows
 from skbert._pretraining.completion import open_ended, with_masks
 from skbert._pretraining.masking import Vocabulary
 from skbert._validation.documents import Documents
@@ -48,10 +49,8 @@ class MaskedWords:
 
     def decode(self, outputs: Ragged, items: Items) -> Array:
         """Logits ``(n_chosen, n_pieces)`` of each sample, which is one item."""
-        found = np.empty(len(items), object)
-        for row in range(len(items)):
-            found[row] = outputs[row]
-        return found
+        del items
+        return outputs.arrays()
 
 
 @dataclass(frozen=True)
@@ -70,11 +69,10 @@ class NextWord(MaskedWords):
         goes_on = np.append(items.samples[1:] == items.samples[:-1], False)
         counts = table.lengths - 1 - goes_on  # that a row ends before its text does is no lesson
         targets = table.cut(rows, np.ones(len(rows), np.int64), counts)
-        position = np.arange(targets.starts[-1]) - np.repeat(targets.starts[:-1], counts)
         return Items(
             items.tokens, items.rows, items.samples, items.weights,
             Ragged(targets.values.astype(np.int64), targets.starts),
-            chosen=Ragged(position, targets.starts), apart=True,
+            chosen=Ragged(targets.numbers, targets.starts), apart=True,
         )  # fmt: skip
 
     def head(self) -> Head:
@@ -150,12 +148,9 @@ def _rows_of_text(texts: list[str], tokenizer: TextTokenizer, max_length: int) -
     """Rows of each text end to end, the last as long as what is left."""
     room = max_length - tokenizer.specials(pair=False)
     pieces = tokenizer.pieces(texts)
-    counts = np.maximum(1, -(-pieces.lengths // room))
-    owner = np.repeat(np.arange(len(pieces)), counts)
-    begins = room * (np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts))
-    lengths = np.minimum(room, pieces.lengths[owner] - begins)
-    tokens = assemble(tokenizer, pieces.cut(owner, begins, lengths), None)
-    return _that_teach(tokenizer, _items(tokens, owner))
+    windows = Windows.end_to_end(pieces.lengths, room)
+    tokens = assemble(tokenizer, pieces.windows(windows), None)
+    return _that_teach(tokenizer, _items(tokens, windows.samples))
 
 
 def _items(tokens: TokenTable, samples: IntArray, **more: Any) -> Items:
@@ -202,7 +197,7 @@ def _runs_of_sentences(X: Documents, tokenizer: TextTokenizer, max_length: int) 
     split = pieces.take(which)
     bounds = np.concatenate([[0], np.cumsum(ends - firsts)])
     tokens = assemble(tokenizer, Ragged(split.values, split.starts[bounds]), None)
-    number = np.arange(len(which)) - np.repeat(bounds[:-1], ends - firsts)
+    number = numbers_within(ends - firsts)
     places = np.full(len(tokens.ids.values), -1)
     special = len(tokenizer.prefix) + len(tokenizer.suffix)
     shift = len(tokenizer.prefix) + special * np.repeat(np.arange(len(tokens)), np.diff(

@@ -11,8 +11,9 @@ from typing import Any
 import torch
 
 from skbert._arrays import Array
-from skbert._core.task import Batch, Head, Items, mean_by_sample
+from skbert._core.task import Batch, Head, Items
 from skbert._core.text.tokens import LongText, Ragged, TextTokenizer, encode_texts
+from skbert._core.text.windows import mean_by_sample
 from skbert._validation.texts import Texts
 
 __all__ = ["Numbers"]
@@ -43,4 +44,4 @@ class Numbers:
 
     def decode(self, outputs: Ragged, items: Items) -> Array:
         """Standardised numbers ``(n_samples, n_outputs)``, averaged over windows."""
-        return mean_by_sample(outputs.values, items)
+        return mean_by_sample(outputs.values, items.samples)

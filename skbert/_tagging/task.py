@@ -6,7 +6,7 @@ Downstairs sees codes of tags only; the tags themselves stay in ``classes_``.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import chain, pairwise
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from skbert._arrays import Array, IntArray
 from skbert._core.task import Batch, Head, Items
 from skbert._core.text.tokens import Ragged, TextTokenizer, assemble
+from skbert._core.text.windows import is_read_here, mean_by_place, whole_word_windows
 from skbert._tagging.schemes import CharacterSpans
 from skbert._validation.texts import Texts
 from skbert._validation.words import WordRows
@@ -62,22 +63,22 @@ class WordTags:
             _cut_rows(X, tokenizer, limit) if isinstance(X, WordRows)
             else _cut_texts(X, tokenizer, limit)
         )  # fmt: skip
-        samples, words, here = _windows(pieces.starts, rows.starts, room)
+        windows = whole_word_windows(pieces.starts, rows.starts, room)
+        words = Ragged(np.arange(len(rows.values)), rows.starts).windows(windows)
         split = pieces.take(words.values)
         inner = Ragged(split.values, split.starts[words.starts])
         tokens = assemble(tokenizer, inner, None)
         first = tokens.ids.starts[:-1] + len(tokenizer.prefix)
         at = np.repeat(first - inner.starts[:-1], inner.lengths) + np.arange(len(inner.values))
-        read = np.repeat(here, split.lengths)
+        read = np.repeat(is_read_here(windows, pieces.starts, rows.starts), split.lengths)
         if not self.all_pieces:
             read &= np.isin(np.arange(len(read)), split.starts)
         word = np.repeat(words.values, split.lengths)
-        numbers = np.arange(len(rows.values)) - np.repeat(rows.starts[:-1], rows.lengths)
         places = np.full((len(tokens.ids.values), 3), -1)
-        places[at, 0] = np.where(read, numbers[word], -1)
+        places[at, 0] = np.where(read, rows.numbers[word], -1)
         places[at, 1:] = rows.values[word]
         items = Items(
-            tokens, np.arange(len(tokens) + 1), samples, np.ones(len(tokens)),
+            tokens, np.arange(len(tokens) + 1), windows.samples, np.ones(len(tokens)),
             places=Ragged(places, tokens.ids.starts),
         )  # fmt: skip
         return items if y is None else _with_targets(items, y, rows)
@@ -98,23 +99,15 @@ class WordTags:
         """`ScoredWords` for every sample; several pieces of a word are averaged."""
         assert items.places is not None
         samples, owner = np.unique(items.samples, return_inverse=True)
-        read = np.flatnonzero(items.places.values[:, 0] >= 0)
-        sample = np.repeat(owner, items.sizes)[read]
-        number = items.places.values[read, 0]
-        order = np.lexsort((number, sample))
-        read, sample, number = read[order], sample[order], number[order]
-        is_new = np.ones(len(read), bool)
-        is_new[1:] = (number[1:] != number[:-1]) | (sample[1:] != sample[:-1])
-        starts = np.flatnonzero(is_new)
-        sums = np.add.reduceat(outputs.values[read], starts, axis=0)
-        counts = np.diff(starts, append=len(read)).astype(sums.dtype)
-        n_words = np.bincount(sample[starts], minlength=len(samples))
-        logits = Ragged.of(sums / counts[:, None], n_words)
-        places = Ragged.of(items.places.values[read[starts], 1:], n_words)
-        found = np.empty(len(samples), object)
+        owner = np.repeat(owner, items.sizes)
+        means, first = mean_by_place(outputs.values, owner, items.places.values[:, 0])
+        n_words = np.bincount(owner[first], minlength=len(samples))
+        logits = Ragged.of(means, n_words)
+        places = Ragged.of(items.places.values[first, 1:], n_words)
+        words = np.empty(len(samples), object)
         for row in range(len(samples)):
-            found[row] = ScoredWords(logits[row], places[row])
-        return found
+            words[row] = ScoredWords(logits[row], places[row])
+        return words
 
 
 _Cut = tuple[Ragged, Ragged]  # the pieces of each word, and the (start, end) of each row's words
@@ -148,35 +141,6 @@ def _cut_texts(X: Texts, tokenizer: TextTokenizer, limit: int) -> _Cut:
     places = np.stack([spans.values[starts, 0], spans.values[pieces.starts[1:] - 1, 1]], axis=1)
     n_words = np.bincount(row[starts], minlength=len(X))
     return pieces.heads(np.minimum(pieces.lengths, limit)), Ragged.of(places, n_words)
-
-
-def _windows(ends: IntArray, rows: IntArray, room: int) -> tuple[IntArray, Ragged, Array]:
-    """The row of each window, its words, and for each of them whether it is read there.
-
-    The pieces of word i lie from ``ends[i]`` to ``ends[i + 1]``, the words of row i from
-    ``rows[i]`` to ``rows[i + 1]``. The last window of a row is as long as it can be.
-    """
-    found = []
-    for row, (first, last) in enumerate(pairwise(rows.tolist())):
-        begin = first
-        while ends[last] - ends[begin] > room:
-            end = int(np.searchsorted(ends, ends[begin] + room, side="right")) - 1
-            found.append((row, begin, end))
-            begin = int(np.searchsorted(ends, ends[end] - room // 4))
-        begin = max(int(np.searchsorted(ends, ends[last] - room)), first)
-        found.append((row, begin, last))
-    samples, firsts, lasts = np.array(found).T
-    words = Ragged(np.arange(rows[-1]), rows)
-    words = words.cut(samples, firsts - rows[samples], lasts - firsts)
-    window = np.repeat(np.arange(len(samples)), words.lengths)
-    to_edge = np.minimum(
-        ends[words.values] - ends[firsts[window]], ends[lasts[window]] - ends[words.values + 1]
-    )
-    order = np.lexsort((window, -to_edge, words.values))
-    _, best = np.unique(words.values[order], return_index=True)
-    here = np.zeros(len(window), bool)
-    here[order[best]] = True
-    return samples, words, here
 
 
 def _with_targets(items: Items, y: Any, rows: Ragged) -> Items:

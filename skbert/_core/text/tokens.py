@@ -1,24 +1,29 @@
 """Ragged tables of token ids, exact truncation and windows.
 
-Knows text and the raw tokenizer; depends on numpy, ``tokenizers`` and ``skim`` only. It holds no
+Knows text and the raw tokenizer; depends on numpy, ``tokenizers``,
+``skim`` and ``windows``. It holds no
 model and no device, and everything after the tokenizer's own call is vectorised.
 """
 
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from tokenizers import Tokenizer
 
-from skbert._arrays import Array, IntArray
+from skbert._arrays import Array, IntArray, numbers_within
 from skbert._core.text.skim import Skimmer
+from skbert._core.text.windows import Windows
 
-__all__ = ["LongText", "Ragged", "TextTokenizer", "TokenTable", "assemble", "encode_texts"]
+__all__ = [
+    "EncodedTexts", "LongText", "Ragged", "TextTokenizer", "TokenTable", "assemble",
+    "encode_texts",
+]  # fmt: skip
 
 LongText = Literal["truncate", "head_tail", "windows"]
 
@@ -53,6 +58,18 @@ class Ragged:
         """Length of each row, ``(n_rows,)``."""
         return self.starts[1:] - self.starts[:-1]  # sooner than np.diff for few rows
 
+    @property
+    def numbers(self) -> IntArray:
+        """Number of each value in its row, counted from 0."""
+        return numbers_within(self.lengths)
+
+    def arrays(self) -> Array:
+        """The rows as arrays of their own, in a 1-D array of objects."""
+        rows = np.empty(len(self), object)
+        for row in range(len(self)):
+            rows[row] = self[row]
+        return rows
+
     def take(self, rows: IntArray) -> Ragged:
         """The chosen rows, in the order given."""
         return self.cut(rows, np.zeros(len(rows), np.int64), self.lengths[rows])
@@ -62,6 +79,10 @@ class Ragged:
         cut = Ragged.of(self.values, lengths)
         where = np.repeat(self.starts[rows] + begins - cut.starts[:-1], lengths)
         return Ragged(self.values[where + np.arange(len(where))], cut.starts)
+
+    def windows(self, windows: Windows) -> Ragged:
+        """A row for each window over the rows."""
+        return self.cut(windows.samples, windows.begins, windows.lengths)
 
     def heads(self, lengths: IntArray) -> Ragged:
         """The first ``lengths`` values of every row."""
@@ -218,20 +239,32 @@ def _adds(character: str) -> bool:
     return unicodedata.category(character)[0] == "M" or character in _JOINERS
 
 
+class EncodedTexts(NamedTuple):
+    """Token rows of texts or pairs, one for each window.
+
+    The windows are those of the text that is cut into windows: of a pair the second one. A text
+    that is not cut into windows has one, of what was kept of it.
+    """
+
+    tokens: TokenTable
+    windows: Windows
+    n_truncated: int  # samples of which something was left out
+
+
 def encode_texts(
     tokenizer: TextTokenizer,
     first: Sequence[str],
     second: Sequence[str] | None,
     max_length: int,
     long_text: LongText,
-) -> tuple[TokenTable, IntArray, int]:
-    """Token rows of texts or pairs, the sample of each row, and how many samples were cut.
+) -> EncodedTexts:
+    """Token rows of texts or pairs, with what is too long cut or in windows.
 
     ``truncate`` shortens a pair longest first, as transformers does; ``head_tail`` keeps the
     first quarter and the last three quarters of the room (Sun et al. 2019, "How to fine-tune
-    BERT for text classification?"); ``windows`` gives a long text several rows that overlap
-    by a quarter. In a pair the first text then keeps half the room at the most, and the
-    windows run over the second.
+    BERT for text classification?"); ``windows`` gives a long text several rows that overlap.
+    In a pair the first text then keeps half the room at the most, and the windows run over the
+    second.
     """
     room = max_length - tokenizer.specials(pair=second is not None)
     limit = room if long_text == "truncate" else None
@@ -240,8 +273,8 @@ def encode_texts(
     else:
         a, b = _pair_pieces(tokenizer, first, second, limit)
     shorten = {"truncate": _truncate, "head_tail": _head_tail, "windows": _windows}[long_text]
-    a, b, samples, n_cut = shorten(a, b, room)
-    return assemble(tokenizer, a, b), samples, n_cut
+    a, b, windows, n_truncated = shorten(a, b, room)
+    return EncodedTexts(assemble(tokenizer, a, b), windows, n_truncated)
 
 
 def _pair_pieces(
@@ -273,19 +306,26 @@ def _replaced(table: Ragged, rows: IntArray, new: Ragged) -> Ragged:
     return both.take(order)
 
 
-_Shortened = tuple[Ragged, Ragged | None, IntArray, int]
+_Shortened = tuple[Ragged, Ragged | None, Windows, int]
 
 
 def _truncate(a: Ragged, b: Ragged | None, room: int) -> _Shortened:
-    keep_a, keep_b = _shares(a, b, room)
-    n_cut = int(((keep_a < a.lengths) | (0 if b is None else keep_b < b.lengths)).sum())
-    return a.heads(keep_a), b and b.heads(keep_b), np.arange(len(a)), n_cut
+    return _shorten(a, b, room, Ragged.heads)
 
 
 def _head_tail(a: Ragged, b: Ragged | None, room: int) -> _Shortened:
+    return _shorten(a, b, room, _ends)
+
+
+def _shorten(
+    a: Ragged, b: Ragged | None, room: int, keep: Callable[[Ragged, IntArray], Ragged]
+) -> _Shortened:
+    """Both texts, of each as much as fits."""
     keep_a, keep_b = _shares(a, b, room)
-    n_cut = int(((keep_a < a.lengths) | (0 if b is None else keep_b < b.lengths)).sum())
-    return _ends(a, keep_a), b and _ends(b, keep_b), np.arange(len(a)), n_cut
+    if b is None:
+        return keep(a, keep_a), None, Windows.whole(keep_a), int((keep_a < a.lengths).sum())
+    n_truncated = int(((keep_a < a.lengths) | (keep_b < b.lengths)).sum())
+    return keep(a, keep_a), keep(b, keep_b), Windows.whole(keep_b), n_truncated
 
 
 def _ends(table: Ragged, keep: IntArray) -> Ragged:
@@ -298,23 +338,12 @@ def _ends(table: Ragged, keep: IntArray) -> Ragged:
 
 def _windows(a: Ragged, b: Ragged | None, room: int) -> _Shortened:
     if b is None:
-        windows, samples = _slide(a, np.full(len(a), room))
-        return windows, None, samples, 0
+        windows = Windows.overlapping(a.lengths, np.full(len(a), room))
+        return a.windows(windows), None, windows, 0
     keep_a = np.minimum(a.lengths, np.maximum(room // 2, room - b.lengths))
-    windows, samples = _slide(b, room - keep_a)
-    n_cut = int((keep_a < a.lengths).sum())
-    return a.heads(keep_a).take(samples), windows, samples, n_cut
-
-
-def _slide(table: Ragged, room: IntArray) -> tuple[Ragged, IntArray]:
-    """Windows of ``room`` ids over each row, overlapping by a quarter; the last ends flush."""
-    step = np.maximum(room - room // 4, 1)
-    count = 1 + np.maximum(0, -(-(table.lengths - room) // step))
-    rows = np.repeat(np.arange(len(table)), count)
-    place = np.arange(len(rows)) - np.repeat(np.cumsum(count) - count, count)
-    size = np.minimum(table.lengths, room)
-    begins = np.minimum(place * step[rows], (table.lengths - size)[rows])
-    return table.cut(rows, begins, size[rows]), rows
+    windows = Windows.overlapping(b.lengths, room - keep_a)
+    n_truncated = int((keep_a < a.lengths).sum())
+    return a.heads(keep_a).take(windows.samples), b.windows(windows), windows, n_truncated
 
 
 def _shares(a: Ragged, b: Ragged | None, room: int) -> tuple[IntArray, IntArray]:
