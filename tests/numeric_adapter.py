@@ -26,7 +26,8 @@ import torch
 from sklearn.utils.validation import validate_data
 
 from skbert import BertClassifier, BertRegressor, BertTransformer
-from skbert._validation.texts import FitRecord, Texts
+from skbert._validation.columns import FitRecord
+from skbert._validation.texts import Texts
 
 # Defaults of a parameter, so they are known before the folders are made. One folder for each
 # process: test runs side by side do not meet.

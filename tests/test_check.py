@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 import subprocess
 import sys
 import time
@@ -10,6 +11,7 @@ import unicodedata
 import warnings
 from collections.abc import Callable
 from fractions import Fraction
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,9 +28,10 @@ from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import _check_feature_names
 
+import skbert
 from skbert import exceptions
-from skbert._validation.tables import is_missing, open_table
-from skbert._validation.targets import check_labels, check_length, check_targets
+from skbert._validation.tables import check_length, is_missing, open_table
+from skbert._validation.targets import check_labels, check_targets
 from skbert._validation.texts import Texts, check_texts
 from skbert._validation.weights import check_class_weight, check_sample_weight, to_learn_from
 from skbert.exceptions import InputError, InputTypeError, SkbertWarning
@@ -834,3 +837,13 @@ def test_tables_are_named_in_messages() -> None:
         open_table({}, "spans")
     with pytest.raises(InputError, match=r"rows of spans differ.*Say so\."):
         open_table([[1, 2], [1]], "spans", "Say so.")
+
+
+def test_modules_build_on_the_first_three_of_the_list_alone() -> None:
+    folder = Path(skbert.__file__).parent / "_validation"
+    listed = re.findall(r"^- `(\w+)`", (folder / "__init__.py").read_text(), flags=re.MULTILINE)
+    assert sorted(listed) == sorted(path.stem for path in folder.glob("[!_]*.py"))
+    for place, name in enumerate(listed):
+        source = (folder / f"{name}.py").read_text(encoding="utf-8")
+        used = set(re.findall(r"^from skbert\._validation\.(\w+)", source, flags=re.MULTILINE))
+        assert used <= set(listed[: min(place, 3)]), name

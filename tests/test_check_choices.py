@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from sklearn.exceptions import DataConversionWarning
 
 from skbert._validation.choices import Choices, check_choices, check_picks
-from skbert._validation.texts import FitRecord
+from skbert._validation.columns import FitRecord
 from skbert.exceptions import InputError, InputTypeError, SkbertWarning
 
 PROMPTS = ["the cat", "a dog", "my room"]
@@ -354,7 +354,7 @@ BAD_Y: dict[str, tuple[Any, type[Exception], str]] = {
     "two columns": ([[1, 0], [0, 1], [1, 0]], InputError, "2 values per row"),
     "beyond the last": ([1, 4, 1], InputError, r"Row 1 of y is 4.*\['c', 'd', 'c', 'e'\]"),
     "before the first": ([1, -1, 1], InputError, "Row 1 of y is -1"),
-    "an unknown text": (["0", "x", ""], InputError, r"Row 1 of y is 'x', which is no option.*'d'"),
+    "an unknown text": (["0", "x", ""], InputError, r"Row 1 of y is 'x', which is not an.*'d'"),
     "a text of another row": (["c", "c", "f"], InputError, r"Row 0 of y is 'c'.*\['1', '0'\]"),
     "mixed": ([1, "c", 1], InputTypeError, "mixes positions and texts: row 0 is 1, row 1 is 'c'"),
     "mixed the other way": (["1", "c", 1], InputTypeError, "row 2 is 1"),
@@ -362,7 +362,7 @@ BAD_Y: dict[str, tuple[Any, type[Exception], str]] = {
     "None": (["1", None, "f"], InputError, "contains NaN. Row 1 is None"),
     "bool": ([True, False, True], InputTypeError, "Row 0 of y is True, of type bool"),
     "numpy bool": (np.array([True, False, True]), InputTypeError, "of type bool"),
-    "half": ([1, 0.5, 1], InputError, "Row 1 of y is 0.5, which is no position"),
+    "half": ([1, 0.5, 1], InputError, "Row 1 of y is 0.5, which is not a position"),
     "infinite": ([1, np.inf, 1], InputError, "Row 1 of y is inf"),
     "bytes": ([b"1", b"c", b"f"], InputTypeError, "Row 0 of y is b'1', of type bytes"),
     "complex": ([1j, 0, 1], InputTypeError, "of type complex"),

@@ -12,8 +12,10 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from skbert._validation.texts import FitRecord, Texts
-from skbert._validation.words import WordRows, check_spans, check_tags, check_words
+from skbert._validation.columns import FitRecord
+from skbert._validation.entities import check_spans, check_tags
+from skbert._validation.texts import Texts
+from skbert._validation.words import WordRows, check_words
 from skbert.exceptions import InputError, InputTypeError, SkbertWarning
 
 ROWS = [["Anna", "lives", "here"], ["Bob"], []]
@@ -309,14 +311,14 @@ def test_rows_of_as_many_spans_stay_rows() -> None:
         ([(4, 5, "X")], InputError, "only blanks"),
         ([(5, 10, "X"), (0, 6, "Y")], InputError, r"\(0, 6, 'Y'\) and \(5, 10, 'X'\) in row 1"),
         ([(0, 4, "X"), (0, 4, "Y")], InputError, "overlap"),
-        ([(0, 4, None)], InputError, "row 1 of y.*label is no str"),
-        ([(0, 4, 3)], InputError, "row 1 of y.*label is no str"),
-        ([(0, 4, "")], InputError, "row 1 of y.*label is no str"),
+        ([(0, 4, None)], InputError, "row 1 of y.*label must be a str"),
+        ([(0, 4, 3)], InputError, "row 1 of y.*label must be a str"),
+        ([(0, 4, "")], InputError, "row 1 of y.*label must be a str"),
         ([(0, 4)], InputTypeError, r"row 1 of y holds \(0, 4\)"),
-        ([(0.0, 4, "X")], InputTypeError, "no whole numbers"),
-        ([("0", 4, "X")], InputTypeError, "no whole numbers"),
-        ([(None, 4, "X")], InputTypeError, "no whole numbers"),
-        ([(False, 4, "X")], InputTypeError, "no whole numbers"),
+        ([(0.0, 4, "X")], InputTypeError, "start and end must be int"),
+        ([("0", 4, "X")], InputTypeError, "start and end must be int"),
+        ([(None, 4, "X")], InputTypeError, "start and end must be int"),
+        ([(False, 4, "X")], InputTypeError, "start and end must be int"),
         ([{"start": 0, "end": 4, "label": "X"}], InputTypeError, "row 1 of y holds {"),
         ([3], InputTypeError, "row 1 of y holds 3"),
         (None, InputError, "Row 1 of y holds None"),

@@ -387,7 +387,7 @@ def test_bad_input_is_refused_before_a_model_is_opened() -> None:
 
 
 def test_a_bad_y_is_refused(tiny_model: Path, fitted: BertChoiceRanker) -> None:
-    with pytest.raises(InputError, match="Row 3 of y is 9, which is no option"):
+    with pytest.raises(InputError, match="Row 3 of y is 9, which is not an option"):
         ranker(tiny_model).fit(X, [*Y[:3], 9, *Y[4:]])
     with pytest.raises(InputTypeError, match="mixes"):
         fitted.score(X, [X[0][1][0], *Y[1:]])

@@ -188,7 +188,7 @@ def test_entities_of_an_array_of_tags() -> None:
 @pytest.mark.parametrize(
     ("tags", "scheme", "part"),
     [
-        (["O", "PER"], None, "'PER' at word 1, which is no tag of scheme=None"),
+        (["O", "PER"], None, "'PER' at word 1, which is not a tag of scheme=None"),
         (["O", "o"], None, "'o' at word 1"),
         ([""], None, "'' at word 0"),
         (["BI-PER"], None, "'BI-PER' at word 0"),

@@ -25,8 +25,9 @@ from skbert import (
     BertTokenTagger,
     BertTransformer,
 )
+from skbert._validation.columns import FitRecord
 from skbert._validation.targets import check_labels
-from skbert._validation.texts import FitRecord, check_texts
+from skbert._validation.texts import check_texts
 from skbert._validation.weights import check_sample_weight
 from skbert.exceptions import InputError
 from skbert.testing import check_text_estimator, text_estimator_checks

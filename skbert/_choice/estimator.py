@@ -21,7 +21,7 @@ from skbert._estimator.fitting import BertEstimator, TrainingPlan, run_fit
 from skbert._estimator.guidance import requires_y
 from skbert._estimator.learned import reads_one_state
 from skbert._validation.choices import Choices, check_choices, check_picks
-from skbert._validation.texts import FitRecord
+from skbert._validation.columns import FitRecord
 from skbert._validation.weights import check_sample_weight
 
 __all__ = ["BertChoiceRanker"]

@@ -34,7 +34,7 @@ from skbert._embedding.task import (
 )
 from skbert._estimator.base import COUNT, READS_ROWS, TextEstimator
 from skbert._estimator.learned import draft_of, reads_one_state, take_over
-from skbert._validation.texts import FitRecord, input_names
+from skbert._validation.columns import FitRecord, input_names
 from skbert.exceptions import InputError, SaveError
 
 __all__ = ["BertTransformer"]

@@ -36,7 +36,8 @@ from skbert._core.text.tokens import LongText
 from skbert._estimator import persistence
 from skbert._estimator.learned import draft_of, reads_one_state, take_over
 from skbert._estimator.portable import PortableEstimator
-from skbert._validation.texts import FitRecord, Texts, check_texts
+from skbert._validation.columns import FitRecord
+from skbert._validation.texts import Texts, check_texts
 from skbert.exceptions import InputError, ModelError, TruncationWarning, warn
 
 __all__ = [

@@ -17,8 +17,8 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import numpy as np
 
 from skbert._arrays import Array
+from skbert._validation.columns import FitRecord
 from skbert._validation.entities import SCHEMES
-from skbert._validation.texts import FitRecord
 from skbert.exceptions import SaveError
 
 __all__ = ["check_attributes", "check_task", "dumps", "loads", "plain", "record_of"]

@@ -20,7 +20,8 @@ from skbert._estimator.guidance import requires_y
 from skbert._estimator.learned import reads_one_state
 from skbert._extraction.task import MOST, Answers, best_texts, best_threshold
 from skbert._validation.answers import check_answers, warn_if_swapped
-from skbert._validation.texts import FitRecord, Texts
+from skbert._validation.columns import FitRecord
+from skbert._validation.texts import Texts
 from skbert.exceptions import InputError, ModelError
 from skbert.metrics import squad_f1
 

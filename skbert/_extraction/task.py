@@ -20,7 +20,8 @@ from skbert._core.segments import log_softmax_within
 from skbert._core.task import Batch, Head, Items
 from skbert._core.text.tokens import Ragged, TextTokenizer, TokenTable, assemble
 from skbert._core.text.windows import Windows
-from skbert._validation.texts import MAX_NAMES, Texts
+from skbert._validation.tables import MAX_NAMES
+from skbert._validation.texts import Texts
 from skbert.exceptions import InputError
 from skbert.metrics import squad_f1
 

@@ -5,6 +5,11 @@ Depends on numpy, pandas, `masking` and ``_core``; knows no estimator.
 
 from __future__ import annotations
 
+import math
+import reprlib
+from numbers import Integral
+from typing import Any
+
 import numpy as np
 import pandas as pd
 from scipy.special import softmax
@@ -16,13 +21,47 @@ from skbert._core.runtime.device import Precision
 from skbert._core.task import Items, Task
 from skbert._core.text.tokens import Ragged, TextTokenizer, TokenTable, assemble
 from skbert._pretraining.masking import Vocabulary
-from skbert.exceptions import InputError
+from skbert._validation.tables import read_number
+from skbert.exceptions import InputError, InputTypeError
 
-__all__ = ["continued", "filled", "open_ended", "with_masks"]
+__all__ = [
+    "check_count", "check_temperature", "continued", "filled", "open_ended", "with_masks",
+]  # fmt: skip
 
 _MASK = "[MASK]"
 _COLDEST, _HOTTEST = 1e-30, 1e30  # beyond, float32 divides to infinities and NaN
 _SLICE = 64  # rows whose masks are filled together: each mask has a logit for every word piece
+
+
+def check_count(value: Any, name: str) -> None:
+    """Raise unless a value is an integer of at least 1."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, Integral):
+        msg = (
+            f"{name} is {value!r}, of type {type(value).__name__}, but must be an int of at least "
+            f"1; type {name}=5."
+        )
+        raise InputTypeError(msg)
+    if value < 1:
+        msg = f"{name} is {value!r}, but must be at least 1; type {name}=5."
+        raise InputError(msg)
+
+
+def check_temperature(value: Any) -> None:
+    """Raise unless a value is a finite number that is not negative."""
+    is_number = isinstance(value, (int, float, np.integer, np.floating))
+    if isinstance(value, bool) or not is_number:
+        msg = (
+            f"temperature is {reprlib.repr(value)}, of type {type(value).__name__}, but must be "
+            "an int or a float; type temperature=0.0 for the most probable word pieces."
+        )
+        raise InputTypeError(msg)
+    number = read_number(value)
+    if number is None or not math.isfinite(number) or number < 0:
+        msg = (
+            f"temperature is {value!r}, but must be finite and not negative; type temperature=0.0 "
+            "for the most probable word pieces, 1.0 for a draw from the model's probabilities."
+        )
+        raise InputError(msg)
 
 
 def with_masks(texts: list[str], tokenizer: TextTokenizer, max_length: int) -> Items:

@@ -19,7 +19,7 @@ from skbert._estimator.base import COUNT, RealInterval, encode, results
 from skbert._estimator.callbacks import with_callbacks
 from skbert._estimator.fitting import TrainedEstimator, TrainingPlan, draw_seed, run_fit
 from skbert._estimator.learned import reads_one_state
-from skbert._pretraining.completion import continued, filled
+from skbert._pretraining.completion import check_count, check_temperature, continued, filled
 from skbert._pretraining.objectives import (
     SIZES,
     TASKS,
@@ -30,9 +30,9 @@ from skbert._pretraining.objectives import (
     require,
 )
 from skbert._pretraining.tasks import MaskedWords, NextSentence
+from skbert._validation.columns import FitRecord
 from skbert._validation.documents import check_documents, check_sentences
-from skbert._validation.numbers import check_count, check_temperature
-from skbert._validation.texts import FitRecord, check_texts
+from skbert._validation.texts import check_texts
 from skbert.exceptions import InputError
 
 __all__ = ["BertPretrainer"]

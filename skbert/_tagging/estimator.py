@@ -21,8 +21,9 @@ from skbert._estimator.progress import Run
 from skbert._tagging.schemes import Chain, guess_scheme, warn_if_prefixed
 from skbert._tagging.targets import f1, objects, right, spans, teach, tell
 from skbert._tagging.task import WordTags
+from skbert._validation.columns import FitRecord
 from skbert._validation.entities import SCHEMES, entities_of
-from skbert._validation.texts import FitRecord, Texts
+from skbert._validation.texts import Texts
 from skbert._validation.words import WordRows, check_words
 
 __all__ = ["BertTokenTagger"]

@@ -18,9 +18,9 @@ from skbert._core.models.network import Network
 from skbert._estimator.fitting import TrainingPlan
 from skbert._tagging.schemes import Chain, CharacterSpans, convert, follow, tag_names
 from skbert._tagging.task import ScoredWords, WordTags
-from skbert._validation.entities import Entity
+from skbert._validation.entities import Entity, check_spans, check_tags
 from skbert._validation.texts import Texts
-from skbert._validation.words import WordRows, check_spans, check_tags
+from skbert._validation.words import WordRows
 from skbert.exceptions import InputError
 from skbert.metrics import entity_f1
 

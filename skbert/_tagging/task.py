@@ -147,7 +147,7 @@ def _with_targets(items: Items, y: Any, rows: Ragged) -> Items:
     """The items with the codes of their words; only those that have some."""
     codes = y
     if isinstance(y, CharacterSpans):
-        codes = y.on([rows[row] for row in range(len(rows))])
+        codes = y.codes([rows[row] for row in range(len(rows))])
     assert items.places is not None
     numbers = items.places.values[:, 0]
     read = numbers >= 0

@@ -1,1 +1,16 @@
-"""Checks of X, y and weights; knows neither torch nor an estimator."""
+"""Checks of X, y and weights, made before anything heavy is loaded.
+
+Nothing here imports torch, a tokenizer or an estimator. `tables`, `columns` and `texts` build on
+those before them, and every other module on these three alone:
+
+- `tables`: any container as a table; its columns as lists or as numbers; lengths, missing y
+- `columns`: which columns hold the texts, and whether they are those of fit
+- `texts`: X of texts or pairs of texts
+- `words`: X of a tagger, rows of words
+- `documents`: X of pre-training, texts or lists of sentences
+- `choices`: X and y of a choice ranker, prompts with options
+- `answers`: y of a span extractor
+- `entities`: y of a tagger, tags or spans, and the entities that tags mean
+- `targets`: y of a classifier or a regressor
+- `weights`: weights of rows and of classes
+"""

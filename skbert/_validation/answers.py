@@ -1,7 +1,6 @@
 """y of a span extractor as places in the contexts, or an error that names the first bad rows.
 
-Depends on numpy, `texts`, `tables`, `targets` and
-`skbert.exceptions`; knows no torch and no tokenizer.
+Depends on `tables`, `texts` and `skbert.exceptions`.
 """
 
 from __future__ import annotations
@@ -15,9 +14,16 @@ from typing import Any, NamedTuple, TypeGuard
 import numpy as np
 
 from skbert._arrays import Array
-from skbert._validation.tables import ROW_TYPES, is_missing, open_table, read_cells
-from skbert._validation.targets import check_length
-from skbert._validation.texts import MAX_NAMES, SURROGATE
+from skbert._validation.tables import (
+    MAX_NAMES,
+    ROW_TYPES,
+    check_length,
+    is_missing,
+    open_table,
+    read_cells,
+    require_y,
+)
+from skbert._validation.texts import without_surrogates
 from skbert.exceptions import InputError, InputTypeError, warn
 
 __all__ = [
@@ -57,8 +63,8 @@ def check_answers(
     Raises
     ------
     InputError
-        If an answer is missing, blank, not in its context, not where it is said to be, or there
-        more than once without saying where (unless `on_ambiguous` is "first").
+        If an answer is missing, blank, not in its context, not at its start, or more than once
+        in the context without a start (unless `on_ambiguous` is "first").
     InputTypeError
         If a row of y holds something else than answers.
     """
@@ -72,7 +78,7 @@ def check_answers(
         )
         raise InputError(msg)
     answers = [_answers(cell, row) for row, cell in enumerate(cells)]
-    firsts = {row: found[0] for row, found in enumerate(answers) if found}
+    firsts = {row: several[0] for row, several in enumerate(answers) if several}
     _refuse_written_starts(cells, contexts)
     _refuse_blank(firsts)
     _refuse_absent(firsts, contexts)
@@ -83,46 +89,41 @@ def check_answers(
     for row, (text, start) in firsts.items():
         begin = contexts[row].find(text) if start is None else start
         spans[row] = begin, begin + len(text)
-    return Gold(spans, [[text for text, _ in found] for found in answers])
+    return Gold(spans, [[text for text, _ in several] for several in answers])
 
 
 def warn_if_swapped(questions: Sequence[str], contexts: Sequence[str]) -> None:
     """Warn when more than half of the rows look as if the context came first.
 
-    In such a row the second text asks and the first does not, or neither asks and the first is
-    by far the longer one.
+    In such a row the second text is a question and the first is not, or neither is and the first
+    is by far the longer one.
     """
     rows = [
         row
         for row, (question, context) in enumerate(zip(questions, contexts, strict=True))
-        if not _asks(question)
-        and (_asks(context) or len(question) > _TIMES_LONGER * len(context.strip()) > 0)
+        if not _is_question(question)
+        and (_is_question(context) or len(question) > _TIMES_LONGER * len(context.strip()) > 0)
     ]
     if 2 * len(rows) > len(questions):
         question, context = questions[rows[0]], contexts[rows[0]]
         warn(
             f"{len(rows)} of {len(questions)} rows of X look as if the context came first: row "
-            f"{rows[0]} asks {reprlib.repr(question)} about {reprlib.repr(context)}. A row is a "
-            "question and then its context; if they changed places, type "
-            "list(zip(questions, contexts))."
+            f"{rows[0]} has the question {reprlib.repr(question)} and the context "
+            f"{reprlib.repr(context)}. The question comes first in a row; if X has them the other "
+            "way round, type list(zip(questions, contexts))."
         )
 
 
-def _asks(text: str) -> bool:
+def _is_question(text: str) -> bool:
     return text[-9:].rstrip(_CLOSING).endswith(_QUESTION_MARKS)
 
 
-_Answer = tuple[str, int | None]  # and where it starts, if that was said
+_Answer = tuple[str, int | None]  # and where it starts, if y has that
 
 
 def _cells(y: Any, estimator_name: str) -> list[Any]:
     """Return one cell per row, whatever container they came in."""
-    if y is None:
-        msg = (
-            f"This {estimator_name} estimator requires y to be passed, but the target y is None. "
-            f"{_FORMS}"
-        )
-        raise InputError(msg)
+    require_y(y, estimator_name, _FORMS)
     if isinstance(y, (str, bytes, Mapping, set, frozenset)) or not hasattr(y, "__len__"):
         msg = f"y is {reprlib.repr(y)}, but must be a list with one entry per row. {_FORMS}"
         raise InputTypeError(msg)
@@ -135,18 +136,18 @@ def _answers(cell: Any, row: int) -> list[_Answer]:
         cell = [cell]
     if not isinstance(cell, ROW_TYPES):
         raise _odd_cell(cell, row)
-    found: list[_Answer] = []
+    answers: list[_Answer] = []
     for answer in cell:
         text, start = (answer[0], int(answer[1])) if is_placed(answer) else (answer, None)
         if not isinstance(text, str):
             raise _odd_cell(answer, row)
         if text:
-            found.append((SURROGATE.sub("\ufffd", str.__str__(text)), start))  # as in X
-    return found
+            answers.append((without_surrogates(str.__str__(text)), start))  # as in X
+    return answers
 
 
 def one_per_row(values: Any, name: str) -> list[Any]:
-    """Entries of any container with one per row, a frame of one column among them."""
+    """Return the entries of any container of one per row; a frame must have one column."""
     if any(hasattr(values, columns) for columns in ("columns", "column_names")):
         table = open_table(values, name, None)
         if table.width != 1:
@@ -167,13 +168,13 @@ def one_per_row(values: Any, name: str) -> list[Any]:
 
 
 def is_whole(cell: Any) -> bool:
-    """Tell whether a cell is a whole number, 2.0 as well as 2, but no bool."""
+    """Return whether a cell is a whole number, 2.0 as well as 2, but not a bool."""
     is_bool = isinstance(cell, (bool, np.bool_))
     return isinstance(cell, Real) and not is_bool and float(cell).is_integer()
 
 
 def is_placed(cell: Any) -> TypeGuard[tuple[str, float]]:
-    """Tell whether a cell is an answer with its place in the context."""
+    """Return whether a cell is an answer with its start in the context."""
     return (
         isinstance(cell, (list, tuple))
         and len(cell) == 2
@@ -183,20 +184,20 @@ def is_placed(cell: Any) -> TypeGuard[tuple[str, float]]:
 
 
 def _odd_cell(cell: Any, row: int) -> InputTypeError:
-    """Make the error for what is no answer."""
+    """Return the error for a cell that is not an answer."""
     hint = _FORMS
     if isinstance(cell, Mapping):
         hint = "For the dicts of SQuAD type [list(zip(a['text'], a['answer_start'])) for a in y]."
     return InputTypeError(
-        f"Row {row} of y holds {reprlib.repr(cell)}, of type {type(cell).__name__}, which is no "
-        f"answer. {hint}"
+        f"Row {row} of y holds {reprlib.repr(cell)}, of type {type(cell).__name__}, which is not "
+        f"an answer. {hint}"
     )
 
 
 def _listed(
     rows: list[int], answers: Mapping[int, _Answer], contexts: Sequence[str] | None = None
 ) -> str:
-    """Name the first rows of many, with their answers, and how often the contexts hold them."""
+    """Return the first rows with their answers, and how often the contexts hold these."""
     shown = []
     for row in rows[:MAX_NAMES]:
         text, _ = answers[row]
@@ -215,7 +216,7 @@ def _refuse_written_starts(cells: list[Any], contexts: Sequence[str]) -> None:
         text, start = cell
         if start.isdecimal() and (isinstance(cell, tuple) or start not in contexts[row]):
             msg = (
-                f"Row {row} of y is {reprlib.repr(cell)}, an answer with a start that is a str. "
+                f"Row {row} of y is {reprlib.repr(cell)}, an answer whose start is a str. "
                 f"Give starts as int; type ({reprlib.repr(text)}, {int(start)}). For several "
                 "right answers give a list of parts of the context."
             )
@@ -234,7 +235,7 @@ def _refuse_blank(firsts: Mapping[int, _Answer]) -> None:
 
 
 def _refuse_absent(firsts: Mapping[int, _Answer], contexts: Sequence[str]) -> None:
-    """Raise for answers that are nowhere in their contexts."""
+    """Raise for answers that their contexts do not hold."""
     rows = [row for row, (text, _) in firsts.items() if text not in contexts[row]]
     if rows:
         msg = (
@@ -246,7 +247,7 @@ def _refuse_absent(firsts: Mapping[int, _Answer], contexts: Sequence[str]) -> No
 
 
 def _refuse_misplaced(firsts: Mapping[int, _Answer], contexts: Sequence[str]) -> None:
-    """Raise for answers that are not where they are said to start."""
+    """Raise for answers that do not start where y says."""
     wrong = {
         row: start
         for row, (text, start) in firsts.items()
@@ -254,13 +255,13 @@ def _refuse_misplaced(firsts: Mapping[int, _Answer], contexts: Sequence[str]) ->
     }
     if rows := list(wrong):
         text, start, context = firsts[rows[0]][0], wrong[rows[0]], contexts[rows[0]]
-        found = f"has {len(context)} characters"
+        contrast = f"has {len(context)} characters"
         if 0 <= start < len(context):
-            found = f"holds {reprlib.repr(context[start : start + len(text)])} there"
+            contrast = f"holds {reprlib.repr(context[start : start + len(text)])} there"
         msg = (
-            f"y has {len(rows)} answer(s) that do not start where they are said to: "
+            f"y has {len(rows)} answer(s) that do not start where y says: "
             f"{_listed(rows, firsts)}. In row {rows[0]} the start is {start}, but the context "
-            f"{found}; the answer starts at {context.find(text)}. Starts count characters (not "
+            f"{contrast}; the answer starts at {context.find(text)}. Starts count characters (not "
             "bytes) from 0; give the answer alone to have it looked up."
         )
         raise InputError(msg)

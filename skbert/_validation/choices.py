@@ -1,7 +1,6 @@
 """X and y of a choice ranker as prompts, options and positions, or an error that names the row.
 
-Depends on numpy, scikit-learn's warnings, `texts`, `tables`,
-`targets` and `skbert.exceptions`; knows no torch and no tokenizer.
+Depends on `tables`, `columns`, `texts` and `skbert.exceptions`.
 """
 
 from __future__ import annotations
@@ -14,20 +13,28 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
-from sklearn.exceptions import DataConversionWarning
 
 from skbert._arrays import IntArray
-from skbert._validation.tables import ROW_TYPES, Table, check_not_empty, is_missing, open_table
-from skbert._validation.targets import COLUMN_VECTOR, check_length
-from skbert._validation.texts import (
-    CELL_HINTS,
-    SURROGATE,
-    FitRecord,
-    check_texts,
-    column_positions,
-    compare_with_fit,
+from skbert._validation.columns import FitRecord, column_positions, compare_with_fit
+from skbert._validation.tables import (
+    ROW_TYPES,
+    Table,
+    check_length,
+    check_not_empty,
+    is_missing,
+    open_table,
+    open_values,
+    require_y,
+    warn_if_column_vector,
 )
-from skbert.exceptions import InputError, InputTypeError, warn
+from skbert._validation.texts import (
+    check_texts,
+    hint_for,
+    replace_surrogates,
+    warn_of_surrogates,
+    without_surrogates,
+)
+from skbert.exceptions import InputError, InputTypeError
 
 __all__ = ["Choices", "check_choices", "check_picks"]
 
@@ -41,11 +48,11 @@ _PICKS = "Give per row the position of the right option (int, from 0) or its tex
 
 @dataclass(frozen=True)
 class Choices:
-    """The questions of X, one per row. What a row offers twice counts once, where it is first."""
+    """The questions of X, one per row. A repeated option counts once, where it is first."""
 
     first: list[str]  # the prompts
     second: list[str] | None  # a text between the prompt and each option
-    options: list[list[str | None]]  # as given, by position; None: not there
+    options: list[list[str | None]]  # as in X, by position; None: not there
     places: list[dict[str, int]]  # each option that counts -> its position, in order
     names: tuple[str, ...] | None  # all column names of a frame with str columns, else None
     n_columns: int  # 2, or 3 with a second text: all options together count as one
@@ -99,7 +106,9 @@ def check_choices(
     _check_layout(table, chosen, listed=listed)
     texts = check_texts(X, columns=before, missing=missing)
     read = _from_lists if listed else _from_columns
-    options = _replace_surrogates(read(table, chosen))
+    options = read(table, chosen)
+    dirty = [row for row, cells in enumerate(options) if replace_surrogates(cells)]
+    warn_of_surrogates(dirty, "The options of ")
     _refuse_printed_lists(options)
     places = [_places(row) for row in options]
     return Choices(texts.first, texts.second, options, places, table.names, len(before) + 1)
@@ -130,17 +139,17 @@ def _wanted(table: Table, columns: Any) -> list[Any]:
 
 
 def _holds_lists(cells: list[Any]) -> bool:
-    """Tell whether the cells of a column are lists; the first that is not missing says so."""
+    """Return whether the cells of a column are lists, as its first cell that is not missing."""
     return _is_list(next((cell for cell in cells if not is_missing(cell)), None))
 
 
 def _is_list(cell: Any) -> bool:
-    listed = isinstance(cell, ROW_TYPES) or hasattr(cell, "to_list")  # or a Series
-    return listed and getattr(cell, "ndim", 1) == 1
+    is_row = isinstance(cell, ROW_TYPES) or hasattr(cell, "to_list")  # or a Series
+    return is_row and getattr(cell, "ndim", 1) == 1
 
 
 def _check_layout(table: Table, chosen: list[int], *, listed: bool) -> None:
-    """Raise when lists of options stand where they do not belong."""
+    """Raise when there are too many columns before the options, or lists in one of them."""
     if listed and len(chosen) > 3:
         msg = (
             f"X has {len(chosen) - 1} columns before the lists of options, but a question is one "
@@ -160,7 +169,7 @@ def _check_layout(table: Table, chosen: list[int], *, listed: bool) -> None:
 def _from_lists(table: Table, chosen: list[int]) -> list[list[str | None]]:
     """Return the options of a column of lists."""
     column = chosen[-1]
-    found: list[list[str | None]] = []
+    options: list[list[str | None]] = []
     for row, cell in enumerate(table.read(column)):
         place = table.place(row, column)
         if is_missing(cell) or (_is_list(cell) and not len(cell)):
@@ -171,27 +180,27 @@ def _from_lists(table: Table, chosen: list[int]) -> list[list[str | None]]:
                 f"{reprlib.repr(cell)}, of type {type(cell).__name__}. {_FORMS}"
             )
             raise InputTypeError(msg)
-        found.append([_option(text, f"option {i} of {place}") for i, text in enumerate(cell)])
-    return found
+        options.append([_option(text, f"option {i} of {place}") for i, text in enumerate(cell)])
+    return options
 
 
 def _from_columns(table: Table, chosen: list[int]) -> list[list[str | None]]:
     """Return the options of several columns; a missing cell is an option that is not there."""
-    found: list[list[str | None]] = []
+    options: list[list[str | None]] = []
     columns = [table.read(column) for column in chosen[1:]]
     for row, cells in enumerate(zip(*columns, strict=True)):
-        options: list[str | None] = []
-        for column, cell in zip(chosen[1:], cells, strict=True):
-            gone = is_missing(cell)
-            options.append(None if gone else _option(cell, table.place(row, column)))
-        if options == [None] * len(options):
+        offered = [
+            None if is_missing(cell) else _option(cell, table.place(row, column))
+            for column, cell in zip(chosen[1:], cells, strict=True)
+        ]
+        if offered == [None] * len(offered):
             raise _no_options(f"row {row}")
-        found.append(options)
-    return found
+        options.append(offered)
+    return options
 
 
 def _refuse_printed_lists(options: list[list[str | None]]) -> None:
-    """Raise when the one option of every row is a list as CSV files hold it."""
+    """Raise when every row has one option that is the text of a list, as CSV files hold it."""
     alone = [row[0] for row in options if len(row) == 1]
     if len(alone) == len(options) and all(str(text).startswith("[") for text in alone):
         msg = (
@@ -211,43 +220,23 @@ def _option(cell: Any, place: str) -> str:
             "[option for option in options if isinstance(option, str)]."
         )
         raise InputError(msg)
-    hint = next(text for types, text in CELL_HINTS if isinstance(cell, types))
     msg = (
         f"Every option of X must be a text (str), but {place} is {reprlib.repr(cell)}, of type "
-        f"{type(cell).__name__}. {hint}"
+        f"{type(cell).__name__}. {hint_for(cell)}"
     )
     raise InputTypeError(msg)
 
 
 def _no_options(place: str) -> InputError:
-    """Make the error for a question that offers nothing to choose from."""
+    """Return the error for a question without options."""
     return InputError(
         f"X has a question without options: {place}. Give every row at least one option, or leave "
         "the row out."
     )
 
 
-def _replace_surrogates(options: list[list[str | None]]) -> list[list[str | None]]:
-    """Put U+FFFD for each lone surrogate, with one warning."""
-    dirty = [
-        row
-        for row, cells in enumerate(options)
-        if any(cell and not cell.isascii() and SURROGATE.search(cell) for cell in cells)
-    ]
-    for row in dirty:
-        options[row] = [cell and SURROGATE.sub("\ufffd", cell) for cell in options[row]]
-    if dirty:
-        msg = (
-            f"The options of {len(dirty)} row(s) of X hold lone surrogates (no characters), the "
-            f"first is row {dirty[0]}; each became U+FFFD. Read the file in the encoding it was "
-            "written in."
-        )
-        warn(msg)
-    return options
-
-
 def _places(options: list[str | None]) -> dict[str, int]:
-    """Return where each option stands first."""
+    """Return the first position of each option."""
     places: dict[str, int] = {}
     for position, text in enumerate(options):
         if text is not None:
@@ -259,7 +248,7 @@ def check_picks(y: Any, choices: Choices, *, estimator_name: str = "BertChoiceRa
     """Return the position of the right option of each row, (n,), or raise and name the row.
 
     `y` holds positions or texts, the same in all rows: a str is a text, whatever it looks like. A
-    position of an option that the row offers before becomes that earlier one.
+    position of an option that the row repeats becomes its first position.
     """
     cells = _cells(y, len(choices), estimator_name)
     first_kind, picks = None, np.empty(len(cells), np.int64)
@@ -275,7 +264,7 @@ def check_picks(y: Any, choices: Choices, *, estimator_name: str = "BertChoiceRa
         options = choices.options[row]
         text: str | None = None
         if kind == "text":
-            text = SURROGATE.sub("\ufffd", cell)
+            text = without_surrogates(cell)
         elif 0 <= cell < len(options):
             text = options[int(cell)]
         place = None if text is None else choices.places[row].get(text)
@@ -287,27 +276,18 @@ def check_picks(y: Any, choices: Choices, *, estimator_name: str = "BertChoiceRa
 
 def _cells(y: Any, n: int, estimator_name: str) -> list[Any]:
     """Return one cell per row, whatever container they came in."""
-    if y is None:
-        msg = (
-            f"This {estimator_name} estimator requires y to be passed, but the target y is None. "
-            f"{_PICKS}"
-        )
-        raise InputError(msg)
-    if isinstance(y, (str, bytes)):
-        msg = f"y is {y!r}, but must hold one value per row of X. {_PICKS}"
-        raise InputError(msg)
-    table = open_table(y, "y", _PICKS)
+    require_y(y, estimator_name, _PICKS)
+    table = open_values(y, "y", _PICKS)
     check_length(n, table.shape[0])
     if table.width != 1:
         msg = f"y has {table.width} values per row, but a question has one right option. {_PICKS}"
         raise InputError(msg)
-    if len(table.shape) == 2:
-        warn(COLUMN_VECTOR, DataConversionWarning)
+    warn_if_column_vector(table)
     return table.read(0)
 
 
 def _kind(cell: Any, row: int) -> str:
-    """Tell whether a cell of y is a text or a position, or raise."""
+    """Return "text" or "position", which of them a cell of y is, or raise."""
     if isinstance(cell, str):
         return "text"
     if is_missing(cell):
@@ -317,22 +297,22 @@ def _kind(cell: Any, row: int) -> str:
         raise InputError(msg)
     if isinstance(cell, (bool, np.bool_)) or not isinstance(cell, Real):
         msg = (
-            f"Row {row} of y is {reprlib.repr(cell)}, of type {type(cell).__name__}, which tells "
-            f"no option. {_PICKS}"
+            f"Row {row} of y is {reprlib.repr(cell)}, of type {type(cell).__name__}, which is "
+            f"neither a position nor a text. {_PICKS}"
         )
         raise InputTypeError(msg)
     if cell != cell // 1:
-        msg = f"Row {row} of y is {cell!r}, which is no position. {_PICKS}"
+        msg = f"Row {row} of y is {cell!r}, which is not a position. {_PICKS}"
         raise InputError(msg)
     return "position"
 
 
 def _no_such_option(cell: Any, row: int, options: list[str | None]) -> InputError:
-    """Make the error for what is no option of its row."""
+    """Return the error for an answer that is not among the options of its row."""
     there = [text for text in options if text is not None]
     close = difflib.get_close_matches(str(cell), there, n=1)
     hint = f" Did you mean {close[0]!r}?" if close and isinstance(cell, str) else ""
     return InputError(
-        f"Row {row} of y is {cell!r}, which is no option of that row: "
+        f"Row {row} of y is {cell!r}, which is not an option of that row: "
         f"{reprlib.repr(options)}.{hint} {_PICKS}"
     )

@@ -1,6 +1,6 @@
 """X as documents, each a list of sentences, or an error that names the first bad row.
 
-Depends on `texts`, `words` and numpy; knows no torch and no tokenizer.
+Depends on `tables`, `columns`, `texts` and `skbert.exceptions`.
 """
 
 from __future__ import annotations
@@ -11,11 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from skbert._validation.tables import ROW_TYPES, Table, is_missing
-from skbert._validation.texts import FitRecord, check_texts, compare_with_fit
-from skbert._validation.words import open_rows
+from skbert._validation.columns import FitRecord, compare_with_fit, open_rows
+from skbert._validation.tables import ROW_TYPES, Table, is_missing, row_entries
+from skbert._validation.texts import check_texts
 from skbert.exceptions import InputError, InputTypeError
 
 __all__ = ["Documents", "check_documents", "check_sentences", "split_sentences"]
@@ -35,7 +33,7 @@ class Documents:
     """The documents of X, whatever container they came in."""
 
     rows: list[list[str]]  # sentences; one entry where the row is a str
-    are_texts: bool  # rows are str, whose sentences are still to be told apart
+    are_texts: bool  # rows are str that are not split into sentences yet
     names: tuple[str, ...] | None  # all column names of a frame with str columns, else None
     n_columns: int = 1
 
@@ -43,18 +41,18 @@ class Documents:
         return len(self.rows)
 
     def texts(self) -> list[str]:
-        """Each document as one text."""
+        """Return each document as one text."""
         return [" ".join(row) for row in self.rows]
 
     def sentences(self) -> list[list[str]]:
-        """The sentences of each document that are not blank."""
+        """Return the sentences of each document that are not blank."""
         if self.are_texts:
             return [split_sentences(text) for (text,) in self.rows]
         return [[sentence for sentence in row if sentence.strip()] for row in self.rows]
 
 
 def split_sentences(text: str) -> list[str]:
-    """Cut a text into sentences: after each line, and after ``. ! ? …`` before white space.
+    """Split a text into sentences, at line breaks and after ``. ! ? …`` before white space.
 
     The wide signs of Chinese and Japanese need no white space after them.
     """
@@ -84,10 +82,10 @@ def check_documents(
     cells = table.read(column)
     lists = [row for row, cell in enumerate(cells) if isinstance(cell, ROW_TYPES)]
     if not lists:
-        found = check_texts(
+        texts = check_texts(
             X, columns=columns, missing=missing, fitted=fitted, estimator_name=estimator_name
         )
-        return Documents([[text] for text in found.first], True, found.names)
+        return Documents([[text] for text in texts.first], True, texts.names)
     if fitted is not None:
         compare_with_fit(table, wanted, fitted, estimator_name)
     _check_rows(cells, lists[0], table, column, missing)
@@ -95,37 +93,36 @@ def check_documents(
 
 
 def _check_rows(cells: list[Any], first: int, table: Table, column: int, missing: str) -> None:
-    """Raise where a row is no list though row ``first`` is one."""
+    """Raise where a row is not a list, although row ``first`` is one."""
     for row, cell in enumerate(cells):
         if isinstance(cell, ROW_TYPES) or (is_missing(cell) and missing == "empty"):
             continue
-        found = f"{table.place(row, column)} is {reprlib.repr(cell)}"
+        shown = f"{table.place(row, column)} is {reprlib.repr(cell)}"
         if is_missing(cell):
             msg = (
-                f"X has missing rows, the first of which {found}. Drop them, or set "
+                f"X has missing rows, the first: {shown}. Drop them, or set "
                 "missing='empty' to read them as []."
             )
             raise InputError(msg)
         msg = (
             f"X mixes lists of sentences with other rows: {table.place(first, column)} is a list, "
-            f"{found}, of type {type(cell).__name__}. {_ROWS}"
+            f"{shown}, of type {type(cell).__name__}. {_ROWS}"
         )
         raise InputTypeError(msg)
 
 
 def _sentences(cells: list[Any], table: Table, column: int, missing: str) -> list[list[str]]:
     """Return the sentences as exact str, checked as texts are."""
-    lists = (cell.tolist() if isinstance(cell, np.ndarray) else cell for cell in cells)
-    rows = [[] if is_missing(cell) else list(cell) for cell in lists]
+    rows = [[] if is_missing(cell) else row_entries(cell) for cell in cells]
     owner = [row for row, sentences in enumerate(rows) for _ in sentences]
     flat = [sentence for sentences in rows for sentence in sentences]
     for row, cell in zip(owner, flat, strict=True):
         _check_sentence(cell, table.place(row, column), missing)
-    found: list[list[str]] = [[] for _ in rows]
+    sentences_of: list[list[str]] = [[] for _ in rows]
     texts = check_texts(flat, missing=missing).first if flat else []
     for row, text in zip(owner, texts, strict=True):
-        found[row].append(text)
-    return found
+        sentences_of[row].append(text)
+    return sentences_of
 
 
 def _check_sentence(cell: Any, place: str, missing: str) -> None:
@@ -139,12 +136,12 @@ def _check_sentence(cell: Any, place: str, missing: str) -> None:
 
 
 def check_sentences(documents: Documents, objective: str) -> None:
-    """Raise unless pairs of sentences can be made, true ones and random ones."""
-    lone = [row for row, found in enumerate(documents.sentences()) if len(found) < 2]
+    """Raise unless the documents have enough sentences to make pairs of, true and random ones."""
+    lone = [row for row, sentences in enumerate(documents.sentences()) if len(sentences) < 2]
     form = (
-        "Sentences end at line breaks and after . ! ? and their like"
+        "Sentences end at line breaks and after . ! ? and similar signs"
         if documents.are_texts
-        else "NewModel sentences do not count"
+        else "Blank sentences do not count"
     )
     if lone:
         msg = (

@@ -1,28 +1,49 @@
-"""Entities in a row of tags, under each tagging scheme.
+"""Tags and the entities that they mean under each scheme; y of a tagger, as tags or as spans.
 
-Depends on `skbert.exceptions` and the standard library alone: the metrics and the tagger both
-read tags here, so they always mean the same entities.
+Depends on `tables` and `skbert.exceptions`. The tagger and the metrics both read tags here, so
+that a tag always means the same entity.
 """
 
 from __future__ import annotations
 
 import difflib
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from itertools import chain, pairwise
+from numbers import Integral
+from typing import Any
 
+from skbert._validation.tables import (
+    ROW_TYPES,
+    check_length,
+    is_missing,
+    open_table,
+    require_y,
+    row_entries,
+)
 from skbert.exceptions import InputError, InputTypeError
 
-__all__ = ["SCHEMES", "Entity", "check_scheme", "entities_of"]
+__all__ = [
+    "OUTSIDE", "SCHEMES", "Entity", "Tag", "check_scheme", "check_spans", "check_tags",
+    "continues", "entities_of", "is_tag", "join_tag", "split_tag",
+]  # fmt: skip
 
 Entity = tuple[int, int, str]  # first word, word after the last, type
+Tag = tuple[str, str]  # letter and type
 SCHEMES = ("BIOES", "IO", "IOB1", "IOB2")
 
 # The letters that can begin a tag besides O, and those that can begin an entity.
 _LETTERS = {None: "BIESLU", "BIOES": "BIESLU", "IO": "I", "IOB1": "BI", "IOB2": "BI"}
 _STARTS = {None: "BIES", "BIOES": "BS", "IO": "I", "IOB1": "BI", "IOB2": "B"}
 _BIOES = {"L": "E", "U": "S"}  # BILOU has other letters for the same two things
-_OUTSIDE = ("O", "")
+OUTSIDE: Tag = ("O", "")  # a word of no entity, and what lies before and after a row
+
+_TAGS = "Give per row a list with one tag (str) per word: type [['B-PER', 'O', 'O'], ...]."
+_SPANS = (
+    "For raw texts y holds per row a list of (start, end, label) in characters, empty where there "
+    "is none: type [[(0, 4, 'PER')], [], ...]."
+)
 
 
 def entities_of(
@@ -40,29 +61,28 @@ def entities_of(
     Raises
     ------
     InputError
-        If `scheme` is unknown, or a tag has a letter that the scheme has not.
+        If `scheme` is unknown, or a tag has a letter that is not in the scheme.
     InputTypeError
         If a tag is not a str.
     """
     check_scheme(scheme)
     words = []
     for position, tag in enumerate(tags):
-        word = _split(tag, scheme) if isinstance(tag, str) else None
-        if word is None:
+        if not (isinstance(tag, str) and is_tag(tag, scheme)):
             raise _bad_tag(tag, position, scheme, place)
-        words.append(word)
-    words.append(_OUTSIDE)
-    found, start, before = [], 0, _OUTSIDE
+        words.append(split_tag(tag))
+    words.append(OUTSIDE)
+    entities, start, before = [], 0, OUTSIDE
     while start < len(tags):
         end = start + 1
         if _begins(before, words[start], scheme):
-            while _goes_on(words[end - 1], words[end]):
+            while continues(words[end - 1], words[end]):
                 end += 1
             if _is_whole(words[end - 1], words[end], scheme):
-                found.append((start, end, words[start][1]))
+                entities.append((start, end, words[start][1]))
         before = words[end - 1]
         start = end
-    return found
+    return entities
 
 
 def check_scheme(scheme: str | None) -> None:
@@ -75,45 +95,191 @@ def check_scheme(scheme: str | None) -> None:
 
 
 @lru_cache(maxsize=4096)
-def _split(tag: str, scheme: str | None) -> tuple[str, str] | None:
-    """Return the letter and the type of a tag, None when it is no tag of the scheme."""
+def is_tag(tag: str, scheme: str | None = None) -> bool:
+    """Return whether a tag has the form of a scheme, or of any scheme for None."""
+    letter = tag.partition("-")[0]
+    return tag == "O" or (len(letter) == 1 and letter in _LETTERS[scheme])
+
+
+@lru_cache(maxsize=4096)
+def split_tag(tag: str) -> Tag:
+    """Return the letter and the type of a tag; a letter without a type has the type ``_``."""
     if tag == "O":
-        return _OUTSIDE
+        return OUTSIDE
     letter, _, label = tag.partition("-")
-    if len(letter) != 1 or letter not in _LETTERS[scheme]:
-        return None
     return _BIOES.get(letter, letter), label or "_"
 
 
-def _begins(before: tuple[str, str], word: tuple[str, str], scheme: str | None) -> bool:
-    """Tell whether a word that continues no entity begins one."""
-    if scheme == "IOB1" and word[0] == "B":  # B parts two entities of one type
+def join_tag(letter: str, label: str) -> str:
+    """Return the tag with a letter and a type, the inverse of `split_tag`."""
+    return letter if label == "_" else f"{letter}-{label}"
+
+
+def _begins(before: Tag, word: Tag, scheme: str | None) -> bool:
+    """Return whether a word that continues no entity begins one."""
+    if scheme == "IOB1" and word[0] == "B":  # B only separates two entities of one type
         return before[0] != "O" and before[1] == word[1]
     return word[0] in _STARTS[scheme]
 
 
-def _goes_on(before: tuple[str, str], word: tuple[str, str]) -> bool:
-    """Tell whether a word belongs to the entity of the word before it."""
+def continues(before: Tag, word: Tag) -> bool:
+    """Return whether a word belongs to the entity of the word before it."""
     return before[0] in "BI" and word[0] in "IE" and before[1] == word[1]
 
 
-def _is_whole(last: tuple[str, str], after: tuple[str, str], scheme: str | None) -> bool:
-    """Tell whether an entity may end between these two words."""
+def _is_whole(last: Tag, after: Tag, scheme: str | None) -> bool:
+    """Return whether an entity may end between these two words."""
     if scheme == "BIOES":
         return last[0] in "ES"
     return not (scheme == "IOB1" and last[0] == after[0] == "B" and last[1] != after[1])
 
 
 def _bad_tag(tag: object, word: int, scheme: str | None, place: str) -> Exception:
-    """Make the error for what is no tag of the scheme."""
-    found = f"{place} holds {reprlib.repr(tag)} at word {word}"
+    """Return the error for a value that is not a tag of the scheme."""
+    shown = f"{place} holds {reprlib.repr(tag)} at word {word}"
     if not isinstance(tag, str):
         return InputTypeError(
-            f"Tags must be str, but {found}, of type {type(tag).__name__}. Give one str per word, "
+            f"Tags must be str, but {shown}, of type {type(tag).__name__}. Give one str per word, "
             "such as 'B-PER' or 'O'."
         )
     letters = ", ".join(_LETTERS[scheme])
     return InputError(
-        f"{found}, which is no tag of scheme={scheme!r}. A tag is 'O', or one of the letters "
+        f"{shown}, which is not a tag of scheme={scheme!r}. A tag is 'O', or one of the letters "
         f"{letters}, a dash and a type, such as '{_LETTERS[scheme][0]}-PER'."
+    )
+
+
+# --- y of a tagger -------------------------------------------------------------------------------
+
+
+def check_tags(y: Any, lengths: Sequence[int]) -> list[list[str]]:
+    """Return one tag for each word of X, whose rows hold `lengths` words.
+
+    Raises
+    ------
+    InputError
+        If rows differ in number or in length, or a tag is missing or empty.
+    InputTypeError
+        If a row is not a list, or a tag not a str.
+    """
+    rows = _rows_of_y(y, len(lengths), _TAGS)
+    for number, (row, length) in enumerate(zip(rows, lengths, strict=True)):
+        if len(row) != length:
+            form = _SPANS if row and isinstance(row[0], ROW_TYPES) else _TAGS
+            msg = (
+                f"Row {number} of y has {len(row)} tag(s), but row {number} of X has {length} "
+                f"word(s). {form}"
+            )
+            raise InputError(msg)
+    if set(map(type, chain.from_iterable(rows))) == {str} and all(map(all, rows)):
+        return rows
+    return [
+        [_tag(cell, f"row {number} of y, word {word}") for word, cell in enumerate(row)]
+        for number, row in enumerate(rows)
+    ]
+
+
+def _tag(cell: Any, place: str) -> str:
+    """Return a tag as an exact str."""
+    if is_missing(cell) or (isinstance(cell, str) and not cell):
+        msg = f"y has a missing tag, in {place} ({cell!r}). A word of no entity is 'O'. {_TAGS}"
+        raise InputError(msg)
+    if isinstance(cell, str):
+        return str.__str__(cell)
+    hint = _SPANS if isinstance(cell, ROW_TYPES) else _TAGS
+    msg = (
+        f"Tags must be str, but {place} holds {reprlib.repr(cell)}, of type "
+        f"{type(cell).__name__}. {hint}"
+    )
+    raise InputTypeError(msg)
+
+
+def check_spans(y: Any, texts: Sequence[str]) -> list[list[Entity]]:
+    """Return the labelled spans of each text, sorted.
+
+    Raises
+    ------
+    InputError
+        If a span lies outside of its text, holds no character or only blanks, or overlaps
+        another, or a label is not a str.
+    InputTypeError
+        If y holds anything else, such as tags.
+    """
+    rows = _rows_of_y(y, len(texts), _SPANS)
+    spans = []
+    for number, (cells, text) in enumerate(zip(rows, texts, strict=True)):
+        in_row = sorted(_span(cell, text, f"row {number} of y") for cell in cells)
+        for span, following in pairwise(in_row):
+            if following[0] < span[1]:
+                msg = (
+                    f"The spans {span} and {following} in row {number} of y overlap. A word has "
+                    "one tag; leave one of them out."
+                )
+                raise InputError(msg)
+        spans.append(in_row)
+    return spans
+
+
+def _span(cell: Any, text: str, place: str) -> Entity:
+    """Return one labelled span as a tuple of int, int and str."""
+    if isinstance(cell, str):
+        raise _flat_words_error(cell, place)
+    if not isinstance(cell, ROW_TYPES) or len(cell) != 3:
+        msg = f"{place} holds {reprlib.repr(cell)}, which is not (start, end, label). {_SPANS}"
+        raise InputTypeError(msg)
+    start, end, label = cell
+    if not (_is_int(start) and _is_int(end)):
+        msg = f"{place} holds {reprlib.repr(cell)}, whose start and end must be int. {_SPANS}"
+        raise InputTypeError(msg)
+    if not (isinstance(label, str) and label):
+        msg = f"{place} holds {reprlib.repr(cell)}, whose label must be a str. {_SPANS}"
+        raise InputError(msg)
+    _check_bounds(start, end, text, f"{place} holds {reprlib.repr(cell)}")
+    return int(start), int(end), str.__str__(label)
+
+
+def _check_bounds(start: int, end: int, text: str, shown: str) -> None:
+    """Raise when a text has nothing to label from `start` to `end`."""
+    if not 0 <= start < end <= len(text):
+        msg = (
+            f"{shown}, but its text has {len(text)} character(s). Use 0 <= start < end, with end "
+            "at most the length of the text."
+        )
+        raise InputError(msg)
+    if not text[start:end].strip():
+        msg = f"{shown}, where its text has only blanks. {_SPANS}"
+        raise InputError(msg)
+
+
+def _is_int(value: Any) -> bool:
+    """Return whether a value is an integer and not a bool."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _rows_of_y(y: Any, n: int, form: str) -> list[list[Any]]:
+    """Return the rows of y as lists, whatever containers they came in."""
+    require_y(y, "BertTokenTagger", form)
+    table = open_table(y, "y", None)
+    check_length(n, table.shape[0])
+    columns = [table.read(column) for column in range(table.width)]
+    if table.width > 1:
+        return [list(row) for row in zip(*columns, strict=True)]
+    for number, cell in enumerate(columns[0]):
+        if isinstance(cell, str):
+            raise _flat_words_error(cell, f"row {number} of y")
+        if isinstance(cell, Mapping) or not isinstance(cell, ROW_TYPES):
+            msg = (
+                f"Row {number} of y holds {reprlib.repr(cell)}, of type {type(cell).__name__}. "
+                f"{form}"
+            )
+            raise InputError(msg) if is_missing(cell) else InputTypeError(msg)
+    return [row_entries(cell) for cell in columns[0]]
+
+
+def _flat_words_error(cell: str, place: str) -> InputTypeError:
+    """Return the error for a flat list of tags where one list per row is expected."""
+    return InputTypeError(
+        f"{place} holds the tag {reprlib.repr(cell)} where a row is expected, so X or y is a flat "
+        'list. X holds one list of words per row, and y one list of tags: type X = [["Anna", '
+        '"lives"], ...] and y = [["B-PER", "O"], ...]. For raw texts y holds (start, end, label).'
     )

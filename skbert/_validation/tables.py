@@ -1,8 +1,8 @@
-"""Any accepted container as a table of columns, or an error that says what would be one.
+"""Any accepted container as a table, its columns as lists or as numbers, or an error.
 
-Depends on numpy and `skbert.exceptions`; knows no torch and no tokenizer. pandas, polars, pyarrow,
-datasets and scipy are recognised by what their objects can do and are never imported. What the
-cells must be is checked in the modules that open tables.
+Depends on numpy and `skbert.exceptions`. pandas, polars, pyarrow, datasets and scipy are
+recognised by what their objects can do and are never imported. Which cells are right is up to the
+modules that open tables.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ import reprlib
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from numbers import Complex
 from typing import Any
 
 import numpy as np
 
-from skbert.exceptions import InputError, InputTypeError
+from skbert.exceptions import InputError, InputTypeError, warn
 
-ROW_TYPES = (list, tuple, np.ndarray)  # what may hold the two texts of one row
+ROW_TYPES = (list, tuple, np.ndarray)  # what may hold the entries of one row
+MAX_NAMES = 5  # names or rows listed in one error
 TWO_COLUMNS = (
     "Text pairs are a list of (text, second text), one tuple per row, or a frame of two columns: "
     "type list(zip(questions, contexts))."
@@ -46,13 +48,16 @@ class Table:
         return labels if labels and all(isinstance(label, str) for label in labels) else None
 
     def place(self, row: int, column: int) -> str:
-        """Say where a cell is."""
+        """Return the name of a cell's place for an error."""
         label = column if self.labels is None else self.labels[column]
         return f"row {row}" if len(self.shape) == 1 else f"row {row} of column {label!r}"
 
 
 def open_table(X: Any, name: str = "X", hint: str | None = TWO_COLUMNS) -> Table:
-    """Recognise the container; rows such as tuples are columns, or without a `hint` cells."""
+    """Return any container as a table.
+
+    Entries of rows such as tuples are columns; without a `hint` each row is one cell.
+    """
     _refuse_type(X, name)
     _refuse_shape(X, name)
     if hasattr(X, "iloc") and hasattr(X, "columns"):  # a pandas frame
@@ -68,6 +73,14 @@ def open_table(X: Any, name: str = "X", hint: str | None = TWO_COLUMNS) -> Table
     if isinstance(X, np.ndarray) and X.ndim == 2:
         return Table(X.shape, lambda i: read_cells(X[:, i]), None)
     return _table_of_rows(read_cells(X, name), name, hint)
+
+
+def open_values(values: Any, name: str, hint: str | None) -> Table:
+    """Return y or weights as a table; a single str is refused."""
+    if isinstance(values, (str, bytes)):
+        msg = f"{name} is {values!r}, but must hold one value per row of X. Pass a list of values."
+        raise InputError(msg)
+    return open_table(values, name, hint)
 
 
 def _refuse_type(X: Any, name: str) -> None:
@@ -183,8 +196,132 @@ def check_not_empty(table: Table) -> None:
             raise InputError(msg)
 
 
+def require_y(y: Any, estimator_name: str, form: str) -> None:
+    """Raise, in scikit-learn's words, when y is None; `form` says what to pass."""
+    if y is None:
+        msg = (
+            f"This {estimator_name} estimator requires y to be passed, but the target y is None. "
+            f"{form}"
+        )
+        raise InputError(msg)
+
+
+def check_length(n_x: int, n_other: int, name: str = "y") -> None:
+    """Raise when X and something that goes with it differ in length."""
+    if n_x != n_other:
+        msg = (
+            f"Found input variables with inconsistent numbers of samples: [{n_x}, {n_other}]. "
+            f"X has {n_x} rows and {name} has {n_other}; give {name} one entry per row of X."
+        )
+        raise InputError(msg)
+
+
+def warn_if_column_vector(table: Table) -> None:
+    """Warn, in scikit-learn's words, when y is a single column of a table."""
+    if table.width == 1 and len(table.shape) == 2:
+        from sklearn.exceptions import DataConversionWarning  # would bring pandas along
+
+        msg = (
+            "A column-vector y was passed when a 1d array was expected. Please change the shape "
+            "of y to (n_samples, ), for example using ravel()."
+        )
+        warn(msg, DataConversionWarning)
+
+
+def row_entries(row: Any) -> list[Any]:
+    """Return the entries of a row as a new list."""
+    return np.atleast_1d(row).tolist() if isinstance(row, np.ndarray) else list(row)
+
+
 def is_missing(cell: Any) -> bool:
-    """Tell whether a cell is None, NaN, pandas.NA or NaT."""
+    """Return whether a cell is None, NaN, pandas.NA or NaT."""
     if isinstance(cell, (float, np.floating)):
         return math.isnan(cell)
     return cell is None or type(cell).__name__ in {"NAType", "NaTType"}
+
+
+# --- columns of numbers --------------------------------------------------------------------------
+
+
+def read_column(values: Any, table: Table, column: int) -> np.ndarray | list[Any]:
+    """Return one column, as an array if it is an array of numbers or ``<U``, else as a list."""
+    dtype = getattr(values, "dtype", None)
+    if isinstance(dtype, np.dtype) and dtype.kind in "biufcU" and not np.ma.isMaskedArray(values):
+        array = np.asarray(values)
+        return array[:, column] if array.ndim == 2 else array
+    return table.read(column)
+
+
+def read_numbers(values: Any, table: Table, column: int, name: str) -> np.ndarray:
+    """Return one column as float64 without gaps."""
+    cells = read_column(values, table, column)
+    if isinstance(cells, np.ndarray) and cells.dtype.kind in "biuf":
+        numbers = cells.astype(np.float64)
+    else:
+        numbers = np.empty(table.shape[0])
+        for row, cell in enumerate(cells):
+            number = read_number(cell)
+            if number is None:
+                raise _no_number_error(cell, name, table.place(row, column))
+            numbers[row] = number
+    refuse_gaps(np.flatnonzero(np.isnan(numbers)).tolist(), table, column, name)
+    return numbers
+
+
+def read_number(cell: Any) -> float | None:
+    """Return a cell as a float, NaN for a missing one, None if it is not a real number."""
+    if is_missing(cell):
+        return math.nan
+    if isinstance(cell, (str, bytes, np.ndarray, np.complexfloating)):
+        return None
+    try:
+        return float(cell)
+    except OverflowError:
+        return math.inf
+    except (TypeError, ValueError):
+        return None
+
+
+def _no_number_error(cell: Any, name: str, place: str) -> InputError | InputTypeError:
+    """Return the error for a cell that is not a real number."""
+    if isinstance(cell, Complex):
+        return complex_error(name, place)
+    if isinstance(cell, (str, bytes)):
+        return InputError(
+            f"could not convert string to float: {reprlib.repr(cell)}, in {place} of {name}. "
+            f"Give numbers; type {name} = [float(value) for value in {name}] if all are numbers."
+        )
+    return InputTypeError(
+        f"{name} must hold real numbers, but {place} holds {reprlib.repr(cell)}, of type "
+        f"{type(cell).__name__}. Give one number per row of X."
+    )
+
+
+def complex_error(name: str, place: str) -> InputError:
+    """Return the error for complex numbers, in scikit-learn's words."""
+    return InputError(
+        f"Complex data not supported. {name} holds complex numbers, the first in {place}. Give "
+        f"real numbers; type numpy.real({name})."
+    )
+
+
+def refuse_gaps(rows: list[int], table: Table, column: int, name: str) -> None:
+    """Raise when there are rows without a value, in scikit-learn's words."""
+    if rows:
+        msg = (
+            f"Input {name} contains NaN. It has {len(rows)} missing value(s), the first in "
+            f"{table.place(rows[0], column)}. Leave these rows out; for a Series or an array type "
+            f"keep = ~pandas.isna({name}), then X[keep] and {name}[keep]."
+        )
+        raise InputError(msg)
+
+
+def check_finite(numbers: np.ndarray, table: Table, column: int, name: str) -> None:
+    """Raise when a number is infinite, in scikit-learn's words."""
+    infinite = np.isinf(numbers)
+    if infinite.any():
+        msg = (
+            f"Input {name} contains infinity or a value too large for {numbers.dtype!r}. The "
+            f"first is in {table.place(int(np.argmax(infinite)), column)}. Give finite numbers."
+        )
+        raise InputError(msg)

@@ -1,8 +1,7 @@
 """y as numpy arrays, or an error that names the first bad row.
 
-Depends on numpy, scikit-learn's target rules, `numbers`, `tables` and
-`skbert.exceptions`; knows no torch and no tokenizer. Where scikit-learn has words for a mistake,
-these are used.
+Depends on `tables`, scikit-learn's rules for targets and `skbert.exceptions`. Where
+scikit-learn has words for a mistake, these are used.
 """
 
 from __future__ import annotations
@@ -13,24 +12,24 @@ from numbers import Complex, Real
 from typing import Any
 
 import numpy as np
-from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.multiclass import check_classification_targets
 
-from skbert._validation.numbers import (
+from skbert._validation.tables import (
+    Table,
     check_finite,
+    check_length,
     complex_error,
+    is_missing,
+    open_table,
     open_values,
     read_column,
     read_numbers,
     refuse_gaps,
+    require_y,
+    warn_if_column_vector,
 )
-from skbert._validation.tables import Table, is_missing, open_table
-from skbert.exceptions import InputError, InputTypeError, warn
+from skbert.exceptions import InputError, InputTypeError
 
-COLUMN_VECTOR = (
-    "A column-vector y was passed when a 1d array was expected. Please change the shape of y to "
-    "(n_samples, ), for example using ravel()."
-)
 INDICATOR = (
     "Several labels per row are an indicator matrix of 0 and 1, one column per label: type "
     "sklearn.preprocessing.MultiLabelBinarizer().fit_transform(y)."
@@ -38,19 +37,9 @@ INDICATOR = (
 
 
 def listed(values: Any) -> Any:
-    """What has no rows of its own, only a way to become an array, as that array."""
+    """Return values as they are, or as an array if they can only be converted to one."""
     bare = hasattr(values, "__array__") and not hasattr(values, "__len__")
     return np.asarray(values) if bare and not isinstance(values, np.generic) else values
-
-
-def check_length(n_x: int, n_other: int, name: str = "y") -> None:
-    """Raise when X and something that goes with it differ in length."""
-    if n_x != n_other:
-        msg = (
-            f"Found input variables with inconsistent numbers of samples: [{n_x}, {n_other}]. "
-            f"X has {n_x} rows and {name} has {n_other}; give {name} one entry per row of X."
-        )
-        raise InputError(msg)
 
 
 def check_labels(
@@ -111,7 +100,7 @@ def _open_classes(classes: Any) -> Table:
     if gaps:
         msg = (
             f"classes has {len(gaps)} missing value(s), the first at position {gaps[0]}, but a "
-            "missing value is no label. Leave it out."
+            "missing value cannot be a label. Leave it out."
         )
         raise InputError(msg)
     return table
@@ -131,12 +120,7 @@ def check_targets(
 
 def _open_y(y: Any, n: int, estimator_name: str, hint: str) -> Table:
     """Open y, check its length, and warn when it is a column of a table."""
-    if y is None:
-        msg = (
-            f"This {estimator_name} estimator requires y to be passed, but the target y is None. "
-            "Give one value per row of X; type fit(X, y)."
-        )
-        raise InputError(msg)
+    require_y(y, estimator_name, "Give one value per row of X; type fit(X, y).")
     table = open_values(y, "y", hint)
     check_length(n, table.shape[0])
     if table.width == 0:
@@ -145,8 +129,7 @@ def _open_y(y: Any, n: int, estimator_name: str, hint: str) -> Table:
             "required. y has no columns; give one value per row of X."
         )
         raise InputError(msg)
-    if table.shape == (n, 1):
-        warn(COLUMN_VECTOR, DataConversionWarning)
+    warn_if_column_vector(table)
     return table
 
 
@@ -209,18 +192,18 @@ def _family(kind: type) -> str:
 
 
 def _odd_label_error(label: Any, place: str, name: str) -> InputError | InputTypeError:
-    """Make the error for what can be no label."""
+    """Return the error for a cell that cannot be a label."""
     if isinstance(label, Complex):
         return complex_error(name, place)
-    found = f"{place} of {name} holds {reprlib.repr(label)}, of type {type(label).__name__}."
+    shown = f"{place} of {name} holds {reprlib.repr(label)}, of type {type(label).__name__}."
     if isinstance(label, bytes):
         return InputTypeError(
             "Support for labels represented as bytes is not supported. Convert the labels to a "
-            f"string or integer format. {found} Type {name} = [label.decode('utf-8') for label in "
+            f"string or integer format. {shown} Type {name} = [label.decode('utf-8') for label in "
             f"{name}]."
         )
     return InputError(
-        f"Unknown label type: unknown. {found} Labels must be str, bool or whole numbers. "
+        f"Unknown label type: unknown. {shown} Labels must be str, bool or whole numbers. "
         f"{INDICATOR}"
     )
 

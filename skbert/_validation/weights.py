@@ -1,6 +1,6 @@
 """Weights of rows and classes as numpy arrays, or an error that names the first bad one.
 
-Depends on numpy, `numbers` and `skbert.exceptions`; knows no torch and no tokenizer.
+Depends on `tables` and `skbert.exceptions`.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from typing import Any
 
 import numpy as np
 
-from skbert._validation.numbers import check_finite, open_values, read_number, read_numbers
+from skbert._validation.tables import check_finite, open_values, read_number, read_numbers
 from skbert.exceptions import InputError
 
 # Powers of two. Sums of weights within the first bounds are finite in float64; in float32 those of
-# weights whose mean is within the second. A probe with larger weights would hardly be held back.
+# weights whose mean is within the second. Larger ones would outweigh the penalty of the probe.
 BOUNDS_OF_SUMS = (-900, 900)
 BOUNDS_OF_MEAN = (-30, 10)
-LOST = 2.0**-100  # what float32 hardly holds
+LOST = 2.0**-100  # smaller weights are lost in float32
 
 
 def check_sample_weight(weight: Any, n: int) -> np.ndarray | None:
     """Return one finite, non-negative float64 weight per row, None for no weights.
 
-    The largest one is brought near to 1 where sums of weights would not be finite.
+    All are scaled by a power of two where their sum would not be finite.
     """
     if weight is None:
         return None
@@ -52,9 +52,9 @@ def check_sample_weight(weight: Any, n: int) -> np.ndarray | None:
 
 
 def to_learn_from(weights: np.ndarray | None) -> np.ndarray | None:
-    """Return weights that float32 holds, in the same ratio; 0 for what it loses beside the others.
+    """Return weights in the same ratio that fit float32, 0 for those that are too small for it.
 
-    Weights as they usually are stay the same, bit for bit; None stays None.
+    Usual weights stay the same, bit for bit; None stays None.
     """
     if weights is None:
         return None
@@ -63,7 +63,7 @@ def to_learn_from(weights: np.ndarray | None) -> np.ndarray | None:
 
 
 def _within(weights: np.ndarray, size: float, bounds: tuple[int, int]) -> np.ndarray:
-    """Return the weights times the power of two that brings their size within the bounds."""
+    """Return the weights, scaled by a power of two that brings their size within the bounds."""
     low, high = bounds
     exponent = math.frexp(size)[1]
     shift = min(max(exponent, low), high) - exponent
@@ -120,7 +120,7 @@ def check_class_weight(
 
 
 def _check_class_keys(class_weight: Mapping[Any, Any], classes: list[Any]) -> None:
-    """Raise when a key is no class, or when no class is left with a weight."""
+    """Raise when a key is not a class, or when no class has a weight."""
     unknown = [key for key in class_weight if key not in classes]
     if unknown:
         by_name = {str(label): label for label in classes}

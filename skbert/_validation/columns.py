@@ -1,0 +1,178 @@
+"""Which columns of a table hold the texts, and whether they are those of fit.
+
+Depends on `tables` and `skbert.exceptions`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import reprlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from skbert._validation.tables import (
+    MAX_NAMES,
+    TWO_COLUMNS,
+    Table,
+    check_not_empty,
+    open_table,
+    open_values,
+)
+from skbert.exceptions import InputError, InputTypeError
+
+
+class FitRecord(NamedTuple):
+    """The columns of the X of fit: all names, and how many columns hold texts."""
+
+    names: tuple[str, ...] | None
+    n_columns: int
+
+
+def wanted_columns(columns: Any, width: int) -> list[str | int]:
+    """Return the chosen columns as a list of one or two, or all columns of X for None."""
+    if columns is None:
+        return list(range(width))
+    wanted = [columns] if isinstance(columns, (str, int)) else list(columns)
+    good = all(isinstance(c, (str, int, np.integer)) and not isinstance(c, bool) for c in wanted)
+    if not good or len(wanted) not in {1, 2} or len(set(wanted)) < len(wanted):
+        msg = (
+            f"text_columns={columns!r} does not choose text columns. It must be None, or one or "
+            "two different names or positions; type text_columns=['question', 'context']."
+        )
+        raise InputError(msg)
+    return wanted
+
+
+def column_positions(table: Table, wanted: list[str | int]) -> list[int]:
+    """Return the positions of the one or two text columns."""
+    labels = list(range(table.width) if table.labels is None else table.labels)
+    if len(wanted) > 2:
+        msg = (
+            f"X has {len(labels)} columns, but the texts are in one or two of them: {labels}. "
+            f"Choose, for example text_columns={labels[:1]!r} or {labels[:2]!r}. {TWO_COLUMNS}"
+        )
+        raise InputError(msg)
+    if table.labels is None and [type(column) for column in wanted] == [str] * table.width:
+        return list(range(table.width))  # nothing but the text columns, in their order
+    return [_position(column, labels) for column in wanted]
+
+
+def _position(column: str | int, labels: list[Any]) -> int:
+    """Return the position of one chosen column."""
+    if isinstance(column, str) and labels.count(column) == 1:
+        return labels.index(column)
+    if not isinstance(column, str) and -len(labels) <= column < len(labels):
+        return int(column) % len(labels)
+    close = difflib.get_close_matches(str(column), [str(label) for label in labels], n=1)
+    hint = f" Did you mean {close[0]!r}?" if close and close[0] != column else ""
+    msg = (
+        f"text_columns chooses the column {column!r}, which X has {labels.count(column)} times "
+        f"instead of once; the columns of X are {labels}.{hint}"
+    )
+    raise InputError(msg)
+
+
+def input_names(input_features: Any, fitted: FitRecord | None, columns: Any) -> list[str]:
+    """Return the names of the text columns, from `input_features` or from fit; empty for none."""
+    names, n_columns = (None, 0) if fitted is None else fitted
+    if input_features is not None:
+        listed = _listed_names(input_features)
+        _check_input_features(listed, names, n_columns)
+        if names is None:
+            return listed if len(listed) <= 2 else []
+    if names is None:
+        return []
+    wanted = wanted_columns(columns, len(names))
+    if len(wanted) > 2:
+        return []
+    table = Table((1, len(names)), lambda _: [], names)
+    return [names[place] for place in column_positions(table, wanted)]
+
+
+def _listed_names(input_features: Any) -> list[str]:
+    """Return names of columns as a list of exact str."""
+    table = open_values(input_features, "input_features", None)
+    listed: list[Any] = table.read(0) if len(table.shape) == 1 else [None]
+    if not all(isinstance(name, str) for name in listed):
+        msg = (
+            f"input_features is {reprlib.repr(input_features)}, but must be a flat list of str, "
+            "a name per column of X; type input_features=None for the names seen in fit."
+        )
+        raise InputTypeError(msg)
+    return [str.__str__(name) for name in listed]
+
+
+def _check_input_features(listed: list[str], names: tuple[str, ...] | None, n: int) -> None:
+    """Raise, in scikit-learn's words, unless the names or their number are those of fit."""
+    if names is not None and listed != list(names):
+        msg = (
+            "input_features is not equal to feature_names_in_. They are "
+            f"{reprlib.repr(listed)}, but the columns in fit were {reprlib.repr(list(names))}. "
+            "Type input_features=None."
+        )
+        raise InputError(msg)
+    if names is None and n and len(listed) != n:
+        msg = (
+            f"input_features should have length equal to number of features ({n}), got "
+            f"{len(listed)}. Give a name per column of X, or type input_features=None."
+        )
+        raise InputError(msg)
+
+
+def compare_with_fit(table: Table, wanted: list[Any], fitted: FitRecord, estimator: str) -> None:
+    """Raise, in scikit-learn's words, when the columns are not those of fit."""
+    chosen = [column for column in wanted if isinstance(column, str)]
+    if fitted.names is not None and table.names is not None:
+        if chosen:  # by name: other columns may come and go
+            _check_feature_names(sorted(chosen), sorted({*chosen} & {*table.names}))
+        else:
+            _check_feature_names(list(fitted.names), list(table.names))
+    if len(wanted) != fitted.n_columns:
+        msg = (
+            f"X has {len(wanted)} features, but {estimator} is expecting {fitted.n_columns} "
+            f"features as input. Pass as many. {TWO_COLUMNS * (fitted.n_columns == 2)}"
+        )
+        raise InputError(msg)
+
+
+def _check_feature_names(seen: list[str], names: list[str]) -> None:
+    """Raise, in scikit-learn's words, when the columns differ from those of fit."""
+    if seen == names:
+        return
+    msg = "The feature names should match those that were passed during fit.\n"
+    unseen, gone = sorted({*names} - {*seen}), sorted({*seen} - {*names})
+    for title, listed in (
+        ("unseen at fit time", unseen),
+        ("seen at fit time, yet now missing", gone),
+    ):
+        if listed:
+            shown = listed[:MAX_NAMES] + ["..."] * (len(listed) > MAX_NAMES)
+            msg += f"Feature names {title}:\n" + "".join(f"- {name}\n" for name in shown)
+    if not unseen and not gone:
+        msg += "Feature names must be in the same order as they were in fit.\n"
+    raise InputError(msg)
+
+
+def open_rows(
+    X: Any, columns: str | int | Sequence[str | int] | None, estimator_name: str, form: str
+) -> tuple[Table, list[Any], int]:
+    """Return X as a table, the chosen columns, and the position of the one that holds the rows.
+
+    Rows of equal length stay rows. `form` says in errors what a row may be.
+    """
+    table = open_table(X, hint=None)
+    check_not_empty(table)
+    if columns is None and table.labels is None and table.width > 1:
+        cells = [list(row) for row in zip(*map(table.read, range(table.width)), strict=True)]
+        table = Table((len(cells),), lambda _: cells, None)
+    wanted = wanted_columns(columns, table.width)
+    if len(wanted) > 1:
+        msg = (
+            f"X has {table.width} columns, but {estimator_name} reads one. Choose it, for example "
+            f"text_columns={wanted[0]!r}. {form}"
+        )
+        raise InputError(msg)
+    (column,) = column_positions(table, wanted)
+    return table, wanted, column
