@@ -367,7 +367,7 @@ def test_gaps_are_empty_when_asked() -> None:
     [
         ([["a", "b"], "c"], InputTypeError, "row 0 is a list, row 1 is 'c', of type str"),
         (["c", ["a", "b"]], InputTypeError, "row 1 is a list, row 0 is 'c', of type str"),
-        ([["a"], None], InputError, "missing rows, the first of which row 1 is None"),
+        ([["a"], None], InputError, "missing rows, the first: row 1 is None"),
         ([["a"], ["b", None]], InputError, "row 1 holds None"),
         ([["a"], ["b", 3]], InputTypeError, "row 1 holds 3, of type int"),
         ([["a"], [["b"]]], InputTypeError, "row 1 holds .*, of type list"),
@@ -391,7 +391,7 @@ def test_half_a_character_is_replaced() -> None:
     ("rows", "are_texts", "message"),
     [
         ([["a", "b"], ["c"]], False, "1 of 2 rows of X hold fewer than 2, the first is row 1"),
-        ([["a", "b"], ["c", " "]], False, "the first is row 1. NewModel sentences do not count"),
+        ([["a", "b"], ["c", " "]], False, "the first is row 1. Blank sentences do not count"),
         ([["a b c"], ["A. B."]], True, "row 0. Sentences end at line breaks"),
         ([["a", "b"]], False, "X holds one document"),
     ],

@@ -666,7 +666,7 @@ def test_the_real_encoder_learns_to_answer(minilm: Path) -> None:
     assert learned.predict(asked).tolist() == ["Berlin"]
 
 
-# --- question and context that changed places ----------------------------------------------------
+# --- question and context the other way round ----------------------------------------------------
 
 
 CONTEXT = "Anna has lived in Oslo for two years, and Omar in Cairo."
@@ -679,11 +679,11 @@ CONTEXT = "Anna has lived in Oslo for two years, and Omar in Cairo."
         (CONTEXT, 'Where does "Anna live?" '),
         ("安娜住在奥斯陆。", "安娜住在哪里\uff1f"),
         ("آنا تعيش في أوسلو.", "أين تعيش آنا؟"),
-        (CONTEXT, "Anna home"),  # neither asks: the longer one is the context
+        (CONTEXT, "Anna home"),  # neither is a question: the longer one is the context
     ],
 )
 def test_rows_that_look_swapped_are_warned_of(first: str, second: str) -> None:
-    with pytest.warns(SkbertWarning, match=r"2 of 3 rows of X look as if .*: row 0 asks"):
+    with pytest.warns(SkbertWarning, match=r"2 of 3 rows of X look as if .*: row 0 has the question"):
         warn_if_swapped([first, "Who?", first], [second, CONTEXT, second])
     warn_if_swapped([second, first], [first, second])  # no more than half of the rows
 
