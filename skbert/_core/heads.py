@@ -11,6 +11,7 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import chain
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import numpy as np
@@ -146,10 +147,6 @@ def _item_at(network: Network, batch: Batch) -> torch.Tensor:
     return items[batch.layout.row_of_token][None] if network.packs else items[:, None]
 
 
-def _layers(network: Network) -> Any:
-    return network.model.base_model.encoder.layer
-
-
 @contextmanager
 def _gated(network: Network, factors: Sequence[torch.Tensor]) -> Iterator[None]:
     """Multiply the outputs of each layer's heads, before they are mixed, by ``(..., n_heads)``."""
@@ -162,9 +159,10 @@ def _gated(network: Network, factors: Sequence[torch.Tensor]) -> Iterator[None]:
         return hook
 
     with ExitStack() as hooks:
-        for layer, factor in zip(_layers(network), factors, strict=True):
-            dense = layer.attention.output.dense
-            hooks.enter_context(dense.register_forward_pre_hook(gate(factor)))
+        output_of = attrgetter(network.family.layer.attention_output)
+        layers = network.family.layers(network.model)
+        for layer, factor in zip(layers, factors, strict=True):
+            hooks.enter_context(output_of(layer).register_forward_pre_hook(gate(factor)))
         yield
 
 
@@ -182,8 +180,9 @@ def _watched(network: Network, layout: Layout) -> Iterator[list[list[FloatArray]
         seen.append(_weights(module, states[0], layout))
 
     with ExitStack() as hooks:
-        for layer in _layers(network):
-            hooks.enter_context(layer.attention.self.register_forward_pre_hook(look))
+        attention_of = attrgetter(network.family.layer.attention)
+        for layer in network.family.layers(network.model):
+            hooks.enter_context(attention_of(layer).register_forward_pre_hook(look))
         yield seen
 
 

@@ -68,7 +68,7 @@ def fingerprint(network: Network) -> str:
     config = network.model.config
     digest.update(repr([getattr(config, name) for name in _SETTINGS]).encode())
     for name, tensor in sorted(network.model.state_dict().items()):
-        if network.pooling == POOLER or not name.startswith("pooler."):
+        if network.pooling == POOLER or not network.family.is_of_pooler(name):
             digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
             digest.update(np.ascontiguousarray(tensor.cpu().numpy()).data)
     return digest.hexdigest()

@@ -18,7 +18,7 @@ from skbert._arrays import Array, IntArray
 from skbert._core.attention.pooling import POOLER, parts_of
 from skbert._core.checkpoints.find import find
 from skbert._core.checkpoints.vet import vet
-from skbert._core.models.network import Network, can_pack
+from skbert._core.models.network import Network, can_pack, has_pooler
 from skbert._core.models.opening import copy_encoder, drop_pooler, open_network
 from skbert._core.runtime.device import Precision, pick_device, seeded
 from skbert._core.task import Batch, Head, Items
@@ -169,18 +169,18 @@ def _find_source(model: Any, *, pairs: bool) -> _Source:
     declared = None if pairs else checkpoint.pooling  # what sentence encoders say is for texts
 
     names = [name for file in checkpoint.weights for name in file.tensors]
-    has_pooler = any("pooler." in name for name in names)
+    pooled = any(map(checkpoint.family.is_of_pooler, names))
 
     def open_(pooling: str, dtype: torch.dtype) -> Network:
         with seeded(0, pick_device("cpu")):  # a pooler that is not there is drawn, and dropped
             network = open_network(checkpoint, _HEAD, pooling=_plain(pooling), dtype=dtype)
-        if not has_pooler:
+        if not pooled:
             drop_pooler(network)
         return network
 
     depth = checkpoint.config["num_hidden_layers"]
     declared = checkpoint.head_pooling or declared
-    return _Source(declared, depth, checkpoint.max_length, has_pooler, open_)
+    return _Source(declared, depth, checkpoint.max_length, pooled, open_)
 
 
 def _fitted_source(estimator: TextEstimator) -> _Source:
@@ -192,14 +192,13 @@ def _fitted_source(estimator: TextEstimator) -> _Source:
             "cloned, wrap a fitted one: FrozenEstimator(estimator)."
         )
     network = estimator._network
-    body = network.model.base_model
 
     def open_(pooling: str, dtype: torch.dtype) -> Network:
         return copy_encoder(network, _HEAD, _plain(pooling), dtype)
 
     declared = network.pooling if network.head.reads == "rows" else None
-    depth, has_pooler = body.config.num_hidden_layers, body.pooler is not None
-    return _Source(declared, depth, network.max_length, has_pooler, open_)
+    depth = network.model.config.num_hidden_layers
+    return _Source(declared, depth, network.max_length, has_pooler(network), open_)
 
 
 def _plain(pooling: str) -> str:

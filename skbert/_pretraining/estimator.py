@@ -11,7 +11,8 @@ import pandas as pd
 from sklearn.utils._param_validation import StrOptions
 
 from skbert._arrays import Array
-from skbert._core.checkpoints.vet import POSITIONS, Checkpoint
+from skbert._core.checkpoints.vet import Checkpoint
+from skbert._core.families import BERT
 from skbert._core.models.network import Network
 from skbert._core.models.new_model import NewModel
 from skbert._core.task import Head
@@ -211,7 +212,7 @@ class BertPretrainer(TrainedEstimator):
         "vocab_size": [COUNT, None],
         "lowercase": ["boolean"],
         **{size: [COUNT] for size in SIZES},
-        "position_embedding_type": [StrOptions(set(POSITIONS))],
+        "position_embedding_type": [StrOptions(set(BERT.positions))],
     }
     _tasks: ClassVar[tuple[Any, ...]] = tuple(TASKS.values())
 

@@ -1,14 +1,16 @@
 """Heads that a model has lost: which they are, and how their weights are cut out.
 
 The entry ``pruned_heads`` of a model's configuration says which heads of which layer are gone,
-``{layer: [head, ...]}``, numbered as in the whole model. Depends on nothing: the model brings its
-own weights.
+``{layer: [head, ...]}``, numbered as in the whole model. Depends on the record of the family only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from operator import attrgetter
 from typing import Any
+
+from skbert._core.families import Family, family_of
 
 __all__ = ["are_pruned_heads", "heads_left", "prune"]
 
@@ -43,24 +45,26 @@ def prune(model: Any, gone: Mapping[Any, Collection[int]]) -> None:
     for number, heads in enumerate(heads_left(config)):
         kept = [head for head in heads if head not in numbered.get(number, ())]
         if len(kept) < len(heads):
-            layer = model.base_model.encoder.layer[number]
-            _shrink(layer.attention, [heads.index(head) for head in kept])
+            family = family_of(model)
+            layer = family.layers(model)[number]
+            _shrink(family, layer, [heads.index(head) for head in kept])
         if len(kept) < config.num_attention_heads:
             lost[number] = sorted({*range(config.num_attention_heads)} - {*kept})
     config.pruned_heads = lost
 
 
-def _shrink(attention: Any, kept: list[int]) -> None:
-    """Keep the weights of some heads, given by their places among those there are."""
-    own, size = attention.self, attention.self.attention_head_size
+def _shrink(family: Family, layer: Any, kept: list[int]) -> None:
+    """Keep the weights of the heads with these places among the heads that the layer has."""
+    paths = family.layer
+    attention, output = attrgetter(paths.attention, paths.attention_output)(layer)
+    size = attention.attention_head_size
     rows = [place * size + i for place in kept for i in range(size)]
-    for linear in (own.query, own.key, own.value):
+    for linear in attrgetter(paths.query, paths.key, paths.value)(layer):
         linear.weight, linear.bias = _like(linear.weight, rows), _like(linear.bias, rows)
         linear.out_features = len(rows)
-    dense = attention.output.dense
-    dense.weight = _like(dense.weight, (slice(None), rows))
-    dense.in_features = len(rows)
-    own.num_attention_heads, own.all_head_size = len(kept), len(rows)
+    output.weight = _like(output.weight, (slice(None), rows))
+    output.in_features = len(rows)
+    attention.num_attention_heads, attention.all_head_size = len(kept), len(rows)
 
 
 def _like(parameter: Any, part: Any) -> Any:

@@ -7,9 +7,12 @@ has neither, so that its modules are given here what they lack. Depends on torch
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
 import torch
+
+from skbert._core.families import family_of
 
 __all__ = ["add_distances", "distance_scores", "reads_distances"]
 
@@ -24,16 +27,18 @@ class _Nowhere(torch.nn.Embedding):
 
 def add_distances(model: Any) -> None:
     """Have a model that is being made read distances, if its configuration says so."""
-    config, body = model.config, model.base_model
+    config, family = model.config, family_of(model)
     kind = getattr(config, "position_embedding_type", "absolute")
     if kind == "absolute":
         return
     most = config.max_position_embeddings
-    body.embeddings.position_embeddings = _Nowhere(most, config.hidden_size)
-    for layer in body.encoder.layer:
-        own = layer.attention.self
-        own.distance_embedding = torch.nn.Embedding(2 * most - 1, own.attention_head_size)
-        own.distances_of_keys = kind == "relative_key_query"
+    table = _Nowhere(most, config.hidden_size)
+    model.base_model.set_submodule(family.encoder.position_embeddings, table)
+    for layer in family.layers(model):
+        attention = attrgetter(family.layer.attention)(layer)
+        size = attention.attention_head_size
+        attention.distance_embedding = torch.nn.Embedding(2 * most - 1, size)
+        attention.distances_of_keys = kind == "relative_key_query"
 
 
 def reads_distances(attention: Any) -> bool:

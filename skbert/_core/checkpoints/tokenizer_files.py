@@ -26,6 +26,7 @@ from skbert._core.checkpoints.tokenizer_settings import (
     content,
     is_token,
 )  # fmt: skip
+from skbert._core.families import Family
 from skbert.exceptions import ModelError
 
 if TYPE_CHECKING:
@@ -35,9 +36,6 @@ if TYPE_CHECKING:
 __all__ = ["TokenizerFiles", "check_tokenizer"]
 
 _CONFIG, _MAP = "tokenizer_config.json", "special_tokens_map.json"
-_TOKENIZERS = (None, "BertTokenizer", "BertTokenizerFast", "DistilBertTokenizer",
-               "DistilBertTokenizerFast", "ElectraTokenizer", "ElectraTokenizerFast",
-               "PreTrainedTokenizerFast", "TokenizersBackend")  # fmt: skip
 _NEEDS_JSON = ("PreTrainedTokenizerFast", "TokenizersBackend")  # no class for a mere vocabulary
 # What a tokenizer.json may be made of: nothing that takes a regular expression, which could
 # run for ever, and no null where all text would become unknown or lose its [CLS].
@@ -65,13 +63,15 @@ class TokenizerFiles:
     lowercase: bool | None  # None: not declared
 
 
-def check_tokenizer(members: Members, vocab_size: int, kind: object) -> TokenizerFiles:
+def check_tokenizer(
+    members: Members, family: Family, vocab_size: int, tokenizer_class: object
+) -> TokenizerFiles:
     """Check the tokenizer of a folder, whose config.json names its class; return what to read.
 
     As in transformers, ``do_lower_case`` in tokenizer_config.json comes before tokenizer.json.
     """
     folder, data = members.folder, members.read("tokenizer.json")
-    kind, settings = _settings(members, kind, whole=data is not None)
+    kind, settings = _settings(members, family, tokenizer_class, whole=data is not None)
     named = checked(folder / _MAP, members.load_object(_MAP), (*ROLES, *LISTS))
     described = _parsed(data, folder / "tokenizer.json")
     words, added = (
@@ -86,7 +86,8 @@ def check_tokenizer(members: Members, vocab_size: int, kind: object) -> Tokenize
     _check_specials(folder, settings if decoder else {**settings, **named}, vocabulary)
     lowercase = settings.get("do_lower_case", None if data is None else _lowers(described))
     _drop_mask(settings, named, vocabulary, vocab_size)
-    tables = {"config.json": {"model_type": "bert"}, _MAP: named, "added_tokens.json": beside,
+    tables = {"config.json": {"model_type": family.model_type}, _MAP: named,
+              "added_tokens.json": beside,
               _CONFIG: {**settings, "tokenizer_class": kind} if kind else settings}  # fmt: skip
     files = {name: json.dumps(table).encode() for name, table in tables.items() if table}
     if data is not None:
@@ -97,11 +98,16 @@ def check_tokenizer(members: Members, vocab_size: int, kind: object) -> Tokenize
 # --- settings ----------------------------------------------------------------------------------
 
 
-def _settings(members: Members, kind: object, *, whole: bool) -> tuple[object, dict[str, Any]]:
-    """Class and settings of a tokenizer, of what tokenizer_config.json says all that is known."""
+def _settings(
+    members: Members, family: Family, declared: object, *, whole: bool
+) -> tuple[object, dict[str, Any]]:
+    """Class of a tokenizer, and of the settings in tokenizer_config.json those known here.
+
+    The class ``declared`` in config.json counts where tokenizer_config.json names none.
+    """
     table = members.load_object(_CONFIG)
-    kind = table.get("tokenizer_class") or kind
-    if kind not in _TOKENIZERS:
+    kind = table.get("tokenizer_class") or declared
+    if kind not in (None, *family.tokenizer_classes, *_NEEDS_JSON):
         raise ModelError(
             f"the tokenizer in {members.folder} has the class {kind!r}, which this version does"
             " not support. Use a model with a plain BERT tokenizer."
@@ -112,7 +118,7 @@ def _settings(members: Members, kind: object, *, whole: bool) -> tuple[object, d
             settings[role]["__type"] = "AddedToken"
     if table.get("mask_token", "") is None:
         settings["mask_token"] = None
-    return kind if whole or kind not in _NEEDS_JSON else "BertTokenizer", settings
+    return kind if whole or kind not in _NEEDS_JSON else family.tokenizer_class, settings
 
 
 def _drop_mask(

@@ -32,7 +32,7 @@ from skbert.exceptions import ModelError, SaveError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["POSITIONS", "Checkpoint", "vet"]
+__all__ = ["Checkpoint", "vet"]
 
 _NOT_SAFE = (".bin", ".h5", ".msgpack", ".ckpt", ".pt", ".pth", ".onnx")
 
@@ -40,14 +40,12 @@ _RATES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dro
           "initializer_range", "layer_norm_eps")  # fmt: skip
 _ACTIVATIONS = ("gelu", "gelu_10", "gelu_fast", "gelu_new", "gelu_python", "quick_gelu",
                 "gelu_pytorch_tanh", "relu", "relu6", "silu", "swish", "mish", "tanh")  # fmt: skip
-POSITIONS = ("absolute", "relative_key", "relative_key_query")
-_ONE_OF = {"hidden_act": _ACTIVATIONS, "position_embedding_type": POSITIONS,
-           "skbert_pooling": POOLINGS,
+_ONE_OF = {"hidden_act": _ACTIVATIONS, "skbert_pooling": POOLINGS,
            "problem_type": ("regression", "single_label_classification",
                             "multi_label_classification")}  # fmt: skip
-_KEPT = (*SIZES, *_RATES, *_ONE_OF, "architectures", "id2label", "label2id", "num_labels",
-         "model_type", "pad_token_id", "tie_word_embeddings", "is_decoder",
-         "pruned_heads")  # fmt: skip
+_KEPT = (*SIZES, *_RATES, *_ONE_OF, "position_embedding_type", "architectures", "id2label",
+         "label2id", "num_labels", "model_type", "pad_token_id", "tie_word_embeddings",
+         "is_decoder", "pruned_heads")  # fmt: skip
 _NOT_READ = {"auto_map": "brings Python code of its own", "quantization_config": "is quantized",
              "add_cross_attention": "has cross-attention"}  # fmt: skip
 _MOST_LABELS = 1_000_000
@@ -95,6 +93,7 @@ def vet(folder: Path, tensors: Mapping[str, Any] | None = None) -> Checkpoint:
     members = _members(folder)
     raw = members.load_object("config.json")
     config = _config(folder, raw)
+    family = FAMILIES[config["model_type"]]
     weights = _weights(members) if tensors is None else ()
     held = sum(file.n_weights for file in weights)
     if tensors is not None:
@@ -104,8 +103,10 @@ def vet(folder: Path, tensors: Mapping[str, Any] | None = None) -> Checkpoint:
         folder=folder,
         config=config,
         pooling=config.get("skbert_pooling") or _pooling(members),
-        max_length=min(config["max_position_embeddings"], 512),
-        tokenizer=check_tokenizer(members, config["vocab_size"], raw.get("tokenizer_class")),
+        max_length=family.max_length(config["max_position_embeddings"]),
+        tokenizer=check_tokenizer(
+            members, family, config["vocab_size"], raw.get("tokenizer_class")
+        ),
         weights=weights,
         head_pooling=config.get("skbert_pooling"),
         tensors=tensors,
@@ -162,6 +163,7 @@ def _faults(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if config.get("layer_norm_eps", 1) < _LEAST_EPS:
         yield "layer_norm_eps", f"a number from {_LEAST_EPS} to 1"
     hidden, heads = config["hidden_size"], config["num_attention_heads"]
+    one_of = {**_ONE_OF, "position_embedding_type": FAMILIES[config["model_type"]].positions}
     checks = {
         "num_attention_heads": (hidden % heads == 0, f"a divisor of hidden_size={hidden}"),
         "pad_token_id": (is_whole(config.get("pad_token_id", 0), 0, config["vocab_size"] - 1),
@@ -172,7 +174,7 @@ def _faults(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
         "num_labels": (is_whole(config.get("num_labels", 1), 1, _MOST_LABELS),
                        f"a whole number from 1 to {_MOST_LABELS}"),
         **{key: (config.get(key) in (None, *known), f"one of {', '.join(known)}")
-           for key, known in _ONE_OF.items()},
+           for key, known in one_of.items()},
         "tie_word_embeddings": (isinstance(config.get("tie_word_embeddings", True), bool),
                                 "true or false"),
         "is_decoder": (isinstance(config.get("is_decoder", False), bool), "true or false"),

@@ -83,7 +83,7 @@ def _useless_weights(model: torch.nn.Module, output: str) -> Iterator[tuple[str,
 
 def warn_of_odd_use(checkpoint: Checkpoint, head: Head, missing: set[str], pooling: str) -> None:
     """Warn where weights serve that are random, or that learned to be used otherwise."""
-    lacks_pooler = any("pooler." in name for name in missing)
+    lacks_pooler = any(map(checkpoint.family.is_of_pooler, missing))
     if head.fresh and head.reads == "rows" and pooling == POOLER and lacks_pooler:
         warn(
             f"The checkpoint {checkpoint.folder} has no pooler: it starts from random "
@@ -100,9 +100,10 @@ def check_missing(
     checkpoint: Checkpoint, head: Head, missing: set[str], *, fresh_head: bool
 ) -> None:
     """Refuse a checkpoint that lacks more than a head and a pooler may be lacking."""
-    wanted = checkpoint.family.heads[head.job]
+    family = checkpoint.family
+    wanted = family.heads[head.job]
     of_head = {name for name in missing if name.startswith(wanted.output_layer + ".")}
-    absent = sorted(name for name in missing - of_head if "pooler." not in name)
+    absent = sorted(name for name in missing - of_head if not family.is_of_pooler(name))
     if absent:
         raise ModelError(
             f"The checkpoint {checkpoint.folder} lacks {len(absent)} of the model's weights, or "

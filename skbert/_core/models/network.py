@@ -18,7 +18,7 @@ from skbert._core.attention import packed
 from skbert._core.attention.pooling import POOLER, pool
 from skbert._core.cpu.embedding import RowGradients
 from skbert._core.cpu.layers import Layers, can_compute
-from skbert._core.families import Family, family_of
+from skbert._core.families import Family, encoder_part, family_of
 from skbert._core.models.intact import (
     Anatomy,
     anatomy_of,
@@ -39,6 +39,7 @@ __all__ = [
     "draw_output",
     "grow_output",
     "has_own_modules",
+    "has_pooler",
     "inference_network",
     "scale_output",
     "twin_of",
@@ -111,7 +112,7 @@ class Network:
     @property
     def max_length(self) -> int:
         """Positions that the model knows, 512 at most."""
-        return min(512, int(self.model.config.max_position_embeddings))
+        return self.family.max_length(self.model.config.max_position_embeddings)
 
     @property
     def family(self) -> Family:
@@ -145,8 +146,8 @@ class Network:
             return features.to(self.dtype)
         if isinstance(features, tuple):
             return tuple(x.to(self.dtype) for x in self.output_layer(*features))
-        if hasattr(self.model, "dropout"):  # the model for spans has none before its head
-            features = self.model.dropout(features)
+        if dropout := self.family.heads[self.head.job].dropout:
+            features = self.model.get_submodule(dropout)(features)
         return self.output_layer(features).to(self.dtype)
 
     def features(self, batch: Batch) -> Any:
@@ -172,7 +173,9 @@ class Network:
 
     def compile(self) -> None:
         """Compile the encoder's layers on their next use, for batches of any length."""
-        self.compiled = torch.compile(self.model.base_model.encoder, dynamic=True)
+        self.compiled = torch.compile(
+            encoder_part(self.model, self.family.encoder.stack), dynamic=True
+        )
 
     def to(self, device: torch.device, dtype: torch.dtype) -> None:
         """Have the weights on that device and of that type."""
@@ -212,6 +215,11 @@ def copy_network(network: Network, shared: Iterable[torch.Tensor] = ()) -> Netwo
     return twin
 
 
+def has_pooler(network: Network) -> bool:
+    """Whether the model has a pooler."""
+    return encoder_part(network.model, network.family.encoder.pooler) is not None
+
+
 def inference_network(network: Network) -> Network:
     """The network to infer with: a twin that looks at the model anew where it may have changed."""
     if not (network.is_handed_out or has_global_hooks()):
@@ -236,7 +244,7 @@ def can_pack(network: Network) -> bool:
         and (here or model.config._attn_implementation == packed.NAME)
         and has_own_modules(network)
         and not is_hooked(model)
-        and all(map(can_compute, model.base_model.encoder.layer))
+        and all(map(can_compute, network.family.layers(model)))
     )
 
 
@@ -245,27 +253,34 @@ def can_pack(network: Network) -> bool:
 
 def _packed_states(network: Network, batch: Batch) -> list[torch.Tensor]:
     """Hidden states that are read, layer by layer."""
-    body = network.model.base_model
-    look_up = network.words or body.embeddings.word_embeddings
-    states = body.embeddings(
-        inputs_embeds=look_up(batch.ids),
-        position_ids=batch.positions,
-        token_type_ids=batch.segments,
-    )
+    states, family = _embedded(network, batch), network.family
     if network.compiled is not None and network.layers is None:
         out = network.compiled(states, attention_mask=None, layout=batch.layout)
         return [out.last_hidden_state[0]]
-    read = network.layers or (len(body.encoder.layer),)
-    layers = list(body.encoder.layer)[: max(read)]
+    layers = family.layers(network.model)
+    read = network.layers or (len(layers),)
+    layers = list(layers)[: max(read)]
     all_states = [states[0], *network.layer_runner(layers, states, batch.layout)]
     return [all_states[i] for i in read]
+
+
+def _embedded(network: Network, batch: Batch) -> torch.Tensor:
+    """What the first layer reads, ``(1, n_tokens, size)``."""
+    family, model = network.family, network.model
+    look_up = network.words or encoder_part(model, family.encoder.word_embeddings)
+    first, inputs = family.first_position, {"inputs_embeds": look_up(batch.ids)}
+    inputs["position_ids"] = batch.positions + first if first else batch.positions
+    if family.has_token_types:
+        inputs["token_type_ids"] = batch.segments
+    states: torch.Tensor = encoder_part(model, family.encoder.embeddings)(**inputs)
+    return states
 
 
 def _padded_states(network: Network, batch: Batch) -> list[torch.Tensor]:
     """The same, by the model's own forward pass."""
     layers = network.layers
     out = network.model.base_model(
-        **_padded_inputs(batch), output_hidden_states=layers is not None
+        **_padded_inputs(network, batch), output_hidden_states=layers is not None
     )
     at = batch.layout.row_of_token, batch.positions[0]
     if layers is None:
@@ -277,14 +292,16 @@ def _pooled(network: Network, hidden: torch.Tensor, batch: Batch) -> torch.Tenso
     """One vector per row, in the order of the items."""
     if network.pooling == POOLER:
         first = pool(hidden, batch.layout, "cls")
-        pooled: torch.Tensor = network.model.base_model.pooler(first[:, None])
+        pooler = encoder_part(network.model, network.family.encoder.pooler)
+        pooled: torch.Tensor = pooler(first[:, None])
     else:
         pooled = pool(hidden.to(network.dtype), batch.layout, network.pooling)
     return _in_order(pooled, batch.row_order)
 
 
 def _embeddings(model: Any) -> torch.Tensor:
-    weight: torch.Tensor = model.base_model.embeddings.word_embeddings.weight
+    path = family_of(model).encoder.word_embeddings
+    weight: torch.Tensor = encoder_part(model, path).weight
     return weight
 
 
@@ -294,36 +311,32 @@ def _takes_packed(model: Any) -> bool:
 
 
 def _logits_of_model(network: Network, batch: Batch) -> Any:
-    """As ``Network.logits``, by the model's own forward pass over padded rows."""
-    head, inputs = network.head, _padded_inputs(batch)
+    """The result of ``Network.logits``, by the model's own forward pass over padded rows."""
+    head, inputs = network.head, _padded_inputs(network, batch)
     if head.job == "multiple choice":
         inputs = {name: rows[:, None] for name, rows in inputs.items()}
     out = network.model(**inputs)
+    logits = [out[name] for name in network.family.head_of(network.model).logits]
     at = batch.layout.row_of_token, batch.positions[0]
-    match head.reads:
-        case "rows":
-            rows = out.logits if "logits" in out else out.seq_relationship_logits
-            return _in_order(rows, batch.row_order).to(network.dtype)
-        case "tokens":
-            spans = "start_logits" in out
-            tokens = torch.stack([out.start_logits, out.end_logits], -1) if spans else out.logits
-            return _in_order(tokens[at], batch.token_order).to(network.dtype)
-        case "chosen":
-            words = out.logits if "logits" in out else out.prediction_logits
-            return words[at][batch.chosen].to(network.dtype)
-    words = out.prediction_logits[at][batch.chosen]
-    rows = _in_order(out.seq_relationship_logits, batch.row_order)
-    return words.to(network.dtype), rows.to(network.dtype)
+    if head.reads == "tokens":
+        tokens = logits[0] if len(logits) == 1 else torch.stack(logits, -1)
+        return _in_order(tokens[at], batch.token_order).to(network.dtype)
+    rows = _in_order(logits[-1], batch.row_order).to(network.dtype)
+    if head.reads == "rows":
+        return rows
+    words = logits[0][at][batch.chosen].to(network.dtype)
+    return words if head.reads == "chosen" else (words, rows)
 
 
-def _padded_inputs(batch: Batch) -> dict[str, torch.Tensor]:
+def _padded_inputs(network: Network, batch: Batch) -> dict[str, torch.Tensor]:
     """The rows of a packed batch one below another, as transformers' models take them."""
     layout = batch.layout
     at = (layout.row_of_token, batch.positions[0])
     shape = (len(layout.lengths), layout.max_seqlen)
     ids, segments, mask = (batch.ids.new_zeros(shape) for _ in range(3))
     ids[at], segments[at], mask[at] = batch.ids[0], batch.segments[0], 1
-    return {"input_ids": ids, "token_type_ids": segments, "attention_mask": mask}
+    inputs = {"input_ids": ids, "attention_mask": mask}
+    return {**inputs, "token_type_ids": segments} if network.family.has_token_types else inputs
 
 
 def _in_order(values: torch.Tensor, order: torch.Tensor | None) -> torch.Tensor:

@@ -37,7 +37,7 @@ class NewModel:
     @property
     def max_length(self) -> int:
         """Positions that the model will know, 512 at most."""
-        return min(512, int(self.config["max_position_embeddings"]))
+        return self.family.max_length(self.config["max_position_embeddings"])
 
 
 def check_sizes(config: Mapping[str, Any]) -> None:

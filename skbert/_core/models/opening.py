@@ -34,6 +34,7 @@ from skbert._core.checkpoints.weights import (
     read_weights,
     warn_of_odd_use,
 )
+from skbert._core.families import FAMILIES, Family, family_of
 from skbert._core.models.intact import anatomy_of
 from skbert._core.models.network import Network, can_pack, draw_output, has_own_modules
 from skbert._core.models.new_model import NewModel
@@ -43,7 +44,6 @@ from skbert._core.task import Head, Layout
 from skbert.exceptions import ModelError, SkbertError
 
 __all__ = [
-    "PooledBertModel",
     "PreTrainedModel",
     "PreTrainedTokenizerBase",
     "copy_encoder",
@@ -69,18 +69,20 @@ _ATTENTIONS.register(packed.NAME, _attention)
 _MASKS.register(packed.NAME, _MASKS["sdpa"])
 
 
-class PooledBertModel(transformers.BertModel):  # type: ignore[no-untyped-call]
-    """A BERT whose pooled output is the mean, maximum or first of its last hidden states.
+class _TokenPooled:
+    """An encoder whose pooled output is the mean, maximum or first of its last hidden states.
 
     The heads of transformers read the pooled output, so that they become heads over
     ``config.skbert_pooling``. The pooler keeps its weights, but nothing reads it.
     """
 
+    config: Any
+
     def forward(
-        self, input_ids: Any = None, attention_mask: Any = None, *given: Any, **settings: Any
+        self, input_ids: Any = None, attention_mask: Any = None, *args: Any, **settings: Any
     ) -> Any:
-        """As the forward pass of ``BertModel``."""
-        out = super().forward(input_ids, attention_mask, *given, **settings)
+        """The forward pass of the encoder, with another pooled output."""
+        out = super().forward(input_ids, attention_mask, *args, **settings)  # type: ignore[misc]
         pooled = pool_padded(out[0], attention_mask, self.config.skbert_pooling)
         if isinstance(out, tuple):
             return out[0], pooled, *out[2:]
@@ -88,28 +90,42 @@ class PooledBertModel(transformers.BertModel):  # type: ignore[no-untyped-call]
         return out
 
 
-# transformers knows what a class can record (output_attentions) once a model of it was made.
-with torch.device("meta"):
-    PooledBertModel(
-        transformers.BertConfig(
-            vocab_size=1, hidden_size=1, num_hidden_layers=0, num_attention_heads=1,
-            intermediate_size=1, max_position_embeddings=1,
-        )
-    )  # fmt: skip
+def _pooled_class(family: Family) -> type:
+    """The class of a family's encoder with a pooled output of its own, ``PooledBertModel``."""
+    base = _encoder_class(family)
+    pooled = type(f"Pooled{base.__name__}", (_TokenPooled, base), {"__module__": __name__})
+    # transformers knows what a class can record (output_attentions) once a model of it was made.
+    with torch.device("meta"):
+        pooled(
+            getattr(transformers, family.config_class)(
+                vocab_size=1, hidden_size=1, num_hidden_layers=0, num_attention_heads=1,
+                intermediate_size=1, max_position_embeddings=1,
+            )
+        )  # fmt: skip
+    return pooled
+
+
+def _encoder_class(family: Family) -> type:
+    encoder_class: type = getattr(transformers, family.heads["embedding"].name)
+    return encoder_class
+
+
+_POOLED = {family.model_type: _pooled_class(family) for family in FAMILIES.values()}
+globals().update({pooled.__name__: pooled for pooled in _POOLED.values()})  # for pickle
 
 
 def network_of(model: Any, tokenizer: Any, head: Head, pooling: str) -> Network:
     """The network of a model whose modules are those of its class."""
     if head.has_output_layer and head.reads == "rows" and pooling != POOLER:
-        model.base_model.__class__ = PooledBertModel
+        model.base_model.__class__ = _POOLED[model.config.model_type]
     return Network(model, tokenizer, head, pooling)
 
 
 def copy_encoder(network: Network, head: Head, pooling: str, dtype: torch.dtype) -> Network:
     """A network of a copy of the encoder alone, changed as the model of the given one is."""
     body = copy.deepcopy(network.model.base_model).eval().to(dtype)
-    if isinstance(body, PooledBertModel):
-        body.__class__ = transformers.BertModel  # type: ignore[assignment]
+    if isinstance(body, _TokenPooled):
+        body.__class__ = _encoder_class(network.family)
     twin = Network(body, network.tokenizer, head, pooling)
     if not has_own_modules(network):
         twin.anatomy = ()
@@ -177,14 +193,13 @@ def _own_pooling(checkpoint: Checkpoint | NewModel, head: Head, *, fresh_head: b
 
 def _make(blank: NewModel, head: Head, dtype: torch.dtype) -> tuple[Any, Any]:
     """A model with random weights, and its tokenizer."""
-    config = transformers.BertConfig(**blank.config, is_decoder=head.is_causal)
+    family = blank.family
+    config = getattr(transformers, family.config_class)(**blank.config, is_decoder=head.is_causal)
     with _quiet(), single_precision():  # whose numbers are drawn, whatever they become then
         model = (
-            _altered(getattr(transformers, blank.family.heads[head.job].name))(config)
-            .to(dtype)
-            .eval()
+            _altered(getattr(transformers, family.heads[head.job].name))(config).to(dtype).eval()
         )
-    tokenizer = transformers.BertTokenizer(
+    tokenizer = getattr(transformers, family.tokenizer_class)(
         vocab=blank.vocabulary, do_lower_case=blank.lowercase, model_max_length=blank.max_length
     )
     return model, tokenizer
@@ -238,7 +253,7 @@ def _altered(kind: Any, lost: dict[str, list[int]] | None = None) -> Any:
         kind.__init__(self, config)
         self.__class__ = kind
         add_distances(self)
-        for layer in self.base_model.encoder.layer:
+        for layer in family_of(self).layers(self):
             layer.chunk_size_feed_forward = 0  # its chunks must all be full; ours need not
         if lost:
             prune(self, lost)
@@ -305,7 +320,7 @@ def _blank_token(backend: Any) -> str | None:
 
 def drop_pooler(network: Network) -> None:
     """Leave out the pooler, which nothing reads."""
-    network.model.pooler = None
+    setattr(network.model, network.family.encoder.pooler, None)
     network.anatomy = anatomy_of(network.model)
 
 

@@ -1,12 +1,11 @@
 """Parameter groups, schedules, the optimizer and the norm of the gradient.
 
-Depends on torch and ``bindings``; knows a model by its parameter names and nothing else.
+Depends on torch and ``bindings``; knows of a model what its family's record says.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -14,6 +13,7 @@ import torch
 from torch.nn.utils import get_total_norm
 
 from skbert._core.cpu.bindings import Learned, learn, learns, measures, norm_of
+from skbert._core.families import encoder_part, family_of
 from skbert.exceptions import InputError
 
 __all__ = [
@@ -30,8 +30,6 @@ __all__ = [
     "warmup_steps",
 ]
 
-_LAYER = re.compile(r"\.encoder\.layer\.(\d+)\.")
-_NO_DECAY = re.compile(r"(^|\.)(bias|LayerNorm\.weight)$")
 _POLYNOMIAL_END = 1e-7  # learning rate where the polynomial schedule ends, as in transformers
 
 
@@ -51,14 +49,14 @@ def parameter_groups(
     last. The parameters of the ``head`` have their own rate.
     """
     named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-    n_layers = _n_layers(model)
+    family, depths = family_of(model), _depths(model)
+    top = max(depths.values())
     groups: dict[tuple[float, float], list[torch.nn.Parameter]] = {}
     for name, parameter in named:
-        depth = _depth(name, n_layers)
-        rate = learning_rate * layer_decay ** (n_layers + 1 - depth)
+        rate = learning_rate * layer_decay ** (top - depths[name])
         if name.startswith(head + "."):
             rate = head_learning_rate
-        decay = 0.0 if _NO_DECAY.search(name) else weight_decay
+        decay = weight_decay if family.decays(name) else 0.0
         groups.setdefault((rate, decay), []).append(parameter)
     return [
         {"params": parameters, "lr": rate, "initial_lr": rate, "weight_decay": decay}
@@ -80,7 +78,7 @@ def learning_parameters(
     model: torch.nn.Module, head: str, layers: int | str
 ) -> list[torch.nn.Parameter]:
     """The parameters that `freeze` lets learn."""
-    n_layers = _n_layers(model)
+    depths, n_layers = _depths(model), _n_layers(model)
     if layers != "all" and int(layers) > n_layers:
         raise InputError(
             f"freeze={layers}: the model has {n_layers} layers. Use freeze='all' to train nothing "
@@ -90,7 +88,7 @@ def learning_parameters(
     return [
         parameter
         for name, parameter in model.named_parameters()
-        if name.startswith(head + ".") or _depth(name, n_layers) > highest
+        if name.startswith(head + ".") or depths[name] > highest
     ]
 
 
@@ -100,16 +98,16 @@ def freezes_encoder(model: torch.nn.Module, layers: int | str) -> bool:
 
 
 def _n_layers(model: torch.nn.Module) -> int:
-    found = (_LAYER.search(name) for name, _ in model.named_parameters())
-    return 1 + max(int(match[1]) for match in found if match)
+    return len(family_of(model).layers(model))
 
 
-def _depth(name: str, n_layers: int) -> int:
-    """0 for the embeddings, k for layer k counted from 1, above that for what comes after."""
-    if ".embeddings." in name:
-        return 0
-    match = _LAYER.search(name)
-    return int(match[1]) + 1 if match else n_layers + 1
+def _depths(model: torch.nn.Module) -> dict[str, int]:
+    """The layer of each parameter, counted from 1: 0 for the embeddings, else one beyond all."""
+    family = family_of(model)
+    embeddings = encoder_part(model, family.encoder.embeddings)
+    parts = [embeddings, *family.layers(model)]
+    depths = {id(p): at for at, part in reversed([*enumerate(parts)]) for p in part.parameters()}
+    return {name: depths.get(id(p), len(parts)) for name, p in model.named_parameters()}
 
 
 def warmup_steps(warmup: float, n_steps: int) -> int:
