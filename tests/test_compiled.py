@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,22 +11,24 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from skbert._core.cpu import bindings
+from skbert._core.cpu import bindings, fused
 from skbert._core.cpu.bindings import (
-    Learned,
-    Rounding,
-    across,
-    attend,
-    attends,
-    learn,
-    learns,
-    measures,
-    most_tokens,
-    multiply,
-    norm_of,
-    normalise,
-    normalises,
-    rounds,
+    AdamWTensor,
+    AttentionSettings,
+    adamw_step,
+    grad_norm,
+    packed_linear,
+)
+from skbert._core.cpu.fused import (
+    StackedLinear,
+    can_fuse_adamw,
+    can_fuse_attention,
+    can_fuse_grad_norm,
+    can_fuse_layernorm,
+    can_fuse_linear,
+    fused_attention,
+    max_packed_tokens,
+    pack_weight,
 )
 from skbert._core.task import Layout
 from skbert._core.training.optim import adamw
@@ -49,12 +52,12 @@ def layout_of(lengths: list[int]) -> Layout:
     return Layout(np.array(lengths), (), bounds, rows)
 
 
-def joined_states(lengths: list[int], width: int, dtype: torch.dtype) -> torch.Tensor:
+def random_qkv(lengths: list[int], width: int, dtype: torch.dtype) -> torch.Tensor:
     return torch.randn(sum(lengths) + BEHIND, width).to(dtype).requires_grad_()
 
 
 def by_torch(
-    joined: torch.Tensor,
+    qkv: torch.Tensor,
     lengths: list[int],
     size: int,
     causal: bool,
@@ -62,7 +65,7 @@ def by_torch(
 ) -> torch.Tensor:
     """Attention in float64, row by row; ``keeps`` are factors of dropout of each row."""
     found = []
-    for number, states in enumerate(joined[: sum(lengths)].double().split(lengths)):
+    for number, states in enumerate(qkv[: sum(lengths)].double().split(lengths)):
         q, k, v = states.view(len(states), 3, -1, size).permute(1, 2, 0, 3)
         scores = q @ k.transpose(1, 2) * 0.3
         if causal:
@@ -82,28 +85,30 @@ def test_attention_and_its_gradient(
     dtype: torch.dtype, lengths: list[int], n_heads: int, size: int, causal: bool
 ) -> None:
     torch.manual_seed(0)
-    joined = joined_states(lengths, 3 * n_heads * size, dtype)
-    outer = torch.randn(len(joined), n_heads * size).to(dtype)
-    found = attend(joined, layout_of(lengths), size, 0.3, causal, 0.0)
-    found.backward(outer)
-    exact = joined.detach().double().requires_grad_()
+    qkv = random_qkv(lengths, 3 * n_heads * size, dtype)
+    grad_output = torch.randn(len(qkv), n_heads * size).to(dtype)
+    found = fused_attention(qkv, layout_of(lengths), AttentionSettings(size, 0.3, causal, 0.0))
+    found.backward(grad_output)
+    exact = qkv.detach().double().requires_grad_()
     expected = by_torch(exact, lengths, size, causal)
-    expected.backward(outer.double())
+    expected.backward(grad_output.double())
     assert found.dtype == dtype
     torch.testing.assert_close(found.double(), expected, atol=WITHIN[dtype], rtol=WITHIN[dtype])
-    assert joined.grad is not None
+    assert qkv.grad is not None
     assert exact.grad is not None
     torch.testing.assert_close(
-        joined.grad.double(), exact.grad, atol=4 * WITHIN[dtype], rtol=4 * WITHIN[dtype]
+        qkv.grad.double(), exact.grad, atol=4 * WITHIN[dtype], rtol=4 * WITHIN[dtype]
     )
 
 
 def keeps_of(lengths: list[int], n_heads: int, size: int, rate: float) -> list[torch.Tensor]:
     """Factors of dropout: where scores are zero and values the unit matrix, they are seen."""
-    joined = torch.zeros(sum(lengths) + BEHIND, 3, n_heads, size)
+    qkv = torch.zeros(sum(lengths) + BEHIND, 3, n_heads, size)
     for begin, length in zip(np.cumsum([0, *lengths]), lengths, strict=False):
-        joined[begin : begin + length, 2] = torch.eye(length, size)[:, None]
-    seen = attend(joined.flatten(1), layout_of(lengths), size, 0.3, False, rate)
+        qkv[begin : begin + length, 2] = torch.eye(length, size)[:, None]
+    seen = fused_attention(
+        qkv.flatten(1), layout_of(lengths), AttentionSettings(size, 0.3, False, rate)
+    )
     rows = seen[: sum(lengths)].view(-1, n_heads, size).split(lengths)
     return [row.transpose(0, 1)[..., : len(row)] * len(row) for row in rows]
 
@@ -112,20 +117,20 @@ def keeps_of(lengths: list[int], n_heads: int, size: int, rate: float) -> list[t
 def test_attention_drops_the_same_weights_on_the_way_back(dtype: torch.dtype) -> None:
     lengths, n_heads, size = [3, 17, 30], 2, 32
     torch.manual_seed(3)
-    joined = joined_states(lengths, 3 * n_heads * size, dtype)
-    outer = torch.randn(len(joined), n_heads * size).to(dtype)
+    qkv = random_qkv(lengths, 3 * n_heads * size, dtype)
+    grad_output = torch.randn(len(qkv), n_heads * size).to(dtype)
     torch.manual_seed(4)
     keeps = keeps_of(lengths, n_heads, size, 0.3)
     torch.manual_seed(4)
-    found = attend(joined, layout_of(lengths), size, 0.3, False, 0.3)
-    found.backward(outer)
-    exact = joined.detach().double().requires_grad_()
+    found = fused_attention(qkv, layout_of(lengths), AttentionSettings(size, 0.3, False, 0.3))
+    found.backward(grad_output)
+    exact = qkv.detach().double().requires_grad_()
     expected = by_torch(exact, lengths, size, False, keeps)
-    expected.backward(outer.double())
+    expected.backward(grad_output.double())
     near = {"atol": WITHIN[dtype], "rtol": WITHIN[dtype]}
     torch.testing.assert_close(found.double(), expected, **near)
-    assert joined.grad is not None
-    torch.testing.assert_close(joined.grad.double(), exact.grad, **near)
+    assert qkv.grad is not None
+    torch.testing.assert_close(qkv.grad.double(), exact.grad, **near)
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5])
@@ -158,7 +163,20 @@ def test_torch_s_seed_says_what_is_dropped() -> None:
     assert torch.equal(drawn(), first)
 
 
-def given_to_norm(dtype: torch.dtype, width: int = 48) -> list[torch.Tensor]:
+def normalize(
+    x: torch.Tensor,
+    residual: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor,
+    epsilon: float,
+    dropout: float,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """`fused_layernorm` with a norm of these weights."""
+    norm: Any = SimpleNamespace(weight=weight, bias=bias, eps=epsilon)
+    return fused.fused_layernorm(x, residual, norm, dropout)
+
+
+def inputs_of_norm(dtype: torch.dtype, width: int = 48) -> list[torch.Tensor]:
     torch.manual_seed(1)
     found = torch.randn(37, width).to(dtype)
     states, weight, bias = torch.randn(37, width), torch.randn(width), torch.randn(width)
@@ -179,11 +197,11 @@ USED = [
 def test_normed_and_its_gradients(
     dtype: torch.dtype, rate: float, used: tuple[bool, bool]
 ) -> None:
-    given = given_to_norm(dtype)
+    given = inputs_of_norm(dtype)
     torch.manual_seed(5)
-    results = normalise(*given, 1e-6, rate)
-    outers = [torch.randn(37, 48), torch.randn(37, 48).to(dtype)]
-    taken = [(results[i], outers[i]) for i in range(2) if used[i]]
+    results = normalize(*given, 1e-6, rate)
+    grad_outputs = [torch.randn(37, 48), torch.randn(37, 48).to(dtype)]
+    taken = [(results[i], grad_outputs[i]) for i in range(2) if used[i]]
     torch.autograd.backward(*zip(*taken, strict=True))
     found, states = given[0].grad, given[1].grad
     assert found is not None
@@ -211,7 +229,7 @@ def test_normed_and_its_gradients(
 # --- products of bfloat16 ------------------------------------------------------------------------
 
 needs_dots = pytest.mark.skipif(
-    not most_tokens(2, 32, torch.bfloat16),
+    not max_packed_tokens(2, 32, torch.bfloat16),
     reason="this processor, or the compiler, has no products of bfloat16",
 )
 
@@ -225,12 +243,12 @@ def test_products_for_inference(n_tokens: int, n_in: int, n_out: int, gelu: bool
     weight = (torch.randn(n_out, n_in) / n_in**0.5).bfloat16()
     bias, x = torch.randn(n_out), 3.0 * torch.randn(n_tokens, n_in).bfloat16()
     exact = F.linear(x.double(), weight.double(), bias.double())
-    found = multiply(x, across(weight), bias, gelu=gelu)
+    found = packed_linear(x, pack_weight(weight), bias, gelu=gelu)
     assert found.dtype == torch.bfloat16
     expected = F.gelu(exact) if gelu else exact
     torch.testing.assert_close(found.double(), expected, rtol=2**-8, atol=2e-5)
     x[n_tokens // 2, 1] = torch.nan
-    touched = multiply(x, across(weight), bias, gelu=gelu).isnan().all(1)
+    touched = packed_linear(x, pack_weight(weight), bias, gelu=gelu).isnan().all(1)
     assert touched.nonzero().flatten().tolist() == [n_tokens // 2]
 
 
@@ -239,24 +257,26 @@ def test_products_for_inference(n_tokens: int, n_in: int, n_out: int, gelu: bool
 def test_gelu_everywhere(value: float) -> None:
     x = torch.tensor([[value, 0.0]], dtype=torch.bfloat16)
     one = torch.ones(32, 2, dtype=torch.bfloat16)
-    found = multiply(x, across(one), torch.zeros(32), gelu=True)
+    found = packed_linear(x, pack_weight(one), torch.zeros(32), gelu=True)
     expected = F.gelu(x[:, :1].double()).expand(1, 32)
     torch.testing.assert_close(found.double(), expected, rtol=2**-8, atol=1e-6)
 
 
 needs_rounding = pytest.mark.skipif(
-    not rounds([torch.zeros(32, 32)], torch.bfloat16),
+    not can_fuse_linear([torch.zeros(32, 32)], torch.bfloat16),
     reason="this processor multiplies bfloat16 otherwise, or not at all",
 )
 
 
-def linears(n_parts: int, n_in: int, n_out: int) -> tuple[Rounding, torch.Tensor, torch.Tensor]:
+def linears(
+    n_parts: int, n_in: int, n_out: int
+) -> tuple[StackedLinear, torch.Tensor, torch.Tensor]:
     """Layers side by side, and their weights and biases as they are multiplied."""
     torch.manual_seed(0)
     parts = [torch.nn.Linear(n_in, n_out) for _ in range(n_parts)]
     weight = torch.cat([part.weight.detach().bfloat16() for part in parts]).double()
-    made = Rounding(parts)
-    made.read()
+    made = StackedLinear(parts)
+    made.refresh()
     return made, weight, torch.cat([part.bias.detach() for part in parts]).double()
 
 
@@ -274,28 +294,28 @@ def test_products_that_learn(
 ) -> None:
     made, weight, bias = linears(n_parts, n_in, n_out)
     x = torch.randn(n_tokens, n_in).bfloat16()
-    outer = torch.randn(n_tokens, n_parts * n_out).bfloat16()
+    grad_output = torch.randn(n_tokens, n_parts * n_out).bfloat16()
     wide = (3 * torch.randn(n_tokens, n_in)).bfloat16().double().requires_grad_()
-    F.gelu(wide).backward(outer.double() @ weight)
+    F.gelu(wide).backward(grad_output.double() @ weight)
     active = torch.empty(n_tokens, n_parts * n_out, dtype=torch.bfloat16)
-    of_weight, of_bias = torch.empty_like(weight).bfloat16(), torch.empty_like(bias).bfloat16()
+    grad_weight, grad_bias = torch.empty_like(weight).bfloat16(), torch.empty_like(bias).bfloat16()
     threads = torch.get_num_threads()
     try:
         torch.set_num_threads(n_threads)
-        found = made.forward(x, gelu=active)
+        found = made.forward(x, gelu_output=active)
         assert torch.equal(made.forward(x), found)
         assert_rounded(found, F.linear(x.double(), weight, bias))
         assert_rounded(active, F.gelu(found.double()))
-        assert_rounded(made.back(outer), outer.double() @ weight)
-        inner = made.back(outer, before=wide.detach().bfloat16())
+        assert_rounded(made.grad_input(grad_output), grad_output.double() @ weight)
+        inner = made.grad_input(grad_output, pre_activation=wide.detach().bfloat16())
         assert wide.grad is not None
         assert_rounded(inner, wide.grad)
-        made.gradients(outer, x, of_weight, of_bias)
-        assert_rounded(of_weight, outer.double().t() @ x.double())
-        assert_rounded(of_bias, outer.double().sum(0))
+        made.grad_weight(grad_output, x, grad_weight, grad_bias)
+        assert_rounded(grad_weight, grad_output.double().t() @ x.double())
+        assert_rounded(grad_bias, grad_output.double().sum(0))
         squares = [torch.empty(2 * [len(weight)], dtype=torch.bfloat16) for _ in range(2)]
-        made.gradients(outer, active, squares[0], of_bias)
-        made.gradients(outer, found, squares[1], of_bias, gelu=True)
+        made.grad_weight(grad_output, active, squares[0], grad_bias)
+        made.grad_weight(grad_output, found, squares[1], grad_bias, gelu=True)
         assert torch.equal(*squares)  # it is computed again as it was
     finally:
         torch.set_num_threads(threads)
@@ -304,19 +324,19 @@ def test_products_that_learn(
 @needs_rounding
 def test_gradients_of_more_tokens_than_are_laid_out_at_once() -> None:
     torch.manual_seed(0)
-    outer, x = torch.randn(8191, 32).bfloat16(), torch.randn(8191, 320).bfloat16()
-    of_weight = torch.empty(32, 320, dtype=torch.bfloat16)
-    Rounding.gradients(outer, x, of_weight, torch.empty(32, dtype=torch.bfloat16))
-    assert_rounded(of_weight, outer.double().t() @ x.double())
+    grad_output, x = torch.randn(8191, 32).bfloat16(), torch.randn(8191, 320).bfloat16()
+    grad_weight = torch.empty(32, 320, dtype=torch.bfloat16)
+    StackedLinear.grad_weight(grad_output, x, grad_weight, torch.empty(32, dtype=torch.bfloat16))
+    assert_rounded(grad_weight, grad_output.double().t() @ x.double())
 
 
 @needs_rounding
 def test_gradients_from_any_order_in_memory() -> None:
     torch.manual_seed(0)
-    outer, x = torch.randn(64, 4096).bfloat16().t(), torch.randn(64, 4096).bfloat16().t()
-    of_weight = torch.empty(64, 64, dtype=torch.bfloat16)
-    Rounding.gradients(outer, x, of_weight, torch.empty(64, dtype=torch.bfloat16))
-    assert_rounded(of_weight, outer.double().t() @ x.double())
+    grad_output, x = torch.randn(64, 4096).bfloat16().t(), torch.randn(64, 4096).bfloat16().t()
+    grad_weight = torch.empty(64, 64, dtype=torch.bfloat16)
+    StackedLinear.grad_weight(grad_output, x, grad_weight, torch.empty(64, dtype=torch.bfloat16))
+    assert_rounded(grad_weight, grad_output.double().t() @ x.double())
 
 
 @needs_rounding
@@ -324,7 +344,7 @@ def test_gradients_from_any_order_in_memory() -> None:
 def test_slope_of_gelu_everywhere(value: float) -> None:
     made, weight, _ = linears(1, 32, 32)
     wide = torch.full((1, 32), value, dtype=torch.bfloat16)
-    inner = made.back(torch.ones(1, 32, dtype=torch.bfloat16), before=wide)
+    inner = made.grad_input(torch.ones(1, 32, dtype=torch.bfloat16), pre_activation=wide)
     exact = wide.double().requires_grad_()
     F.gelu(exact).backward(weight.sum(0, keepdim=True))
     assert exact.grad is not None
@@ -356,7 +376,7 @@ def test_a_step_is_that_of_torch(low: bool) -> None:
                 if step == number == 0:  # it begins later
                     continue
                 if is_compiled and low:
-                    optimizer.low[weight] = gradient
+                    optimizer.bf16_grads[weight] = gradient
                 else:
                     weight.grad = gradient.float()
             optimizer.grad_scale = torch.tensor(2.0) if step % 2 else None
@@ -370,36 +390,36 @@ def test_a_step_is_that_of_torch(low: bool) -> None:
 def test_the_norm_of_gradients() -> None:
     torch.manual_seed(0)
     gradients = [torch.randn(17), torch.randn(200, 300).bfloat16(), torch.randn(())]
-    assert measures(gradients)
+    assert can_fuse_grad_norm(gradients)
     exact = torch.cat([gradient.flatten().double() for gradient in gradients]).norm()
-    norm = norm_of(gradients)
+    norm = grad_norm(gradients)
     assert (norm.dtype, norm.shape) == (torch.float32, ())
     torch.testing.assert_close(norm.double(), exact, rtol=1e-6, atol=0)
     for value in (torch.inf, torch.nan):
         gradients[0][16] = value
-        assert not norm_of(gradients).isfinite()
+        assert not grad_norm(gradients).isfinite()
 
 
 @pytest.mark.parametrize("n_threads", [1, 2])
 def test_any_number_of_threads(n_threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     lengths = [40] * 30
     torch.manual_seed(0)
-    joined = joined_states(lengths, 3 * 64, torch.float32)
+    qkv = random_qkv(lengths, 3 * 64, torch.float32)
 
     def both() -> list[torch.Tensor]:
-        joined.grad = None
+        qkv.grad = None
         torch.manual_seed(2)
-        out = attend(joined, layout_of(lengths), 32, 0.3, False, 0.1)
+        out = fused_attention(qkv, layout_of(lengths), AttentionSettings(32, 0.3, False, 0.1))
         given = (
             out.repeat(1, 4),
             torch.ones_like(out).repeat(1, 4),
             torch.ones(256),
             torch.ones(256),
         )
-        normed = normalise(*given, 1e-6, 0.1)[0]
+        normed = normalize(*given, 1e-6, 0.1)[0]
         normed.square().sum().backward()
-        assert joined.grad is not None
-        return [normed.detach(), joined.grad]
+        assert qkv.grad is not None
+        return [normed.detach(), qkv.grad]
 
     expected = both()
     monkeypatch.setattr(torch, "get_num_threads", lambda: n_threads)
@@ -409,15 +429,15 @@ def test_any_number_of_threads(n_threads: int, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
 def test_what_is_not_finite_is_handed_on(value: float) -> None:
-    joined = torch.zeros(8 + BEHIND, 96)
-    joined[2, 3] = value  # part of a query
-    joined[:, 35] = 1.0
-    found = attend(joined, layout_of([8]), 32, 0.3, False, 0.0)
+    qkv = torch.zeros(8 + BEHIND, 96)
+    qkv[2, 3] = value  # part of a query
+    qkv[:, 35] = 1.0
+    found = fused_attention(qkv, layout_of([8]), AttentionSettings(32, 0.3, False, 0.0))
     assert found[2].isnan().all()
     assert found[3].isfinite().all()
     states = torch.zeros(3, 16)
     states[1, 5] = value
-    normed = normalise(torch.zeros(3, 16), states, torch.ones(16), torch.ones(16), 1e-6, 0.0)
+    normed = normalize(torch.zeros(3, 16), states, torch.ones(16), torch.ones(16), 1e-6, 0.0)
     assert normed[0][1].isnan().all()
     assert normed[0][2].isfinite().all()
 
@@ -426,48 +446,48 @@ def test_bfloat16_is_rounded_as_torch_does() -> None:
     numbers = torch.randn(100, 16) * 10.0 ** torch.randint(-30, 30, (100, 16))
     numbers[0, :3] = torch.tensor([1.00390625, 1.01171875, 3.4e38])  # halfway, halfway, overflow
     low = torch.zeros(100, 16, dtype=torch.bfloat16)
-    normed, rounded = normalise(low, numbers, torch.ones(16), torch.zeros(16), 1e-6, 0.0)
+    normed, rounded = normalize(low, numbers, torch.ones(16), torch.zeros(16), 1e-6, 0.0)
     assert torch.equal(rounded.view(torch.int16), normed.bfloat16().view(torch.int16))
 
 
 def test_where_they_serve(monkeypatch: pytest.MonkeyPatch) -> None:
     short, long = layout_of([5, 7]), layout_of([5, 513])
-    joined, norm = torch.zeros(12, 96), torch.nn.LayerNorm(32)
+    qkv, norm = torch.zeros(12, 96), torch.nn.LayerNorm(32)
     states, weight = torch.zeros(12, 32), torch.zeros(96, 64)
-    assert attends(joined, short, 32)
-    assert not attends(joined, long, 32)
-    assert not attends(joined, short, 8)
-    assert not attends(joined.double(), short, 32)
-    assert not attends(joined.half(), short, 32)
-    assert normalises(states.bfloat16(), states, norm)
-    assert not normalises(states.double(), states.double(), norm.double())
-    assert not normalises(states[:, :24], states[:, :24], torch.nn.LayerNorm(24))
+    assert can_fuse_attention(qkv, short, 32)
+    assert not can_fuse_attention(qkv, long, 32)
+    assert not can_fuse_attention(qkv, short, 8)
+    assert not can_fuse_attention(qkv.double(), short, 32)
+    assert not can_fuse_attention(qkv.half(), short, 32)
+    assert can_fuse_layernorm(states.bfloat16(), states, norm)
+    assert not can_fuse_layernorm(states.double(), states.double(), norm.double())
+    assert not can_fuse_layernorm(states[:, :24], states[:, :24], torch.nn.LayerNorm(24))
     for amx in (False, True):
-        monkeypatch.setattr(bindings, "has_instructions", lambda name, amx=amx: amx)
-        assert attends(joined.bfloat16(), layout_of([5, 512]), 32) is not amx
-        assert attends(joined.bfloat16(), layout_of([128]), 32)
-        assert attends(joined, layout_of([512]), 32)
+        monkeypatch.setattr(fused, "has_instructions", lambda name, amx=amx: amx)
+        assert can_fuse_attention(qkv.bfloat16(), layout_of([5, 512]), 32) is not amx
+        assert can_fuse_attention(qkv.bfloat16(), layout_of([128]), 32)
+        assert can_fuse_attention(qkv, layout_of([512]), 32)
         expected = (16 if amx else math.inf) if bindings.kernels.dots else 0
-        assert most_tokens(2, 32, torch.bfloat16) == expected
-        assert rounds([weight], torch.bfloat16) is (bindings.kernels.dots and not amx)
-    assert not most_tokens(2, 32, torch.float32)
-    assert not most_tokens(2, 31, torch.bfloat16)
-    assert not most_tokens(3, 32, torch.bfloat16)
-    assert not rounds([weight], torch.float32)
-    assert not rounds([weight, weight.bfloat16()], torch.bfloat16)
-    assert not rounds([weight, weight[:, :32]], torch.bfloat16)
-    assert not rounds([weight.t()], torch.bfloat16)
-    assert not rounds([weight, weight[0].half()], torch.bfloat16)
-    assert learns([states])
-    assert not learns([states, joined.double()])
-    assert not learns([states.t()])
-    assert not measures([states, joined.half()])
+        assert max_packed_tokens(2, 32, torch.bfloat16) == expected
+        assert can_fuse_linear([weight], torch.bfloat16) is (bindings.kernels.dots and not amx)
+    assert not max_packed_tokens(2, 32, torch.float32)
+    assert not max_packed_tokens(2, 31, torch.bfloat16)
+    assert not max_packed_tokens(3, 32, torch.bfloat16)
+    assert not can_fuse_linear([weight], torch.float32)
+    assert not can_fuse_linear([weight, weight.bfloat16()], torch.bfloat16)
+    assert not can_fuse_linear([weight, weight[:, :32]], torch.bfloat16)
+    assert not can_fuse_linear([weight.t()], torch.bfloat16)
+    assert not can_fuse_linear([weight, weight[0].half()], torch.bfloat16)
+    assert can_fuse_adamw([states])
+    assert not can_fuse_adamw([states, qkv.double()])
+    assert not can_fuse_adamw([states.t()])
+    assert not can_fuse_grad_norm([states, qkv.half()])
     monkeypatch.setattr(bindings, "kernels", None)
-    assert not learns([states])
-    assert not measures([states])
-    assert not most_tokens(2, 32, torch.bfloat16)
-    assert not attends(joined, short, 32)
-    assert not normalises(states, states, torch.nn.LayerNorm(32))
+    assert not can_fuse_adamw([states])
+    assert not can_fuse_grad_norm([states])
+    assert not max_packed_tokens(2, 32, torch.bfloat16)
+    assert not can_fuse_attention(qkv, short, 32)
+    assert not can_fuse_layernorm(states, states, torch.nn.LayerNorm(32))
 
 
 def test_arguments_are_counted() -> None:
@@ -506,17 +526,17 @@ def states_for_norm() -> dict[str, torch.Tensor]:
 )
 def test_a_kernel_is_not_given_what_it_cannot_read(name: str, wrong: torch.Tensor) -> None:
     right = states_for_norm()
-    assert normalise(*right.values(), 1e-5, 0.0)[0].shape == (3, 32)
+    assert normalize(*right.values(), 1e-5, 0.0)[0].shape == (3, 32)
     with pytest.raises(ValueError, match="a kernel"):
-        normalise(*{**right, name: wrong}.values(), 1e-5, 0.0)
+        normalize(*{**right, name: wrong}.values(), 1e-5, 0.0)
 
 
 def test_weights_that_share_memory_learn_elsewhere() -> None:
     memory = torch.zeros(48)
-    assert learns([memory[:16], memory[16:32], memory[32:]])
-    assert not learns([memory[:17], memory[16:32]])
-    assert not learns([memory, memory])
+    assert can_fuse_adamw([memory[:16], memory[16:32], memory[32:]])
+    assert not can_fuse_adamw([memory[:17], memory[16:32]])
+    assert not can_fuse_adamw([memory, memory])
     moment = torch.zeros(16)
-    short = Learned(moment, moment[:8], (moment, moment), (1.0, 1.0, 1.0))
+    short = AdamWTensor(moment, moment[:8], moment, moment, 1.0, 1.0, 1.0)
     with pytest.raises(ValueError, match="a kernel"):
-        learn([short], 1.0, 0.1, (0.9, 0.9))
+        adamw_step([short], divisor=1.0, epsilon=0.1, betas=(0.9, 0.9))

@@ -32,8 +32,10 @@ from skbert._core.attention.packed import within_rows
 from skbert._core.attention.pruned import prune
 from skbert._core.batches import collate
 from skbert._core.checkpoints.vet import vet
-from skbert._core.cpu.layers import _SPARE_SCORES, _Attention, _groups, _kept
-from skbert._core.cpu.linear import ProductsOf
+from skbert._core.cpu.bindings import AttentionSettings
+from skbert._core.cpu.encoder_layer import encoder_layer
+from skbert._core.cpu.layers import _SPARE_SCORES, _dropout_mask, _group_rows, _GroupedAttention
+from skbert._core.cpu.linear import ProductCache
 from skbert._core.models.network import inference_network
 from skbert._core.models.opening import open_network
 from skbert._core.runtime.device import Precision, seeded
@@ -307,10 +309,10 @@ def test_a_changed_weight_is_read_again(
 
 def test_weights_are_laid_out_once(tiny_model: Path) -> None:
     network = open_model(tiny_model)
-    products = ProductsOf(network.model.bert.encoder.layer[0])
-    first = products(torch.float32, learning=False)
-    assert products(torch.float32, learning=False).join is first.join
-    assert products(torch.bfloat16, learning=False).join is not first.join
+    products = ProductCache(encoder_layer(network.model.bert.encoder.layer[0]))
+    first = products(torch.float32, training=False)
+    assert products(torch.float32, training=False).qkv is first.qkv
+    assert products(torch.bfloat16, training=False).qkv is not first.qkv
 
 
 @pytest.mark.parametrize("change", COUNTED)
@@ -318,12 +320,12 @@ def test_few_tokens_see_a_changed_weight(
     tiny_model: Path, change: Callable[[torch.nn.Parameter], None]
 ) -> None:
     network = open_model(tiny_model)
-    products = ProductsOf(network.model.bert.encoder.layer[0])
+    products = ProductCache(encoder_layer(network.model.bert.encoder.layer[0]))
     layer = network.model.bert.encoder.layer[0].attention.output.dense
     torch.manual_seed(0)
     x = torch.randn(3, layer.in_features).bfloat16()
     for _ in range(2):
-        found = products(torch.bfloat16, learning=False).mix(x)
+        found = products(torch.bfloat16, training=False).attention_out(x)
         expected = F.linear(x, layer.weight.bfloat16(), layer.bias.bfloat16())
         torch.testing.assert_close(found, expected)
         change(layer.weight)
@@ -344,7 +346,7 @@ def test_nothing_is_kept_after_training_and_in_a_copy(tiny_model: Path) -> None:
 
 @given(st.lists(st.integers(1, 90), min_size=1, max_size=12).map(sorted))
 def test_every_row_is_in_one_group_which_wastes_little(lengths: list[int]) -> None:
-    groups = _groups(np.array(lengths))
+    groups = _group_rows(np.array(lengths))
     tokens = [at for group in groups for at in range(group.tokens.start, group.tokens.stop)]
     assert sorted(tokens) == list(range(sum(lengths)))
     assert sum(group.n_rows for group in groups) == len(lengths)
@@ -355,12 +357,12 @@ def test_every_row_is_in_one_group_which_wastes_little(lengths: list[int]) -> No
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=6).map(sorted))
 def test_what_is_padded_is_picked_again(lengths: list[int]) -> None:
-    (group,) = _groups(np.array(lengths))
+    (group,) = _group_rows(np.array(lengths))
     values = torch.arange(1.0, sum(lengths) + 1)[:, None]
     padded = group.pad(values)
     assert len(padded) == len(lengths) * -(-max(lengths) // 4) * 4
     assert padded.sum() == values.sum()
-    assert torch.equal(group.pick(padded), values)
+    assert torch.equal(group.unpad(padded), values)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -371,36 +373,38 @@ def test_attention_and_its_gradient_in_groups_are_those_in_runs(
     n_heads, size = 3, 4
     generator = torch.Generator().manual_seed(len(lengths))
     shape = (sum(lengths), 3 * n_heads * size)
-    joined = torch.randn(shape, generator=generator, dtype=torch.float64, requires_grad=True)
-    slopes = torch.randn(len(joined), n_heads * size, generator=generator, dtype=torch.float64)
-    got: Any = _Attention.apply(joined, _groups(np.array(lengths)), size, 0.3, causal, 0.0)
-    q, k, v = joined.view(len(joined), 3, n_heads, size).unbind(1)
+    qkv = torch.randn(shape, generator=generator, dtype=torch.float64, requires_grad=True)
+    slopes = torch.randn(len(qkv), n_heads * size, generator=generator, dtype=torch.float64)
+    got: Any = _GroupedAttention.apply(
+        qkv, _group_rows(np.array(lengths)), AttentionSettings(size, 0.3, causal, 0.0)
+    )
+    q, k, v = qkv.view(len(qkv), 3, n_heads, size).unbind(1)
     module = torch.nn.Module()
     module.is_causal = causal  # type: ignore[assignment]
     want = within_rows(module, q, k, v, layout_of(lengths).runs, scaling=0.3).flatten(1)
     torch.testing.assert_close(got, want, rtol=1e-10, atol=1e-10)
-    (got_gradient,) = torch.autograd.grad((got * slopes).sum(), joined)
-    (want_gradient,) = torch.autograd.grad((want * slopes).sum(), joined)
+    (got_gradient,) = torch.autograd.grad((got * slopes).sum(), qkv)
+    (want_gradient,) = torch.autograd.grad((want * slopes).sum(), qkv)
     torch.testing.assert_close(got_gradient, want_gradient, rtol=1e-10, atol=1e-10)
 
 
 def test_attention_with_dropout_has_the_gradient_of_what_it_computed() -> None:
-    groups = _groups(np.array([2, 3, 3]))
-    joined = torch.randn(
+    groups = _group_rows(np.array([2, 3, 3]))
+    qkv = torch.randn(
         8, 12, generator=torch.Generator().manual_seed(0), dtype=torch.float64, requires_grad=True
     )
 
     def attention(x: torch.Tensor) -> Any:
         with seeded(0, CPU):  # the same places are dropped at each call
-            return _Attention.apply(x, groups, 2, 0.7, False, 0.5)
+            return _GroupedAttention.apply(x, groups, AttentionSettings(2, 0.7, False, 0.5))
 
-    assert torch.autograd.gradcheck(attention, (joined,))
+    assert torch.autograd.gradcheck(attention, (qkv,))
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9, 1.0])
 def test_dropout_keeps_its_share_and_the_mean(rate: float) -> None:
     with seeded(0, CPU):
-        kept = _kept(torch.empty(1000, 201), rate)
+        kept = _dropout_mask(torch.empty(1000, 201), rate)
     values = kept.unique()
     assert len(values) == 2
     assert values[0] == 0.0
@@ -413,7 +417,7 @@ def test_dropout_keeps_its_share_and_the_mean(rate: float) -> None:
 
 def test_neighbours_are_dropped_independently() -> None:
     with seeded(0, CPU):
-        dropped = (_kept(torch.empty(400_000), 0.5) == 0).float()
+        dropped = (_dropout_mask(torch.empty(400_000), 0.5) == 0).float()
     for lag in (1, 2, 3, 4, 5, 8):
         together = (dropped[lag:] * dropped[:-lag]).mean().item()
         assert together == pytest.approx(0.25, abs=0.005)

@@ -351,13 +351,13 @@ def test_gradient_checkpointing_computes_twice_and_learns_the_same(
     tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[None] = []
-    compute = layers._layer
+    compute = layers._run_layer
 
     def counted(*given: Any) -> Any:
         calls.append(None)
         return compute(*given)
 
-    monkeypatch.setattr(layers, "_layer", counted)
+    monkeypatch.setattr(layers, "_run_layer", counted)
 
     def trained(recipe: Recipe) -> dict[str, torch.Tensor]:
         network = open_model(tiny_model)

@@ -1,26 +1,26 @@
-"""The kernels of ``kernels.c`` as operations of torch, where they were built and serve.
+"""The compiled kernels as functions of tensors; the only module that calls C.
 
-Attention within short rows keeps no weights and no masks of dropout for the way back, but
-computes them again from a seed; and one pass does what lies between two products: dropout, the
-sum with what went around the product, layer normalisation and rounding. Products of bfloat16
-keep what they compute in registers, fetch weights while others are multiplied, and do GELU and
-its way back in passing. Steps of AdamW read gradients in bfloat16 as they are. Without the kernels
-``layers``, ``linear`` and ``optim`` do the same with torch's operations. Depends on torch, a
-batch's layout and ``device``.
+Each function checks what it is given, and raises ValueError before C is entered: the shape, type,
+device, contiguity and alignment of tensors, and that none that is written to shares memory with
+another. Results are allocated here. Depends on torch and
+``memory``.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from importlib import import_module
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
 
-from skbert._core.runtime.device import has_instructions
-from skbert._core.task import Layout
+from skbert._core.cpu.memory import (
+    address_of,
+    addresses,
+    check_apart,
+    check_ranges,
+    optional_address,
+)
 
 try:
     kernels: Any = import_module("skbert._core.cpu.kernels")
@@ -28,408 +28,381 @@ except ImportError:  # no compiler where this was installed
     kernels = None
 
 __all__ = [
-    "Learned",
-    "Rounding",
-    "across",
-    "attend",
-    "attends",
-    "learn",
-    "learns",
-    "measures",
-    "most_tokens",
-    "multiply",
-    "norm_of",
-    "normalise",
-    "normalises",
-    "rounds",
+    "DTYPES",
+    "LANES",
+    "PANEL",
+    "AdamWTensor",
+    "AttentionSettings",
+    "LayerNormResult",
+    "StackedWeights",
+    "adamw_step",
+    "attention_backward",
+    "attention_forward",
+    "grad_norm",
+    "has_bf16_products",
+    "has_kernels",
+    "layernorm_backward",
+    "layernorm_forward",
+    "linear_grad_input",
+    "linear_grad_weight",
+    "linear_stacked",
+    "packed_linear",
 ]
 
-_LONGEST = 512  # tokens of a row up to which torch's products are no faster
-_LONGEST_BESIDE_AMX = 128  # whose products of bfloat16 are many times as fast as float32's
-_LANES = 16  # numbers in a vector, of which sizes are multiples
-_ACROSS = 32  # numbers of a result that a product computes at once
-_FEW_BESIDE_AMX = 16  # tokens up to which oneDNN is no faster
-_NOTHING, _GELU, _GELU_APART, _GELU_BACK = range(4)  # what follows a product
-_DTYPES = (torch.float32, torch.bfloat16)
+LANES = 16  # numbers in a vector, of which sizes are multiples
+PANEL = 32  # columns of a product that are computed together
+DTYPES = (torch.float32, torch.bfloat16)
+_NO_EPILOGUE, _GELU, _GELU_COPY, _GELU_BACKWARD = range(4)  # what follows a product
 
 
-def attends(joined: torch.Tensor, layout: Layout, head_size: int) -> bool:
-    """Whether `attend` serves."""
-    return (
-        kernels is not None
-        and joined.dtype in _DTYPES
-        and _is_short(layout.max_seqlen, joined.dtype)
-        and head_size % _LANES == 0
-    )
+def has_kernels() -> bool:
+    """Whether the kernels were built."""
+    return kernels is not None
 
 
-def _is_short(longest: int, dtype: torch.dtype) -> bool:
-    if longest <= _LONGEST_BESIDE_AMX:
-        return True
-    amx = dtype == torch.bfloat16 and has_instructions("amx_bf16")
-    return longest <= _LONGEST and not amx
+def has_bf16_products() -> bool:
+    """Whether the kernels were built, and the processor multiplies bfloat16 in vectors."""
+    return bool(getattr(kernels, "dots", False))
 
 
-def normalises(found: torch.Tensor, states: torch.Tensor, norm: torch.nn.LayerNorm) -> bool:
-    """Whether `normalise` serves."""
-    n_tokens, size = states.shape
-    here = kernels is not None and size % _LANES == 0 and n_tokens > 0
-    fits = found.shape == states.shape and found.dtype in _DTYPES
-    whole = (
-        states.dtype == torch.float32 and _is_row(norm.weight, size) and _is_row(norm.bias, size)
-    )
-    return here and fits and whole
+# --- attention -----------------------------------------------------------------------------------
 
 
-def _is_row(weight: torch.Tensor | None, size: int) -> bool:
-    """Whether a norm's weight is as many numbers, side by side."""
-    if weight is None or weight.dtype != torch.float32:
-        return False
-    return weight.shape == (size,) and weight.is_contiguous()
+class AttentionSettings(NamedTuple):
+    """What attention computes, apart from its input."""
+
+    head_size: int
+    scaling: float  # of scores
+    causal: bool  # whether a token sees only itself and what is before it
+    dropout: float
 
 
-def attend(*given: Any) -> torch.Tensor:
-    """Attention within rows from ``(n_tokens, 3 * n_heads * head_size)``, a third of it back.
-
-    What else is given: the layout, the size of a head, the factor of scores, whether tokens see
-    only what is before them, the rate of dropout.
-    """
-    found: torch.Tensor = _apply(_Within, given)
-    return found
-
-
-def normalise(*given: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """Layer normalisation of a product's result after dropout plus the states around it.
-
-    Both are ``(n_tokens, size)``, the states in float32; weight, bias, epsilon and the rate of
-    dropout follow. Returned in float32, and rounded to the type of the product. What is kept for
-    the way back is rounded, too.
-    """
-    whole, rounded = _apply(_Normed, given)
-    return whole, whole if rounded is None else rounded
-
-
-class _Unwatched:
-    """What a function of autograd notes, where nothing needs a gradient."""
-
-    needs_input_grad = ()
-
-
-def _apply(function: Any, given: tuple[Any, ...]) -> Any:
-    watched = torch.is_grad_enabled()
-    return function.apply(*given) if watched else function.forward(_Unwatched(), *given)
-
-
-def _seed(rate: float) -> int:
-    """From torch's generator where anything is drawn."""
-    return int(torch.empty((), dtype=torch.int64, device="cpu").random_()) if rate else 0
-
-
-class _Within(torch.autograd.Function):
-    """As `attend`."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        joined: torch.Tensor,
-        layout: Layout,
-        head_size: int,
-        scaling: float,
-        causal: bool,
-        rate: float,
-    ) -> torch.Tensor:
-        n_tokens, width = joined.shape
-        n_heads, bounds = width // (3 * head_size), layout.cu_seqlens
-        found = joined.new_empty(n_tokens, n_heads * head_size)
-        shape = len(layout.lengths), n_heads, head_size, layout.max_seqlen
-        how = causal, joined.dtype == torch.bfloat16, scaling, rate, _seed(rate)
-        sums = None
-        if any(ctx.needs_input_grad):
-            sums = joined.new_empty(n_tokens, n_heads, dtype=torch.float32)
-            ctx.save_for_backward(joined, bounds, sums)
-            ctx.n_tokens, ctx.given = layout.n_tokens, (*shape, *how)
-        _attention(joined, found, None, sums, bounds, *shape, *how)
-        if layout.n_tokens < n_tokens:
-            found[layout.n_tokens :] = 0
-        return found
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        joined, bounds, sums = ctx.saved_tensors
-        inner = torch.empty_like(joined)
-        _attention(joined, gradients[0].contiguous(), inner, sums, bounds, *ctx.given)
-        inner[ctx.n_tokens :] = 0
-        return inner, None, None, None, None, None
-
-
-def _attention(
-    joined: torch.Tensor,
-    found: torch.Tensor,
-    inner: torch.Tensor | None,
-    sums: torch.Tensor | None,
-    bounds: torch.Tensor,
-    n_rows: int,
-    n_heads: int,
-    head_size: int,
-    *given: Any,
-) -> None:
-    n_tokens, width, dtype = joined.shape[0], n_heads * head_size, joined.dtype
-    kernels.attention(
-        _at(joined, (n_tokens, 3 * width), dtype),
-        _at(found, (n_tokens, width), dtype),
-        _at(inner, (n_tokens, 3 * width), dtype),
-        _at(sums, (n_tokens, n_heads), torch.float32),
-        _at(bounds, (n_rows + 1,), torch.int32),
-        n_rows, n_heads, head_size, *given, torch.get_num_threads(),
-    )  # fmt: skip
-
-
-class _Normed(torch.autograd.Function):
-    """As `normalise`, but what is rounded is None where nothing is."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        found: torch.Tensor,
-        states: torch.Tensor,
-        weight: torch.Tensor,
-        bias: torch.Tensor,
-        epsilon: float,
-        rate: float,
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        shape = n_tokens, size = states.shape
-        normed, scales = torch.empty_like(states), states.new_empty(n_tokens)
-        rounded = None if found.dtype == torch.float32 else torch.empty_like(found)
-        kept = torch.empty_like(found) if any(ctx.needs_input_grad) else None
-        ctx.given = n_tokens, size, rounded is not None
-        ctx.drawn = rate, _seed(rate)
-        kernels.norm(
-            _at(found, shape, found.dtype),
-            _at(states, shape, torch.float32),
-            _at(weight, (size,), torch.float32),
-            _at(bias, (size,), torch.float32),
-            *_made(normed, scales, rounded, kept),
-            *ctx.given, epsilon, *ctx.drawn, torch.get_num_threads(),
-        )  # fmt: skip
-        if kept is not None:
-            ctx.save_for_backward(kept, scales, weight)
-            ctx.set_materialize_grads(False)
-        return normed, rounded
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-        kept, scales, weight = ctx.saved_tensors
-        n_threads = torch.get_num_threads()
-        inner, inner_part = torch.empty_like(kept, dtype=torch.float32), torch.empty_like(kept)
-        learned = kept.new_zeros(n_threads, 2, kept.shape[1], dtype=torch.float32)
-        outer, of_rounded = (None if g is None else g.contiguous() for g in gradients)
-        kernels.norm_back(
-            _at(kept, kept.shape, kept.dtype),
-            _at(scales, kept.shape[:1], torch.float32),
-            _at(weight, kept.shape[1:], torch.float32),
-            _at(outer, kept.shape, torch.float32),
-            _at(of_rounded, kept.shape, kept.dtype),
-            *_made(inner, inner_part, learned),
-            *ctx.given, *ctx.drawn, n_threads,
-        )  # fmt: skip
-        of_weight, of_bias = learned.sum(0)
-        return inner_part, inner, of_weight, of_bias, None, None
-
-
-def most_tokens(n_in: int, n_out: int, dtype: torch.dtype) -> float:
-    """Up to how many tokens `multiply` serves for a weight ``(n_out, n_in)``; 0: for none."""
-    fits = n_in % 2 == 0 and n_out % _ACROSS == 0 and dtype == torch.bfloat16
-    if not (fits and getattr(kernels, "dots", False)):
-        return 0
-    return _FEW_BESIDE_AMX if has_instructions("amx_bf16") else math.inf
-
-
-def across(weight: torch.Tensor) -> torch.Tensor:
-    """A weight in the order in which `multiply` reads it."""
-    n_out, n_in = weight.shape
-    parts = weight.view(n_out // _ACROSS, _ACROSS, n_in // 2, 2)
-    return parts.transpose(1, 2).contiguous()
-
-
-def multiply(
-    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, *, gelu: bool
-) -> torch.Tensor:
-    """A linear layer of tokens ``(n_tokens, n_in)`` in bfloat16, and GELU if asked for.
-
-    The weight is laid `across`, the bias in float32.
-    """
-    return _product(x, weight, None, bias, bias.shape[0], then=_GELU if gelu else _NOTHING)
-
-
-def rounds(weights: Iterable[torch.Tensor], dtype: torch.dtype) -> bool:
-    """Whether `Rounding` serves, for linear layers whose products are in ``dtype``."""
-    weights = list(weights)
-    if dtype != torch.bfloat16 or not getattr(kernels, "dots", False):
-        return False
-    fits = all(size % _ACROSS == 0 for weight in weights for size in weight.shape)
-    return fits and _are_here(weights, [torch.float32]) and not has_instructions("amx_bf16")
-
-
-class Rounding:
-    """Linear layers side by side, whose weights are rounded to bfloat16 as they are multiplied.
-
-    They are read in each product, and no copies are kept: weights that are changed between a
-    product and its way back are read as they have become.
-    """
-
-    def __init__(self, parts: Sequence[torch.nn.Linear]) -> None:
-        self.parts = parts
-        self.n_rows, self.n_in = parts[0].weight.shape
-        self.weights = [part.weight.detach() for part in parts]  # their memory stays
-        addresses = [weight.data_ptr() for weight in self.weights]
-        self.table = torch.tensor(addresses, dtype=torch.int64, device="cpu")
-
-    def read(self) -> None:
-        """Have the biases as they are now."""
-        biases = [part.bias.detach() for part in self.parts]
-        self.bias = biases[0] if len(biases) == 1 else torch.cat(biases)
-
-    def forward(self, x: torch.Tensor, *, gelu: torch.Tensor | None = None) -> torch.Tensor:
-        """From ``(n_tokens, n_in)`` to ``(n_tokens, n_out)``; its GELU is written to ``gelu``."""
-        then = _NOTHING if gelu is None else _GELU_APART
-        given = self.bias, len(self.bias), self.n_rows
-        return _product(x, None, self.table, *given, other=gelu, then=then)
-
-    def back(self, outer: torch.Tensor, *, before: torch.Tensor | None = None) -> torch.Tensor:
-        """The gradient of what is multiplied, from that of the product.
-
-        Or of what was ``before`` the GELU that is multiplied.
-        """
-        then = _NOTHING if before is None else _GELU_BACK
-        given = None, self.n_in, self.n_rows
-        return _product(outer, None, self.table, *given, turned=True, other=before, then=then)
-
-    @staticmethod
-    def gradients(
-        outer: torch.Tensor,
-        x: torch.Tensor,
-        of_weight: torch.Tensor,
-        of_bias: torch.Tensor,
-        *,
-        gelu: bool = False,
-    ) -> None:
-        """Write the gradients of weights and biases, in bfloat16, from that of the product.
-
-        Its factor is ``x``, or the GELU of that.
-        """
-        outer, x = outer.contiguous(), x.contiguous()
-        (n_tokens, n_in), n_out = x.shape, outer.shape[1]
-        kernels.product_back(
-            _at(outer, (n_tokens, n_out), torch.bfloat16),
-            _at(x, (n_tokens, n_in), torch.bfloat16),
-            _at(of_weight, (n_out, n_in), torch.bfloat16),
-            _at(of_bias, (n_out,), torch.bfloat16),
-            n_tokens, n_in, n_out, gelu, torch.get_num_threads(),
-        )  # fmt: skip
-
-
-def _product(
-    x: torch.Tensor,
-    laid: torch.Tensor | None,
-    parts: torch.Tensor | None,
-    bias: torch.Tensor | None,
-    n_out: int,
-    n_rows: int = 0,
+def attention_forward(
+    qkv: torch.Tensor,
     *,
-    turned: bool = False,
-    other: torch.Tensor | None = None,
-    then: int = _NOTHING,
-) -> torch.Tensor:
-    x = x.contiguous()
-    n_tokens, n_in = x.shape
-    found = x.new_empty(n_tokens, n_out)
-    kernels.product(
-        _at(x, (n_tokens, n_in), torch.bfloat16),
-        _at(laid, (n_out // _ACROSS, n_in // 2, _ACROSS, 2), torch.bfloat16),
-        *_made(parts),
-        _at(bias, (n_out,), torch.float32),
-        *_made(found),
-        _at(other, (n_tokens, n_out), torch.bfloat16),
-        n_tokens, n_in, n_out, n_rows, turned, then, torch.get_num_threads(),
-    )  # fmt: skip
-    return found
+    cu_seqlens: torch.Tensor,
+    max_seqlen: int,
+    settings: AttentionSettings,
+    seed: int,
+    with_logsumexp: bool,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Attention within rows, ``(n_tokens, n_heads * head_size)``, and what its gradient needs.
 
-
-def learns(weights: Iterable[torch.Tensor]) -> bool:
-    """Whether `learn` serves: no two tensors that it writes to may share memory."""
-    weights = list(weights)
-    ranges = sorted((each.data_ptr(), each.data_ptr() + each.nbytes) for each in weights)
-    apart = all(end <= begin for (_, end), (begin, _) in pairwise(ranges))
-    return apart and _are_here(weights, [torch.float32])
-
-
-def measures(gradients: Iterable[torch.Tensor]) -> bool:
-    """Whether `norm_of` serves."""
-    return _are_here(gradients, _DTYPES)
-
-
-def _are_here(tensors: Iterable[torch.Tensor], dtypes: Sequence[torch.dtype]) -> bool:
-    return kernels is not None and all(
-        t.dtype in dtypes and t.device.type == "cpu" and t.is_contiguous() for t in tensors
-    )
-
-
-class Learned(NamedTuple):
-    """A tensor that learns, contiguous as are its gradient and moments, and its pace.
-
-    ``kept`` is the share of the weight that decay leaves, ``step`` the learning rate by the first
-    moment's correction, ``root`` the square root of the second's.
+    Query, key and value lie side by side, ``(n_tokens, 3 * n_heads * head_size)``. Tokens behind
+    the last row are left as they are.
     """
+    n_tokens, n_heads = _attention_shape(qkv, settings)
+    output = qkv.new_empty(n_tokens, n_heads * settings.head_size)
+    logsumexp = None
+    if with_logsumexp:
+        logsumexp = qkv.new_empty(n_tokens, n_heads, dtype=torch.float32)
+    kernels.attention(
+        address_of("qkv", qkv, qkv.shape, qkv.dtype),
+        *addresses(output, None, logsumexp),
+        *_attention_arguments(qkv, cu_seqlens, max_seqlen, settings, seed),
+    )
+    return output, logsumexp
+
+
+def attention_backward(
+    qkv: torch.Tensor,
+    *,
+    grad_output: torch.Tensor,
+    logsumexp: torch.Tensor,
+    cu_seqlens: torch.Tensor,
+    max_seqlen: int,
+    settings: AttentionSettings,
+    seed: int,
+) -> torch.Tensor:
+    """The gradient of ``qkv``; tokens behind the last row are left as they are."""
+    n_tokens, n_heads = _attention_shape(qkv, settings)
+    grad_qkv = torch.empty_like(qkv)
+    kernels.attention(
+        address_of("qkv", qkv, qkv.shape, qkv.dtype),
+        address_of(
+            "grad_output", grad_output, (n_tokens, n_heads * settings.head_size), qkv.dtype
+        ),
+        grad_qkv.data_ptr(),
+        address_of("logsumexp", logsumexp, (n_tokens, n_heads), torch.float32),
+        *_attention_arguments(qkv, cu_seqlens, max_seqlen, settings, seed),
+    )
+    return grad_qkv
+
+
+def _attention_shape(qkv: torch.Tensor, settings: AttentionSettings) -> tuple[int, int]:
+    """Tokens and heads."""
+    n_tokens, width = qkv.shape
+    n_heads, rest = divmod(width, 3 * settings.head_size)
+    if rest or settings.head_size % LANES or qkv.dtype not in DTYPES:
+        raise ValueError(
+            f"a kernel computes no attention of {tuple(qkv.shape)} in {qkv.dtype} with heads of "
+            f"{settings.head_size}"
+        )
+    return n_tokens, n_heads
+
+
+def _attention_arguments(
+    qkv: torch.Tensor,
+    cu_seqlens: torch.Tensor,
+    max_seqlen: int,
+    settings: AttentionSettings,
+    seed: int,
+) -> tuple[Any, ...]:
+    """What the kernel takes in either direction."""
+    n_rows, head_size = len(cu_seqlens) - 1, settings.head_size
+    return (
+        address_of("cu_seqlens", cu_seqlens, (n_rows + 1,), torch.int32),
+        n_rows, qkv.shape[1] // (3 * head_size), head_size, max_seqlen,
+        settings.causal, qkv.dtype == torch.bfloat16, settings.scaling, settings.dropout, seed,
+        torch.get_num_threads(),
+    )  # fmt: skip
+
+
+# --- layer normalisation -------------------------------------------------------------------------
+
+
+class LayerNormResult(NamedTuple):
+    """What `layernorm_forward` computes."""
+
+    output: torch.Tensor  # float32
+    rounded: torch.Tensor | None  # the same in bfloat16, if that is what x is in
+    rstd: torch.Tensor  # 1 / deviation of each token
+    normalized: torch.Tensor | None  # before weight and bias, like x; for the gradient
+
+
+def layernorm_forward(
+    x: torch.Tensor,
+    residual: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor,
+    *,
+    epsilon: float,
+    dropout: float,
+    seed: int,
+    with_normalized: bool,
+) -> LayerNormResult:
+    """Layer normalisation of ``x`` after dropout plus the residual, both ``(n_tokens, size)``."""
+    shape = n_tokens, size = residual.shape
+    is_bf16 = _is_bf16("x", x, size)
+    inputs = (
+        address_of("x", x, shape, x.dtype),
+        address_of("residual", residual, shape, torch.float32),
+        address_of("weight", weight, (size,), torch.float32),
+        address_of("bias", bias, (size,), torch.float32),
+    )
+    output, rstd = torch.empty_like(residual), residual.new_empty(n_tokens)
+    rounded = torch.empty_like(x) if is_bf16 else None
+    normalized = torch.empty_like(x) if with_normalized else None
+    kernels.norm(
+        *inputs, *addresses(output, rstd, rounded, normalized),
+        n_tokens, size, is_bf16, epsilon, dropout, seed, torch.get_num_threads(),
+    )  # fmt: skip
+    return LayerNormResult(output, rounded, rstd, normalized)
+
+
+def layernorm_backward(
+    normalized: torch.Tensor,
+    rstd: torch.Tensor,
+    weight: torch.Tensor,
+    *,
+    grad_output: torch.Tensor | None,
+    grad_rounded: torch.Tensor | None,
+    dropout: float,
+    seed: int,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The gradients of ``x``, the residual, weight and bias, from those of both outputs."""
+    shape = n_tokens, size = normalized.shape
+    is_bf16, n_threads = _is_bf16("normalized", normalized, size), torch.get_num_threads()
+    inputs = (
+        address_of("normalized", normalized, shape, normalized.dtype),
+        address_of("rstd", rstd, (n_tokens,), torch.float32),
+        address_of("weight", weight, (size,), torch.float32),
+        optional_address("grad_output", grad_output, shape, torch.float32),
+        optional_address("grad_rounded", grad_rounded, shape, normalized.dtype),
+    )
+    grad_residual = torch.empty_like(normalized, dtype=torch.float32)
+    grad_x = torch.empty_like(normalized)
+    partial_sums = normalized.new_zeros(n_threads, 2, size, dtype=torch.float32)
+    kernels.norm_back(
+        *inputs, *addresses(grad_residual, grad_x, partial_sums),
+        n_tokens, size, is_bf16, dropout, seed, n_threads,
+    )  # fmt: skip
+    grad_weight, grad_bias = partial_sums.sum(0)
+    return grad_x, grad_residual, grad_weight, grad_bias
+
+
+def _is_bf16(name: str, x: torch.Tensor, size: int) -> bool:
+    if size % LANES or x.dtype not in DTYPES:
+        raise ValueError(f"a kernel normalises no {name} of {tuple(x.shape)} in {x.dtype}")
+    return x.dtype == torch.bfloat16
+
+
+# --- products of bfloat16 ------------------------------------------------------------------------
+
+
+class StackedWeights:
+    """Weights in float32 of one shape, which a product reads as if one lay below the other.
+
+    They are read where they are in each product: whoever holds this sees what they have become.
+    """
+
+    def __init__(self, weights: Sequence[torch.Tensor]) -> None:
+        self.n_rows, self.n_in = shape = weights[0].shape
+        if any(size % PANEL for size in shape):
+            raise ValueError(f"a kernel multiplies no weights of {tuple(shape)}")
+        self.n_out = len(weights) * self.n_rows
+        self.weights = weights  # whose memory must stay
+        begins = [address_of("weight", weight, shape, torch.float32) for weight in weights]
+        self.addresses = torch.tensor(begins, dtype=torch.int64, device="cpu")
+
+
+def packed_linear(
+    x: torch.Tensor, packed_weight: torch.Tensor, bias: torch.Tensor, *, gelu: bool
+) -> torch.Tensor:
+    """A linear layer of ``(n_tokens, n_in)`` in bfloat16, followed by GELU if asked for.
+
+    The weight is ``(n_out / PANEL, n_in / 2, PANEL, 2)``, the bias in float32.
+    """
+    (n_tokens, n_in), n_out = x.shape, len(bias)
+    if n_in % 2 or n_out % PANEL:
+        raise ValueError(f"a kernel multiplies no weight of {n_out} times {n_in}")
+    panels = n_out // PANEL, n_in // 2, PANEL, 2
+    output = x.new_empty(n_tokens, n_out)
+    kernels.product(
+        address_of("x", x, (n_tokens, n_in), torch.bfloat16),
+        address_of("packed_weight", packed_weight, panels, torch.bfloat16), 0,
+        address_of("bias", bias, (n_out,), torch.float32), output.data_ptr(), 0,
+        n_tokens, n_in, n_out, 0, False, _GELU if gelu else _NO_EPILOGUE, torch.get_num_threads(),
+    )  # fmt: skip
+    return output
+
+
+def linear_stacked(
+    x: torch.Tensor,
+    weights: StackedWeights,
+    bias: torch.Tensor,
+    *,
+    gelu_output: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """A linear layer of ``(n_tokens, n_in)`` in bfloat16; its GELU goes to ``gelu_output``."""
+    n_tokens, shape = len(x), (len(x), weights.n_out)
+    output = x.new_empty(shape)
+    if gelu_output is not None:
+        check_apart([gelu_output], [x, bias, *weights.weights])
+    kernels.product(
+        address_of("x", x, (n_tokens, weights.n_in), torch.bfloat16),
+        0, weights.addresses.data_ptr(),
+        address_of("bias", bias, (weights.n_out,), torch.float32),
+        output.data_ptr(),
+        optional_address("gelu_output", gelu_output, shape, torch.bfloat16),
+        n_tokens, weights.n_in, weights.n_out, weights.n_rows, False,
+        _NO_EPILOGUE if gelu_output is None else _GELU_COPY, torch.get_num_threads(),
+    )  # fmt: skip
+    return output
+
+
+def linear_grad_input(
+    grad_output: torch.Tensor,
+    weights: StackedWeights,
+    *,
+    pre_activation: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """The gradient of a linear layer's input, ``(n_tokens, n_in)`` in bfloat16.
+
+    Or of what was before the GELU that was its input, ``pre_activation``.
+    """
+    n_tokens, shape = len(grad_output), (len(grad_output), weights.n_in)
+    grad_input = grad_output.new_empty(shape)
+    kernels.product(
+        address_of("grad_output", grad_output, (n_tokens, weights.n_out), torch.bfloat16),
+        0, weights.addresses.data_ptr(), 0, grad_input.data_ptr(),
+        optional_address("pre_activation", pre_activation, shape, torch.bfloat16),
+        n_tokens, weights.n_out, weights.n_in, weights.n_rows, True,
+        _NO_EPILOGUE if pre_activation is None else _GELU_BACKWARD, torch.get_num_threads(),
+    )  # fmt: skip
+    return grad_input
+
+
+def linear_grad_weight(
+    grad_output: torch.Tensor,
+    x: torch.Tensor,
+    *,
+    grad_weight: torch.Tensor,
+    grad_bias: torch.Tensor,
+    gelu: bool = False,
+) -> None:
+    """Write the gradients of a linear layer's weight and bias, in bfloat16.
+
+    Its input was ``x``, or the GELU of that.
+    """
+    (n_tokens, n_in), n_out = x.shape, grad_output.shape[1]
+    if n_in % PANEL or n_out % PANEL:
+        raise ValueError(f"a kernel computes no gradient of a weight of {n_out} times {n_in}")
+    check_apart([grad_weight, grad_bias], [grad_output, x])
+    kernels.product_back(
+        address_of("grad_output", grad_output, (n_tokens, n_out), torch.bfloat16),
+        address_of("x", x, (n_tokens, n_in), torch.bfloat16),
+        address_of("grad_weight", grad_weight, (n_out, n_in), torch.bfloat16),
+        address_of("grad_bias", grad_bias, (n_out,), torch.bfloat16),
+        n_tokens, n_in, n_out, gelu, torch.get_num_threads(),
+    )  # fmt: skip
+
+
+# --- steps of the optimizer ----------------------------------------------------------------------
+
+
+class AdamWTensor(NamedTuple):
+    """A weight to be updated, contiguous as are its gradient and its moments."""
 
     weight: torch.Tensor
-    gradient: torch.Tensor
-    moments: tuple[torch.Tensor, torch.Tensor]
-    pace: tuple[float, float, float]
+    gradient: torch.Tensor  # float32 or bfloat16
+    exp_avg: torch.Tensor
+    exp_avg_sq: torch.Tensor
+    decay: float  # the share of the weight that weight decay leaves
+    step_size: float  # the learning rate divided by the correction of exp_avg
+    bias_correction2_sqrt: float
 
 
-def learn(
-    tensors: Sequence[Learned], divisor: float, epsilon: float, betas: tuple[float, float]
+def adamw_step(
+    tensors: Sequence[AdamWTensor],
+    *,
+    divisor: float,
+    epsilon: float,
+    betas: tuple[float, float],
 ) -> None:
     """Take a step of AdamW with the gradients divided by ``divisor``."""
-    rows = [_row(t.gradient, t.weight, *t.moments) for t in tensors]
+    rows = [_table_row(t.gradient, t.weight, t.exp_avg, t.exp_avg_sq) for t in tensors]
+    _check_table(rows)
+    factors = [(t.decay, t.step_size, t.bias_correction2_sqrt) for t in tensors]
     table = torch.tensor(rows, dtype=torch.int64, device="cpu")
-    paces = torch.tensor([t.pace for t in tensors], dtype=torch.float32, device="cpu")
-    given = len(tensors), divisor, epsilon, *betas
-    kernels.adamw(*_made(table, paces), *given, torch.get_num_threads())
+    numbers = torch.tensor(factors, dtype=torch.float32, device="cpu")
+    kernels.adamw(
+        *addresses(table, numbers), len(tensors), divisor, epsilon, *betas,
+        torch.get_num_threads(),
+    )  # fmt: skip
 
 
-def norm_of(gradients: Sequence[torch.Tensor]) -> torch.Tensor:
+def grad_norm(gradients: Sequence[torch.Tensor]) -> torch.Tensor:
     """Euclidean norm of contiguous tensors together."""
     n_threads = torch.get_num_threads()
     squares = torch.zeros(n_threads, dtype=torch.float64, device="cpu")
-    rows = [_row(gradient, None, None, None) for gradient in gradients]
+    rows = [_table_row(gradient, None, None, None) for gradient in gradients]
     table = torch.tensor(rows, dtype=torch.int64, device="cpu")
-    kernels.square(*_made(table), len(gradients), *_made(squares), n_threads)
+    kernels.square(table.data_ptr(), len(gradients), squares.data_ptr(), n_threads)
     return squares.sum().sqrt().float()
 
 
-def _row(gradient: torch.Tensor, *others: torch.Tensor | None) -> tuple[int, ...]:
-    """What the kernels that go over many tensors are told of one, and of what belongs to it."""
-    shape, low = gradient.shape, gradient.dtype == torch.bfloat16
-    where = [_at(x, shape, torch.float32) for x in others]
-    return gradient.numel(), low, _at(gradient, shape, gradient.dtype), *where
+def _table_row(gradient: torch.Tensor, *states: torch.Tensor | None) -> tuple[int, ...]:
+    """One tensor in the table that a kernel goes through, with what belongs to it."""
+    shape, is_bf16 = gradient.shape, gradient.dtype == torch.bfloat16
+    dtype = torch.bfloat16 if is_bf16 else torch.float32
+    address = address_of("gradient", gradient, shape, dtype)
+    others = [optional_address("state", state, shape, torch.float32) for state in states]
+    return gradient.numel(), is_bf16, address, *others
 
 
-def _at(x: torch.Tensor | None, shape: tuple[int, ...], dtype: torch.dtype) -> int:
-    """Where a tensor begins, 0 for none; ValueError unless it is what a kernel reads there.
-
-    A kernel goes from there on without looking, so that this is where to look.
-    """
-    if x is None:
-        return 0
-    if x.shape == shape and x.dtype == dtype and x.is_cpu and x.is_contiguous():
-        return x.data_ptr()
-    raise ValueError(
-        f"a kernel was given {tuple(x.shape)} of {x.dtype} on {x.device} with strides "
-        f"{x.stride()} in the place of {tuple(shape)} of {dtype} on the CPU"
-    )
-
-
-def _made(*tensors: torch.Tensor | None) -> list[int]:
-    """Where tensors begin that were made here for a kernel; 0 for none."""
-    return [0 if x is None else x.data_ptr() for x in tensors]
+def _check_table(rows: Sequence[tuple[int, ...]]) -> None:
+    """ValueError where a weight or a moment of a table shares memory with another tensor of it."""
+    written = [(at, at + 4 * n) for n, _, _, *states in rows for at in states]
+    read = [(at, at + (4 - 2 * is_bf16) * n) for n, is_bf16, at, *_ in rows]
+    check_ranges(written, read)

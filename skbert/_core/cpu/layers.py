@@ -1,9 +1,9 @@
 """BERT's encoder layers over packed batches on a CPU, with few passes over memory.
 
-The arithmetic is that of transformers' modules, whose parameters are read where they are. While
-learning, rows of about one length share their attention, whose backward pass is written out, and
-dropout draws fewer random numbers. Depends on torch, ``packed``, ``bindings`` and
-``linear``; knows no task.
+The arithmetic is that of transformers' modules, whose parameters are read where they are. In
+training, rows of about one length share their attention, whose backward pass is written out, and
+dropout draws fewer random numbers. Depends on torch, ``packed``, ``bindings``,
+``fused``, ``linear`` and ``encoder_layer``; knows no task.
 """
 
 from __future__ import annotations
@@ -20,8 +20,16 @@ from torch.utils.checkpoint import checkpoint
 from skbert._arrays import IntArray
 from skbert._core.attention.packed import later, within_rows
 from skbert._core.attention.relative import reads_distances
-from skbert._core.cpu.bindings import attend, attends, normalise, normalises, rounds
-from skbert._core.cpu.linear import Gradients, Products, ProductsOf
+from skbert._core.cpu.bindings import AttentionSettings
+from skbert._core.cpu.encoder_layer import EncoderLayer, encoder_layer
+from skbert._core.cpu.fused import (
+    can_fuse_attention,
+    can_fuse_layernorm,
+    can_fuse_linear,
+    fused_attention,
+    fused_layernorm,
+)
+from skbert._core.cpu.linear import Gradients, LayerProducts, ProductCache
 from skbert._core.task import Layout
 
 __all__ = ["Layers", "can_compute"]
@@ -39,22 +47,22 @@ class Layers:
     Attributes
     ----------
     own : bool
-        Whether they are computed here on a CPU; elsewhere, and without, their modules run, with
-        the hooks that these may have.
+        Whether layers on a CPU are computed here. Otherwise, and on other devices, their modules
+        run, with any hooks that they have.
     """
 
     def __init__(self, *, own: bool = True) -> None:
         self.own = own
-        self.products: dict[Any, ProductsOf] = {}  # by the layer's module
-        self.low: Gradients | None = None
+        self.products: dict[Any, ProductCache] = {}  # by the layer's module
+        self.bf16_grads: Gradients | None = None
 
-    def forget(self, low: Gradients | None = None) -> None:
-        """Keep nothing; have gradients in lower precision than their weights in ``low``."""
-        self.products, self.low = {}, low
+    def forget(self, bf16_grads: Gradients | None = None) -> None:
+        """Keep nothing of the weights, and put gradients in bfloat16 into ``bf16_grads``."""
+        self.products, self.bf16_grads = {}, bf16_grads
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle without what was made of the weights."""
-        return {"own": self.own, "products": {}, "low": None}
+        return {"own": self.own, "products": {}, "bf16_grads": None}
 
     def __call__(
         self, modules: Sequence[Any], states: torch.Tensor, layout: Layout
@@ -62,116 +70,121 @@ class Layers:
         """Hidden states ``(n_tokens, size)`` after each layer, from ``(1, n_tokens, size)``."""
         if self.own and states.is_cpu:
             return self._compute(modules, states[0], layout)
-        found = []
+        all_states = []
         for module in modules:
             states = module(states, attention_mask=None, layout=layout)
-            found.append(states[0])
-        return found
+            all_states.append(states[0])
+        return all_states
 
     def _compute(
         self, modules: Sequence[Any], states: torch.Tensor, layout: Layout
     ) -> list[torch.Tensor]:
-        low = states.dtype
+        dtype = states.dtype
         if torch.is_autocast_enabled("cpu"):
-            low = torch.get_autocast_dtype("cpu")
-        learning = torch.is_grad_enabled() or any(module.training for module in modules[:1])
+            dtype = torch.get_autocast_dtype("cpu")
+        training = torch.is_grad_enabled() or any(module.training for module in modules[:1])
+        caches = [self._cache_of(module) for module in modules]
         groups, n_tokens = None, states.shape[0]
-        if learning:
-            groups = cache(partial(_groups, layout.lengths))
-            states = _padded(states, modules, low)
-        rounded, found = states.to(low), []
+        if training:
+            groups = cache(partial(_group_rows, layout.lengths))
+            states = _pad_tokens(states, caches, dtype)
+        rounded, all_states = states.to(dtype), []
         with torch.autocast("cpu", enabled=False):
-            for module in modules:
-                if module not in self.products:
-                    self.products[module] = ProductsOf(module, self.low)
-                products = self.products[module](low, learning=learning)
-                given = module, products, states, rounded, layout, groups
+            for module, own in zip(modules, caches, strict=True):
+                products = own(dtype, training=training)
+                arguments = own.layer, products, states, rounded, layout, groups
                 if module.training and module.gradient_checkpointing:
-                    states, rounded = checkpoint(_layer, *given, use_reentrant=False)
+                    states, rounded = checkpoint(_run_layer, *arguments, use_reentrant=False)
                 else:
-                    states, rounded = _layer(*given)
-                found.append(states[:n_tokens])
-        return found
+                    states, rounded = _run_layer(*arguments)
+                all_states.append(states[:n_tokens])
+        return all_states
+
+    def _cache_of(self, module: Any) -> ProductCache:
+        if module not in self.products:
+            self.products[module] = ProductCache(encoder_layer(module), self.bf16_grads)
+        return self.products[module]
 
 
 def can_compute(module: Any) -> bool:
     """Whether the weights of a layer are plain tensors of sizes that belong together."""
-    own, wide, narrow = module.attention.self, module.intermediate.dense, module.output.dense
-    mixed = module.attention.output.dense
-    linears = own.query, own.key, own.value, mixed, wide, narrow
+    layer = encoder_layer(module)
+    linears = *layer.qkv, layer.attention_out, layer.mlp_in, layer.mlp_out
     if any(linear.bias is None for linear in linears):
         return False
-    size, joined, inner = len(mixed.weight), len(own.query.weight), len(wide.weight)
-    sizes = [(joined, size)] * 3 + [(size, joined), (inner, size), (size, inner)]
+    size, width = len(layer.attention_out.weight), len(layer.qkv[0].weight)
+    mlp_size = len(layer.mlp_in.weight)
+    shapes = [(width, size)] * 3 + [(size, width), (mlp_size, size), (size, mlp_size)]
     return (
         all(type(weight.data) is torch.Tensor for weight in module.parameters())
-        and [linear.weight.shape for linear in linears] == sizes
-        and [len(linear.bias) for linear in linears] == [n_out for n_out, _ in sizes]
-        and joined % own.attention_head_size == 0
+        and [linear.weight.shape for linear in linears] == shapes
+        and [len(linear.bias) for linear in linears] == [n_out for n_out, _ in shapes]
+        and width % layer.attention.attention_head_size == 0
     )
 
 
-def _padded(states: torch.Tensor, modules: Sequence[Any], dtype: torch.dtype) -> torch.Tensor:
-    """States to learn from, with tokens of no row behind them where that saves time."""
-    weights = [module.output.dense.weight for module in modules[:1]]
-    missing = 0 if rounds(weights, dtype) else -len(states) % _TOKENS_STEP
-    return F.pad(states, (0, 0, 0, missing)) if missing else states
+def _pad_tokens(
+    states: torch.Tensor, caches: Sequence[ProductCache], dtype: torch.dtype
+) -> torch.Tensor:
+    """States to train on, followed by tokens that belong to no row where that saves time."""
+    weights = [own.layer.mlp_out.weight for own in caches[:1]]
+    n_more = 0 if can_fuse_linear(weights, dtype) else -len(states) % _TOKENS_STEP
+    return F.pad(states, (0, 0, 0, n_more)) if n_more else states
 
 
-def _layer(
-    module: Any,
-    products: Products,
+def _run_layer(
+    layer: EncoderLayer,
+    products: LayerProducts,
     states: torch.Tensor,
     rounded: torch.Tensor,
     layout: Layout,
     groups: Callable[[], list[_Group]] | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Hidden states after a layer, and the same rounded for the products of the next."""
-    joined = products.join(rounded)
-    found = products.mix(_attention(module.attention.self, joined, layout, groups))
-    states, rounded = _normed(module.attention.output, found, states)
-    size = module.attention.self.config.chunk_size_feed_forward
+    context = _attention(layer.attention, products.qkv(rounded), layout, groups)
+    states, rounded = _add_and_norm(
+        products.attention_out(context), states, layer.attention_dropout, layer.attention_norm
+    )
+    size = layer.attention.config.chunk_size_feed_forward
     if size:
-        found = torch.cat([products.feed(chunk) for chunk in torch.split(rounded, size)])
+        output = torch.cat([products.mlp(chunk) for chunk in torch.split(rounded, size)])
     else:
-        found = products.feed(rounded)
-    return _normed(module.output, found, states)
+        output = products.mlp(rounded)
+    return _add_and_norm(output, states, layer.mlp_dropout, layer.mlp_norm)
 
 
-def _normed(
-    output: Any, found: torch.Tensor, states: torch.Tensor
+def _add_and_norm(
+    x: torch.Tensor, residual: torch.Tensor, dropout: torch.nn.Dropout, norm: torch.nn.LayerNorm
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """What ``output`` makes of its product and of what went around it, and that rounded."""
-    norm, dropout = output.LayerNorm, output.dropout
+    """Layer normalisation of ``x`` after dropout plus the residual, and that rounded."""
     rate = dropout.p if dropout.training else 0.0
-    if normalises(found, states, norm):
-        return normalise(found, states, norm.weight, norm.bias, norm.eps, rate)
-    whole = norm(states + (found * _kept(found, rate) if rate else found))
-    return whole, whole.to(found.dtype)
+    if can_fuse_layernorm(x, residual, norm):
+        return fused_layernorm(x, residual, norm, rate)
+    states = norm(residual + (x * _dropout_mask(x, rate) if rate else x))
+    return states, states.to(x.dtype)
 
 
 def _attention(
-    own: Any,
-    joined: torch.Tensor,
+    module: Any,
+    qkv: torch.Tensor,
     layout: Layout,
     groups: Callable[[], list[_Group]] | None,
 ) -> torch.Tensor:
-    """From query, key and value side by side; in groups, or exactly as the rows come."""
-    size, rate = own.attention_head_size, own.dropout.p if own.training else 0.0
-    if attends(joined, layout, size) and not reads_distances(own):
-        return attend(joined, layout, size, own.scaling, own.is_causal, rate)
-    if groups is None or reads_distances(own):
-        q, k, v = joined.view(len(joined), 3, -1, size).unbind(1)
-        rows = within_rows(own, q, k, v, layout.runs, rate, own.scaling).flatten(1)
-        missing = len(joined) - len(rows)
-        return F.pad(rows, (0, 0, 0, missing)) if missing else rows
-    found: torch.Tensor = _Attention.apply(  # type: ignore[no-untyped-call]
-        joined, groups(), size, own.scaling, own.is_causal, rate
-    )
-    return found
+    """Attention from query, key and value side by side; in groups, or as the rows come."""
+    rate = module.dropout.p if module.training else 0.0
+    head_size, relative = module.attention_head_size, reads_distances(module)
+    settings = AttentionSettings(head_size, module.scaling, module.is_causal, rate)
+    if can_fuse_attention(qkv, layout, head_size) and not relative:
+        return fused_attention(qkv, layout, settings)
+    if groups is None or relative:
+        q, k, v = qkv.view(len(qkv), 3, -1, head_size).unbind(1)
+        output = within_rows(module, q, k, v, layout.runs, rate, module.scaling).flatten(1)
+        n_more = len(qkv) - len(output)
+        return F.pad(output, (0, 0, 0, n_more)) if n_more else output
+    return torch.as_tensor(_GroupedAttention.apply(qkv, groups(), settings))  # type: ignore[no-untyped-call]
 
 
-def _kept(like: torch.Tensor, rate: float) -> torch.Tensor:
+def _dropout_mask(like: torch.Tensor, rate: float) -> torch.Tensor:
     """Factors of dropout: 0 for a share of ``rate``, and for the rest what makes up for it.
 
     One draw of torch's generator, which is slow, serves four numbers of 15 bits.
@@ -179,8 +192,8 @@ def _kept(like: torch.Tensor, rate: float) -> torch.Tensor:
     draws = torch.empty(-(-like.numel() // 4), dtype=torch.int64).random_()
     numbers = draws.view(torch.int16)[: like.numel()].bitwise_and_(_DRAWN_BELOW - 1)
     bound = min(round(rate * _DRAWN_BELOW), _DRAWN_BELOW - 1)
-    keeps = (numbers >= bound).to(like.dtype).mul_(_DRAWN_BELOW / (_DRAWN_BELOW - bound))
-    return keeps.view_as(like)
+    mask = (numbers >= bound).to(like.dtype).mul_(_DRAWN_BELOW / (_DRAWN_BELOW - bound))
+    return mask.view_as(like)
 
 
 class _Group(NamedTuple):
@@ -189,101 +202,98 @@ class _Group(NamedTuple):
     tokens: slice
     n_rows: int
     max_seqlen: int
-    filled: torch.Tensor | None  # (n_rows, longest), False where it is padding; None: nowhere
+    is_token: torch.Tensor | None  # (n_rows, max_seqlen), False for padding; None: no padding
 
     def pad(self, values: torch.Tensor) -> torch.Tensor:
-        """Zeros between the rows of ``values``, one row per place instead of one per token."""
-        if self.filled is None:
+        """The rows of ``values``, one for each token, with rows of zeros for padding."""
+        if self.is_token is None:
             return values
-        padded = values.new_zeros(self.filled.numel(), values.shape[1])
-        padded[self.filled.flatten()] = values
+        padded = values.new_zeros(self.is_token.numel(), values.shape[1])
+        padded[self.is_token.flatten()] = values
         return padded
 
-    def pick(self, values: torch.Tensor) -> torch.Tensor:
+    def unpad(self, values: torch.Tensor) -> torch.Tensor:
         """The rows of ``values`` that belong to tokens."""
-        return values if self.filled is None else values[self.filled.flatten()]
+        return values if self.is_token is None else values[self.is_token.flatten()]
 
-    def unseen(self, *, causal: bool) -> torch.Tensor | None:
-        """Scores that do not count, like ``(n_rows, n_heads, longest, longest)``."""
-        unseen = None if self.filled is None else ~self.filled[:, None, None]
+    def masked(self, *, causal: bool) -> torch.Tensor | None:
+        """Scores that do not count, like ``(n_rows, n_heads, max_seqlen, max_seqlen)``."""
+        masked = None if self.is_token is None else ~self.is_token[:, None, None]
         if not causal:
-            return unseen
+            return masked
         ahead = later(self.max_seqlen)
-        return ahead if unseen is None else unseen | ahead
+        return ahead if masked is None else masked | ahead
 
 
-def _groups(lengths: IntArray) -> list[_Group]:
+def _group_rows(lengths: IntArray) -> list[_Group]:
     """Rows, ascending by length, in groups that compute few scores for nothing."""
     groups: list[_Group] = []
     ends = np.cumsum(lengths)
     last = len(lengths)
     while last:
-        longest = int(lengths[last - 1])
-        longest += -longest % _PLACES_STEP
-        spare = np.cumsum(longest**2 - lengths[:last][::-1] ** 2)
+        max_seqlen = int(lengths[last - 1])
+        max_seqlen += -max_seqlen % _PLACES_STEP
+        spare = np.cumsum(max_seqlen**2 - lengths[:last][::-1] ** 2)
         first = last - max(1, int(np.searchsorted(spare, _SPARE_SCORES, side="right")))
         own = lengths[first:last]
-        filled = torch.from_numpy(np.arange(longest) < own[:, None])
+        is_token = torch.from_numpy(np.arange(max_seqlen) < own[:, None])
         tokens = slice(int(ends[first] - own[0]), int(ends[last - 1]))
-        groups.append(_Group(tokens, len(own), longest, filled if own[0] < longest else None))
+        groups.append(
+            _Group(tokens, len(own), max_seqlen, is_token if own[0] < max_seqlen else None)
+        )
         last = first
     return groups
 
 
-class _Attention(torch.autograd.Function):
+class _GroupedAttention(torch.autograd.Function):
     """Attention within rows from ``(n_tokens, 3 * n_heads * head_size)``, a third of it back."""
 
     @staticmethod
     def forward(
-        ctx: Any,
-        joined: torch.Tensor,
-        groups: list[_Group],
-        head_size: int,
-        scaling: float,
-        causal: bool,
-        rate: float,
+        ctx: Any, qkv: torch.Tensor, groups: list[_Group], settings: AttentionSettings
     ) -> torch.Tensor:
-        found, saved = joined.new_zeros(len(joined), joined.shape[1] // 3), []
-        n_heads = found.shape[1] // head_size
+        output, saved = qkv.new_zeros(len(qkv), qkv.shape[1] // 3), []
+        n_heads = output.shape[1] // settings.head_size
         for group in groups:
-            shape = (group.n_rows, group.max_seqlen, 3, n_heads, head_size)
-            states = group.pad(joined[group.tokens]).view(shape).permute(2, 0, 3, 1, 4)
+            shape = (group.n_rows, group.max_seqlen, 3, n_heads, settings.head_size)
+            states = group.pad(qkv[group.tokens]).view(shape).permute(2, 0, 3, 1, 4)
             q, k, v = states.flatten(1, 2).contiguous()
-            q = q * scaling
+            q = q * settings.scaling
             scores = torch.bmm(q, k.transpose(1, 2))
-            unseen = group.unseen(causal=causal)
-            if unseen is not None:
+            masked = group.masked(causal=settings.causal)
+            if masked is not None:
                 scores.view(group.n_rows, n_heads, *scores.shape[1:]).masked_fill_(
-                    unseen, -torch.inf
+                    masked, -torch.inf
                 )
             weights = torch.softmax(scores, dim=-1)
-            kept = _kept(weights, rate) if rate else None
-            out = torch.bmm(weights if kept is None else weights * kept, v)
+            mask = _dropout_mask(weights, settings.dropout) if settings.dropout else None
+            out = torch.bmm(weights if mask is None else weights * mask, v)
             out = out.view(group.n_rows, n_heads, group.max_seqlen, -1).transpose(1, 2)
-            found[group.tokens] = group.pick(out.reshape(-1, found.shape[1]))
-            saved += [q, k, v, weights, kept]
+            output[group.tokens] = group.unpad(out.reshape(-1, output.shape[1]))
+            saved += [q, k, v, weights, mask]
         ctx.save_for_backward(*saved)
-        ctx.groups, ctx.scaling = groups, scaling
-        return found
+        ctx.groups, ctx.scaling = groups, settings.scaling
+        return output
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        (outer,) = gradients
-        joined = outer.new_zeros(len(outer), 3 * outer.shape[1])
+        (grad_output,) = gradients
+        grad_qkv = grad_output.new_zeros(len(grad_output), 3 * grad_output.shape[1])
         saved = iter(ctx.saved_tensors)
-        for group, q, k, v, weights, kept in zip(ctx.groups, *[saved] * 5, strict=True):
+        for group, q, k, v, weights, mask in zip(ctx.groups, *[saved] * 5, strict=True):
             n_heads = len(q) // group.n_rows
             shape = (group.n_rows, group.max_seqlen, n_heads, q.shape[2])
-            out = group.pad(outer[group.tokens]).view(shape).transpose(1, 2).reshape(q.shape)
-            inner = torch.empty(3, *q.shape, dtype=q.dtype)
-            used = weights if kept is None else weights * kept
-            torch.bmm(used.transpose(1, 2), out, out=inner[2])
-            by_weight = torch.bmm(out, v.transpose(1, 2))
-            if kept is not None:
-                by_weight *= kept
-            by_score = torch._softmax_backward_data(by_weight, weights, -1, weights.dtype)
-            torch.bmm(by_score, k, out=inner[0]).mul_(ctx.scaling)
-            torch.bmm(by_score.transpose(1, 2), q, out=inner[1])
-            by_place = inner.view(3, *shape[:1], *shape[2:0:-1], -1).permute(1, 3, 0, 2, 4)
-            joined[group.tokens] = group.pick(by_place.reshape(-1, joined.shape[1]))
-        return joined, None, None, None, None, None
+            out = group.pad(grad_output[group.tokens]).view(shape).transpose(1, 2)
+            out = out.reshape(q.shape)
+            grads = torch.empty(3, *q.shape, dtype=q.dtype)
+            used = weights if mask is None else weights * mask
+            torch.bmm(used.transpose(1, 2), out, out=grads[2])
+            grad_weights = torch.bmm(out, v.transpose(1, 2))
+            if mask is not None:
+                grad_weights *= mask
+            grad_scores = torch._softmax_backward_data(grad_weights, weights, -1, weights.dtype)
+            torch.bmm(grad_scores, k, out=grads[0]).mul_(ctx.scaling)
+            torch.bmm(grad_scores.transpose(1, 2), q, out=grads[1])
+            by_token = grads.view(3, *shape[:1], *shape[2:0:-1], -1).permute(1, 3, 0, 2, 4)
+            grad_qkv[group.tokens] = group.unpad(by_token.reshape(-1, grad_qkv.shape[1]))
+        return grad_qkv, None, None

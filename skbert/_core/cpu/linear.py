@@ -1,132 +1,144 @@
 """The four products of an encoder layer on a CPU: its weights as the arithmetic wants them.
 
 Query, key and value are one product. For inference weights are converted to the lower precision
-and laid out as the kernel or oneDNN reads them, once for as long as they stay the same. While
-learning the kernel reads them as they are; for oneDNN they are converted at each step. Depends on
-torch and ``bindings``.
+and packed as the kernel or oneDNN reads them, once for as long as they stay the same. In training
+the kernel reads them as they are; for oneDNN they are converted at each step. Depends on torch,
+``bindings``, ``fused`` and ``encoder_layer``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
 from torch.nn import functional as F
 
-from skbert._core.cpu.bindings import Rounding, across, most_tokens, multiply, rounds
+from skbert._core.cpu.bindings import packed_linear
+from skbert._core.cpu.encoder_layer import EncoderLayer
+from skbert._core.cpu.fused import (
+    StackedLinear,
+    can_fuse_linear,
+    max_packed_tokens,
+    pack_weight,
+)
 
-__all__ = ["Gradients", "Products", "ProductsOf"]
+__all__ = ["Gradients", "LayerProducts", "ProductCache"]
 
 Map = Callable[[torch.Tensor], torch.Tensor]
 Gradients = dict[torch.Tensor, torch.Tensor]  # by weight
+Home = tuple[torch.dtype, list[tuple[int, int]]]  # where the weights are, and of what type
 
 
-class Products(NamedTuple):
+class LayerProducts(NamedTuple):
     """The products of one layer.
 
     Each is from ``(n_tokens, n_in)`` to ``(n_tokens, n_out)`` in the precision of products.
     """
 
-    join: Map  # query, key and value side by side
-    mix: Map
-    feed: Map  # two, with the activation between them
+    qkv: Map  # side by side
+    attention_out: Map
+    mlp: Map  # two, with the activation between them
 
 
-class ProductsOf:
-    """Makes the products of a layer's module, and keeps them until its weights are others.
+class ProductCache:
+    """Makes the products of a layer, and keeps them until its weights are others.
 
     That is seen where other memory holds them or torch counted a change. Who hands the model out
     must not keep this object: a change by ``.data`` or a fused optimizer is counted nowhere.
 
     After a backward pass the gradients of the weights are in ``grad`` like any others, but
-    ``torch.autograd.grad`` does not see them. Those in a lower precision than their weights are
-    in ``low`` where that is given, by weight.
+    ``torch.autograd.grad`` does not see them. Gradients in bfloat16 are put into ``bf16_grads``
+    if there is one, by weight.
     """
 
-    def __init__(self, module: Any, low: Gradients | None = None) -> None:
-        self.low = low
-        own, wide = module.attention.self, module.intermediate
-        self.activation: Map = wide.intermediate_act_fn
+    def __init__(self, layer: EncoderLayer, bf16_grads: Gradients | None = None) -> None:
+        self.layer, self.bf16_grads = layer, bf16_grads
         # What is multiplied side by side.
-        self.parts: list[list[torch.nn.Linear]] = [
-            [own.query, own.key, own.value],
-            [module.attention.output.dense],
-            [wide.dense],
-            [module.output.dense],
+        self.linears: list[Sequence[torch.nn.Linear]] = [
+            layer.qkv,
+            [layer.attention_out],
+            [layer.mlp_in],
+            [layer.mlp_out],
         ]
-        self.to_learn: tuple[object, list[_Learning]] = (None, [])
-        self.to_infer: tuple[object, list[_Inferring]] = (None, [])
+        self.for_training: tuple[object, list[TrainingLinear]] = (None, [])
+        self.for_inference: tuple[object, list[InferenceLinear]] = (None, [])
 
-    def __call__(self, dtype: torch.dtype, *, learning: bool) -> Products:
-        """The products in ``dtype``, to learn with or for inference."""
-        linears = [linear for part in self.parts for linear in part]
+    def __call__(self, dtype: torch.dtype, *, training: bool) -> LayerProducts:
+        """The products in ``dtype``, for training or for inference."""
+        linears = [linear for each in self.linears for linear in each]
         weights = [weight for linear in linears for weight in (linear.weight, linear.bias)]
         home = (dtype, [(id(weight), weight.data_ptr()) for weight in weights])
-        return self._learning(home) if learning else self._inferring(home, weights)
+        return self._training(home) if training else self._inference(home, weights)
 
-    def _learning(self, home: tuple[torch.dtype, Any]) -> Products:
-        known, made = self.to_learn
-        self.to_infer = (None, [])  # a step will change the weights, and count no version up
-        if known != home:
-            made = [_Learning(part, home[0], self.low) for part in self.parts]
-            self.to_learn = (home, made)
+    def _training(self, home: Home) -> LayerProducts:
+        key, made = self.for_training
+        self.for_inference = (None, [])  # a step will change the weights, and count no version up
+        if key != home:
+            made = [TrainingLinear(each, home[0], self.bf16_grads) for each in self.linears]
+            self.for_training = (home, made)
         for product in made:
-            product.read()
-        join, mix, widen, narrow = made
-        return Products(join, mix, _Feeding(widen, narrow, self.activation))
+            product.refresh()
+        qkv, attention_out, mlp_in, mlp_out = made
+        return LayerProducts(
+            qkv, attention_out, TrainingMLP(mlp_in, mlp_out, self.layer.activation)
+        )
 
-    def _inferring(self, home: tuple[torch.dtype, Any], weights: list[torch.Tensor]) -> Products:
+    def _inference(self, home: Home, weights: list[torch.Tensor]) -> LayerProducts:
         state = home, [weight._version for weight in weights]
-        known, made = self.to_infer
-        if known != state:
-            then = None, None, self.activation, None
-            both = zip(self.parts, then, strict=True)
-            made = [_Inferring(part, own, home[0]) for part, own in both]
-            self.to_infer = state, made
-        join, mix, widen, narrow = made
-        return Products(join, mix, lambda x: narrow(widen(x)))
+        key, made = self.for_inference
+        if key != state:
+            activations = None, None, self.layer.activation, None
+            pairs = zip(self.linears, activations, strict=True)
+            made = [InferenceLinear(each, activation, home[0]) for each, activation in pairs]
+            self.for_inference = state, made
+        qkv, attention_out, mlp_in, mlp_out = made
+        return LayerProducts(qkv, attention_out, lambda x: mlp_out(mlp_in(x)))
 
 
-class _Inferring:
-    """For inference: weights in the order of what multiplies, and GELU in the same pass."""
+class InferenceLinear:
+    """A product for inference: weights as the kernel or oneDNN reads them, and GELU in passing."""
 
     def __init__(
-        self, parts: list[torch.nn.Linear], activation: Map | None, dtype: torch.dtype
+        self,
+        linears: Sequence[torch.nn.Linear],
+        activation: Map | None,
+        dtype: torch.dtype,
     ) -> None:
-        self.parts, self.activation, self.dtype = parts, activation, dtype
-        self.blocks = _onednn_computes(dtype)
-        self.fused = self.blocks and _is_gelu(activation)
-        self.bias = torch.cat([part.bias.detach() for part in parts])
-        self.most = most_tokens(parts[0].weight.shape[1], len(self.bias), dtype)
+        self.linears, self.activation, self.dtype = linears, activation, dtype
+        self.by_onednn = _onednn_computes(dtype)
+        self.gelu = self.by_onednn and _is_gelu(activation)
+        self.bias = torch.cat([linear.bias.detach() for linear in linears])
+        n_in = linears[0].weight.shape[1]
+        self.max_packed_tokens = max_packed_tokens(n_in, len(self.bias), dtype)
 
     def _weight(self) -> torch.Tensor:
-        return torch.cat([part.weight.detach().to(self.dtype) for part in self.parts])
+        return torch.cat([linear.weight.detach().to(self.dtype) for linear in self.linears])
 
     @cached_property
-    def _across(self) -> tuple[torch.Tensor, torch.Tensor]:
+    def _packed(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Weights and biases as the kernel reads them."""
-        return across(self._weight()), self.bias.float()
+        return pack_weight(self._weight()), self.bias.float()
 
     @cached_property
-    def _other(self) -> tuple[torch.Tensor, torch.Tensor]:
+    def _unpacked(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Weights and biases as oneDNN, or torch, reads them."""
         weight = self._weight()
-        if self.blocks:
+        if self.by_onednn:
             weight = torch.ops.mkldnn._reorder_linear_weight(weight, None)
         return weight, self.bias.to(self.dtype)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         x = x.to(self.dtype)
-        if x.shape[0] <= self.most:
-            found = multiply(x, *self._across, gelu=self.fused)
-        elif self.blocks:
-            product, then = torch.ops.mkldnn._linear_pointwise, "gelu" if self.fused else "none"
-            found = torch.as_tensor(product(x, *self._other, then, [], "none"))
+        if x.shape[0] <= self.max_packed_tokens:
+            output = packed_linear(x.contiguous(), *self._packed, gelu=self.gelu)
+        elif self.by_onednn:
+            product, epilogue = torch.ops.mkldnn._linear_pointwise, "gelu" if self.gelu else "none"
+            output = torch.as_tensor(product(x, *self._unpacked, epilogue, [], "none"))
         else:
-            found = F.linear(x, *self._other)
-        return found if self.fused or self.activation is None else self.activation(found)
+            output = F.linear(x, *self._unpacked)
+        return output if self.gelu or self.activation is None else self.activation(output)
 
 
 def _is_gelu(activation: Map | None) -> bool:
@@ -138,169 +150,184 @@ def _onednn_computes(dtype: torch.dtype) -> bool:
     onednn: Any = torch.ops.mkldnn
     if not (torch.backends.mkldnn.enabled and hasattr(onednn, "_linear_pointwise")):
         return False
-    low = dtype == torch.bfloat16 and onednn._is_mkldnn_bf16_supported()
-    return bool(low) or dtype == torch.float32
+    bf16 = dtype == torch.bfloat16 and onednn._is_mkldnn_bf16_supported()
+    return bool(bf16) or dtype == torch.float32
 
 
-class _Rounded:
+class _CastLinear:
     """Linear layers side by side, with copies of their weights in another precision."""
 
-    def __init__(self, parts: list[torch.nn.Linear], dtype: torch.dtype) -> None:
-        sizes = [len(part.bias) for part in parts]
-        self.weight = torch.empty(sum(sizes), parts[0].weight.shape[1], dtype=dtype)
+    def __init__(self, linears: Sequence[torch.nn.Linear], dtype: torch.dtype) -> None:
+        sizes = [len(linear.bias) for linear in linears]
+        self.weight = torch.empty(sum(sizes), linears[0].weight.shape[1], dtype=dtype)
         self.bias = torch.empty(sum(sizes), dtype=dtype)
         self.copies = [*torch.split(self.weight, sizes), *torch.split(self.bias, sizes)]
-        self.learned = [part.weight for part in parts] + [part.bias for part in parts]
+        self.originals = [each.weight for each in linears] + [each.bias for each in linears]
 
-    def read(self) -> None:
-        """Have the weights as they are now."""
+    def refresh(self) -> None:
+        """Copy the weights as they are now."""
         with torch.no_grad():
-            torch._foreach_copy_(self.copies, self.learned)
+            torch._foreach_copy_(self.copies, self.originals)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """From ``(n_tokens, n_in)`` to ``(n_tokens, n_out)``."""
+        """``(n_tokens, n_out)`` from ``(n_tokens, n_in)``."""
         return F.linear(x, self.weight, self.bias)
 
-    def back(self, outer: torch.Tensor) -> torch.Tensor:
-        """The gradient of what is multiplied, from that of the product."""
-        return outer @ self.weight
+    def grad_input(self, grad_output: torch.Tensor) -> torch.Tensor:
+        """The gradient of the input."""
+        return grad_output @ self.weight
 
     @staticmethod
-    def gradients(
-        outer: torch.Tensor, x: torch.Tensor, of_weight: torch.Tensor, of_bias: torch.Tensor
+    def grad_weight(
+        grad_output: torch.Tensor,
+        x: torch.Tensor,
+        grad_weight: torch.Tensor,
+        grad_bias: torch.Tensor,
     ) -> None:
-        """Write the gradients of weights and biases from that of the product."""
-        torch.mm(outer.t(), x, out=of_weight)
-        torch.sum(outer, 0, out=of_bias)
+        """Write the gradients of weights and biases."""
+        torch.mm(grad_output.t(), x, out=grad_weight)
+        torch.sum(grad_output, 0, out=grad_bias)
 
 
-class _Learning:
-    """To learn with."""
+class TrainingLinear:
+    """A product for training, which adds to the gradients of its weights itself."""
 
     def __init__(
-        self, parts: list[torch.nn.Linear], dtype: torch.dtype, low: Gradients | None
+        self,
+        linears: Sequence[torch.nn.Linear],
+        dtype: torch.dtype,
+        bf16_grads: Gradients | None,
     ) -> None:
-        self.dtype, self.low = dtype, low if dtype == torch.bfloat16 else None
-        self.learned = [part.weight for part in parts] + [part.bias for part in parts]
-        self.rounds = rounds(self.learned, dtype)
-        self.linear: Any = Rounding(parts) if self.rounds else _Rounded(parts, dtype)
-        self.read = self.linear.read
-        self.sizes = [len(part.bias) for part in parts]
+        self.dtype = dtype
+        self.bf16_grads = bf16_grads if dtype == torch.bfloat16 else None
+        self.weights = [each.weight for each in linears] + [each.bias for each in linears]
+        self.fused = can_fuse_linear(self.weights, dtype)
+        self.linear: Any = StackedLinear(linears) if self.fused else _CastLinear(linears, dtype)
+        self.refresh = self.linear.refresh
+        self.sizes = [len(linear.bias) for linear in linears]
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        return _learn(self, x)
+        return _run_training(self, x)
 
     def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
         """The product."""
         return [self.linear.forward(x)]
 
-    def back(self, outer: torch.Tensor, x: torch.Tensor, *, wanted: bool) -> torch.Tensor | None:
-        """Add to the gradients of what learns; that of ``x``, if wanted."""
-        self.add(outer, x)
-        return self.linear.back(outer) if wanted else None
+    def backward(
+        self, grad_output: torch.Tensor, x: torch.Tensor, *, needs_grad: bool
+    ) -> torch.Tensor | None:
+        """Add to the gradients of the weights; the gradient of ``x``, if it needs one."""
+        self.add_grads(grad_output, x)
+        return self.linear.grad_input(grad_output) if needs_grad else None
 
-    def add(self, outer: torch.Tensor, x: torch.Tensor, **how: bool) -> None:
-        """Add to the gradients of the weights and of the biases where these learn."""
-        if not any(own.requires_grad for own in self.learned):
+    def add_grads(self, grad_output: torch.Tensor, x: torch.Tensor, **options: bool) -> None:
+        """Add to the gradients of the weights and biases that are trained."""
+        if not any(weight.requires_grad for weight in self.weights):
             return
-        room = self._room()
-        self.linear.gradients(outer, x, *room, **how)
-        found = [gradient for whole in room for gradient in torch.split(whole, self.sizes)]
-        for own, gradient in zip(self.learned, found, strict=True):
-            if own.requires_grad:
-                self._add_one(own, gradient)
+        buffers = self._grad_buffers()
+        self.linear.grad_weight(grad_output, x, *buffers, **options)
+        gradients = [part for whole in buffers for part in torch.split(whole, self.sizes)]
+        for weight, gradient in zip(self.weights, gradients, strict=True):
+            if weight.requires_grad:
+                self._add_grad(weight, gradient)
 
-    def _room(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """For gradients: the same memory at each step, since fresh memory costs time.
+    def _grad_buffers(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Memory for gradients: the same at each step, since fresh memory costs time.
 
-        But those that stay in lower precision are small enough to take that of activations.
+        But gradients that stay in lower precision are small enough to take that of activations.
         """
-        if self.low is None and all(own.grad is None for own in self.learned):
-            return self._kept
-        return self._fresh()
+        if self.bf16_grads is None and all(weight.grad is None for weight in self.weights):
+            return self._lasting_buffers
+        return self._new_buffers()
 
-    def _fresh(self) -> tuple[torch.Tensor, torch.Tensor]:
-        shape = sum(self.sizes), self.learned[0].shape[1]
+    def _new_buffers(self) -> tuple[torch.Tensor, torch.Tensor]:
+        shape = sum(self.sizes), self.weights[0].shape[1]
         return torch.empty(shape, dtype=self.dtype), torch.empty(shape[0], dtype=self.dtype)
 
     @cached_property
-    def _kept(self) -> tuple[torch.Tensor, torch.Tensor]:
-        return self._fresh()
+    def _lasting_buffers(self) -> tuple[torch.Tensor, torch.Tensor]:
+        return self._new_buffers()
 
-    def _add_one(self, own: torch.Tensor, gradient: torch.Tensor) -> None:
-        """Add to the gradient of one; the first stays in lower precision until another comes."""
-        earlier = own.grad if self.low is None else self.low.pop(own, own.grad)
+    def _add_grad(self, weight: torch.Tensor, gradient: torch.Tensor) -> None:
+        """Add to one gradient; the first stays in lower precision until another comes."""
+        low = self.bf16_grads
+        earlier = weight.grad if low is None else low.pop(weight, weight.grad)
         if earlier is not None:
-            own.grad = earlier.to(own.dtype).add_(gradient)
-        elif self.low is None:
-            own.grad = gradient.to(own.dtype)
+            weight.grad = earlier.to(weight.dtype).add_(gradient)
+        elif low is None:
+            weight.grad = gradient.to(weight.dtype)
         else:
-            self.low[own] = gradient
+            low[weight] = gradient
 
 
-class _Feeding:
-    """To learn with: two products and the activation between them.
+class TrainingMLP:
+    """Two products for training, with the activation between them.
 
-    Only what the activation reads is kept. It is computed again on the way back, which takes less
-    than to keep its result.
+    Only what the activation reads is kept. It is computed again in the backward pass, which takes
+    less than to keep its result.
     """
 
-    def __init__(self, widen: _Learning, narrow: _Learning, activation: Map) -> None:
-        self.widen, self.narrow, self.activation = widen, narrow, activation
-        self.dtype, self.learned = widen.dtype, widen.learned + narrow.learned
-        self.fused = _is_gelu(activation) and widen.rounds and narrow.rounds
+    def __init__(self, mlp_in: TrainingLinear, mlp_out: TrainingLinear, activation: Map) -> None:
+        self.mlp_in, self.mlp_out, self.activation = mlp_in, mlp_out, activation
+        self.dtype, self.weights = mlp_in.dtype, mlp_in.weights + mlp_out.weights
+        self.fused = _is_gelu(activation) and mlp_in.fused and mlp_out.fused
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        return _learn(self, x)
+        return _run_training(self, x)
 
     def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
         """The result, and what the activation reads."""
         if self.fused:
-            active = x.new_empty(len(x), self.narrow.linear.n_in)
-            wide = self.widen.linear.forward(x, gelu=active)
+            active = x.new_empty(len(x), sum(self.mlp_in.sizes))
+            hidden = self.mlp_in.linear.forward(x, gelu_output=active)
         else:
-            wide = self.widen.linear.forward(x)
-            active = self.activation(wide)
-        return [self.narrow.linear.forward(active), wide]
+            hidden = self.mlp_in.linear.forward(x)
+            active = self.activation(hidden)
+        return [self.mlp_out.linear.forward(active), hidden]
 
-    def back(
-        self, outer: torch.Tensor, x: torch.Tensor, wide: torch.Tensor, *, wanted: bool
+    def backward(
+        self, grad_output: torch.Tensor, x: torch.Tensor, hidden: torch.Tensor, *, needs_grad: bool
     ) -> torch.Tensor | None:
-        """As for one product."""
-        return self.widen.back(self._middle(outer, wide), x, wanted=wanted)
+        """Add to the gradients of both weights; the gradient of ``x``, if it needs one."""
+        grad_hidden = self._grad_hidden(grad_output, hidden)
+        return self.mlp_in.backward(grad_hidden, x, needs_grad=needs_grad)
 
-    def _middle(self, outer: torch.Tensor, wide: torch.Tensor) -> torch.Tensor:
-        """The gradient of what the activation reads; the second product learns in passing."""
+    def _grad_hidden(self, grad_output: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
+        """The gradient of what the activation reads; adds to those of the second product."""
         if self.fused:
-            self.narrow.add(outer, wide, gelu=True)
-            found: torch.Tensor = self.narrow.linear.back(outer, before=wide)
-            return found
+            self.mlp_out.add_grads(grad_output, hidden, gelu=True)
+            fused: StackedLinear = self.mlp_out.linear
+            return fused.grad_input(grad_output, pre_activation=hidden)
         with torch.enable_grad():
-            wide = wide.detach().requires_grad_()
-            active = self.activation(wide)
-        inner = self.narrow.back(outer, active.detach(), wanted=True)
-        return torch.autograd.grad(active, wide, inner)[0]
+            hidden = hidden.detach().requires_grad_()
+            active = self.activation(hidden)
+        grad_active = self.mlp_out.backward(grad_output, active.detach(), needs_grad=True)
+        return torch.autograd.grad(active, hidden, grad_active)[0]
 
 
-def _learn(keeper: _Learning | _Feeding, x: torch.Tensor) -> torch.Tensor:
-    given = x.to(keeper.dtype), keeper, *keeper.learned
-    found: torch.Tensor = _Kept.apply(*given)  # type: ignore[no-untyped-call]
-    return found
+def _run_training(product: TrainingLinear | TrainingMLP, x: torch.Tensor) -> torch.Tensor:
+    arguments = x.to(product.dtype), product, *product.weights
+    output: torch.Tensor = _Training.apply(*arguments)  # type: ignore[no-untyped-call]
+    return output
 
 
-class _Kept(torch.autograd.Function):
-    """Products whose backward pass hands the gradients of their weights to their keeper."""
+class _Training(torch.autograd.Function):
+    """Products whose backward pass adds to the gradients of their weights itself."""
 
     @staticmethod
     def forward(
-        ctx: Any, x: torch.Tensor, keeper: _Learning | _Feeding, *learned: torch.Tensor
+        ctx: Any,
+        x: torch.Tensor,
+        product: TrainingLinear | TrainingMLP,
+        *weights: torch.Tensor,
     ) -> torch.Tensor:
-        found, *kept = keeper.forward(x)
-        ctx.keeper, ctx.n_learned = keeper, len(learned)
-        ctx.save_for_backward(x, *kept)
-        return found
+        output, *saved = product.forward(x)
+        ctx.product, ctx.n_weights = product, len(weights)
+        ctx.save_for_backward(x, *saved)
+        return output
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        inner = ctx.keeper.back(*gradients, *ctx.saved_tensors, wanted=ctx.needs_input_grad[0])
-        return inner, None, *[None] * ctx.n_learned
+        needs_grad = ctx.needs_input_grad[0]
+        grad_x = ctx.product.backward(*gradients, *ctx.saved_tensors, needs_grad=needs_grad)
+        return grad_x, None, *[None] * ctx.n_weights

@@ -164,7 +164,7 @@ class _Stepper:
             layer_decay=recipe.layer_decay,
         )
         self.optimizer = adamw(groups, network.device)
-        network.layer_runner.forget(self.optimizer.low if self.world.size == 1 else None)
+        network.layer_runner.forget(self.optimizer.bf16_grads if self.world.size == 1 else None)
         if recipe.gradient_checkpointing:
             _checkpointing("enable", network.model)({"use_reentrant": False})
         self.world.agree([tensor.detach() for tensor in network.model.parameters()])

@@ -1,6 +1,6 @@
 """Parameter groups, schedules, the optimizer and the norm of the gradient.
 
-Depends on torch and ``bindings``; knows of a model what its family's record says.
+Depends on torch and the kernels; knows of a model what its family's record says.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch.nn.utils import get_total_norm
 
-from skbert._core.cpu.bindings import Learned, learn, learns, measures, norm_of
+from skbert._core.cpu.bindings import AdamWTensor, adamw_step, grad_norm
+from skbert._core.cpu.fused import can_fuse_adamw, can_fuse_grad_norm
 from skbert._core.families import encoder_part, family_of
 from skbert.exceptions import InputError
 
@@ -69,9 +70,9 @@ def freeze(model: torch.nn.Module, head: str, layers: int | str) -> None:
 
     0 freezes nothing; ``"all"`` leaves nothing but the head to learn.
     """
-    learning = set(map(id, learning_parameters(model, head, layers)))
+    trainable = set(map(id, learning_parameters(model, head, layers)))
     for parameter in model.parameters():
-        parameter.requires_grad_(id(parameter) in learning)
+        parameter.requires_grad_(id(parameter) in trainable)
 
 
 def learning_parameters(
@@ -153,73 +154,83 @@ class AdamW(torch.optim.AdamW):
 
     Attributes
     ----------
-    low : dict of Tensor to Tensor, or None
+    bf16_grads : dict of Tensor to Tensor, or None
         Gradients in bfloat16, by weight, beside those in ``grad``; None where it reads none.
     """
 
-    low: dict[torch.Tensor, torch.Tensor] | None = None
+    bf16_grads: dict[torch.Tensor, torch.Tensor] | None = None
 
     def gradient(self, weight: torch.Tensor) -> torch.Tensor | None:
-        """That of one parameter."""
-        return weight.grad if self.low is None else self.low.get(weight, weight.grad)
+        """The gradient of one weight, None if it has none."""
+        low = self.bf16_grads
+        return weight.grad if low is None else low.get(weight, weight.grad)
 
     def gradients(self) -> list[torch.Tensor]:
-        """Those of all parameters that have one."""
+        """The gradients of all weights that have one."""
         weights = [weight for group in self.param_groups for weight in group["params"]]
-        return [found for weight in weights if (found := self.gradient(weight)) is not None]
+        gradients = map(self.gradient, weights)
+        return [gradient for gradient in gradients if gradient is not None]
 
 
 def adamw(groups: list[dict[str, Any]], device: torch.device) -> AdamW:
-    """The fastest that there is for these parameters."""
-    if learns(p for group in groups for p in group["params"]):
+    """The fastest optimizer that there is for these parameters."""
+    if can_fuse_adamw(p for group in groups for p in group["params"]):
         return _CompiledAdamW(groups)
     return AdamW(groups, fused=device.type != "mps")
 
 
 class _CompiledAdamW(AdamW):
-    """In a kernel."""
+    """AdamW in a kernel, which reads gradients in bfloat16 as they are."""
 
-    low: dict[torch.Tensor, torch.Tensor]
+    bf16_grads: dict[torch.Tensor, torch.Tensor]
     grad_scale: torch.Tensor | None = None
 
     def __init__(self, groups: list[dict[str, Any]]) -> None:
         super().__init__(groups, fused=True)
-        self.low = {}
+        self.bf16_grads = {}
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget all gradients."""
         super().zero_grad(set_to_none)
-        self.low.clear()
+        self.bf16_grads.clear()
 
     def step(self, closure: Any = None) -> Any:  # noqa: ARG002 - as in torch
         """Take a step."""
         divisor = 1.0 if self.grad_scale is None else float(self.grad_scale)
         tensors = [
-            self._learned(group, weight, gradient)
+            self._prepare(group, weight, gradient.contiguous())
             for group in self.param_groups
             for weight in group["params"]
             if (gradient := self.gradient(weight)) is not None
         ]
-        learn(tensors, divisor, self.defaults["eps"], self.defaults["betas"])
+        epsilon, betas = self.defaults["eps"], self.defaults["betas"]
+        adamw_step(tensors, divisor=divisor, epsilon=epsilon, betas=betas)
 
-    def _learned(
+    def _prepare(
         self, group: dict[str, Any], weight: torch.Tensor, gradient: torch.Tensor
-    ) -> Learned:
-        state = self.state[weight]
+    ) -> AdamWTensor:
+        """A weight with all that its step needs, which is counted."""
+        state, rate = self.state[weight], group["lr"]
         if not state:
             state["step"] = 0
             state["exp_avg"], state["exp_avg_sq"] = weight.new_zeros(2, *weight.shape)
         state["step"] += 1
         first, second = (1.0 - beta ** state["step"] for beta in self.defaults["betas"])
-        pace = 1.0 - group["lr"] * group["weight_decay"], group["lr"] / first, math.sqrt(second)
-        moments = state["exp_avg"], state["exp_avg_sq"]
-        return Learned(weight, gradient.contiguous(), moments, pace)
+        return AdamWTensor(
+            weight=weight,
+            gradient=gradient,
+            exp_avg=state["exp_avg"],
+            exp_avg_sq=state["exp_avg_sq"],
+            decay=1.0 - rate * group["weight_decay"],
+            step_size=rate / first,
+            bias_correction2_sqrt=math.sqrt(second),
+        )
 
 
 def gradient_norm(gradients: Iterable[torch.Tensor]) -> torch.Tensor:
     """Euclidean norm of all gradients together, a tensor on their device."""
     gradients = [gradient.contiguous() for gradient in gradients]
-    return norm_of(gradients) if measures(gradients) else get_total_norm(gradients)
+    return grad_norm(gradients) if can_fuse_grad_norm(gradients) else get_total_norm(gradients)
 
 
 def take_step(
@@ -234,9 +245,9 @@ def take_step(
     torch's fused optimizers divide in the pass that they make anyway.
     """
     fused = optimizer.defaults["fused"] and divisor.dtype == torch.float32
-    told: Any = optimizer
-    told.grad_scale = divisor if fused and (divisor.is_cuda or divisor != 1) else None
-    told.found_inf = failed if divisor.is_cuda else None
+    scaled: Any = optimizer  # as torch's own GradScaler hands them over
+    scaled.grad_scale = divisor if fused and (divisor.is_cuda or divisor != 1) else None
+    scaled.found_inf = failed if divisor.is_cuda else None
     if not fused and divisor != 1:
         torch._foreach_mul_(gradients, 1.0 / float(divisor))
     optimizer.step()

@@ -1,0 +1,295 @@
+"""The compiled kernels as operations with a gradient, and where each of them can be used.
+
+Attention within short rows keeps no weights and no dropout masks for the backward pass, but
+computes them again from a seed. One pass does what lies between two products: dropout, the sum
+with the residual, layer normalisation and rounding. Products of bfloat16 keep what they compute
+in registers, fetch weights while others are multiplied, and do GELU and its gradient in passing.
+Steps of AdamW read gradients in bfloat16 as they are. Where a kernel cannot be used, ``layers``,
+``linear`` and ``optim`` do the same with torch's operations. Depends on torch, a batch's layout,
+``device``, ``bindings``
+and ``memory``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+
+from skbert._core.cpu.bindings import (
+    DTYPES,
+    LANES,
+    PANEL,
+    AttentionSettings,
+    StackedWeights,
+    attention_backward,
+    attention_forward,
+    has_bf16_products,
+    has_kernels,
+    layernorm_backward,
+    layernorm_forward,
+    linear_grad_input,
+    linear_grad_weight,
+    linear_stacked,
+)
+from skbert._core.cpu.memory import is_readable, share_memory
+from skbert._core.runtime.device import has_instructions
+from skbert._core.task import Layout
+
+__all__ = [
+    "StackedLinear",
+    "can_fuse_adamw",
+    "can_fuse_attention",
+    "can_fuse_grad_norm",
+    "can_fuse_layernorm",
+    "can_fuse_linear",
+    "fused_attention",
+    "fused_layernorm",
+    "max_packed_tokens",
+    "pack_weight",
+]
+
+_MAX_SEQLEN = 512  # tokens of a row up to which torch's products are no faster
+_MAX_SEQLEN_WITH_AMX = 128  # whose products of bfloat16 are many times as fast as float32's
+_MAX_TOKENS_WITH_AMX = 16  # tokens up to which oneDNN is no faster
+
+
+# --- attention -----------------------------------------------------------------------------------
+
+
+def can_fuse_attention(qkv: torch.Tensor, layout: Layout, head_size: int) -> bool:
+    """Whether `fused_attention` can be used, and is not slower than torch's operations."""
+    return (
+        has_kernels()
+        and qkv.dtype in DTYPES
+        and _is_short(layout.max_seqlen, qkv.dtype)
+        and head_size % LANES == 0
+    )
+
+
+def _is_short(max_seqlen: int, dtype: torch.dtype) -> bool:
+    if max_seqlen <= _MAX_SEQLEN_WITH_AMX:
+        return True
+    amx = dtype == torch.bfloat16 and has_instructions("amx_bf16")
+    return max_seqlen <= _MAX_SEQLEN and not amx
+
+
+def fused_attention(
+    qkv: torch.Tensor, layout: Layout, settings: AttentionSettings
+) -> torch.Tensor:
+    """Attention within rows from ``(n_tokens, 3 * n_heads * head_size)``, a third of it back."""
+    output: torch.Tensor = _apply(_Attention, qkv, layout, settings)
+    return output
+
+
+class _Attention(torch.autograd.Function):
+    """Attention within rows, as `fused_attention` returns it."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, qkv: torch.Tensor, layout: Layout, settings: AttentionSettings
+    ) -> torch.Tensor:
+        needs_grad, seed = any(ctx.needs_input_grad), _draw_seed(settings.dropout)
+        output, logsumexp = attention_forward(
+            qkv, cu_seqlens=layout.cu_seqlens, max_seqlen=layout.max_seqlen, settings=settings,
+            seed=seed, with_logsumexp=needs_grad,
+        )  # fmt: skip
+        if needs_grad:
+            ctx.save_for_backward(qkv, layout.cu_seqlens, logsumexp)
+            ctx.layout, ctx.settings, ctx.seed = layout, settings, seed
+        if layout.n_tokens < len(output):
+            output[layout.n_tokens :] = 0
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        qkv, cu_seqlens, logsumexp = ctx.saved_tensors
+        grad_qkv = attention_backward(
+            qkv, grad_output=gradients[0].contiguous(), logsumexp=logsumexp,
+            cu_seqlens=cu_seqlens, max_seqlen=ctx.layout.max_seqlen, settings=ctx.settings,
+            seed=ctx.seed,
+        )  # fmt: skip
+        grad_qkv[ctx.layout.n_tokens :] = 0
+        return grad_qkv, None, None
+
+
+# --- layer normalisation -------------------------------------------------------------------------
+
+
+def can_fuse_layernorm(x: torch.Tensor, residual: torch.Tensor, norm: torch.nn.LayerNorm) -> bool:
+    """Whether `fused_layernorm` can be used."""
+    n_tokens, size = residual.shape
+    return (
+        has_kernels()
+        and size % LANES == 0
+        and n_tokens > 0
+        and x.shape == residual.shape
+        and x.dtype in DTYPES
+        and residual.dtype == torch.float32
+        and _is_vector(norm.weight, size)
+        and _is_vector(norm.bias, size)
+    )
+
+
+def _is_vector(weight: torch.Tensor | None, size: int) -> bool:
+    """Whether a norm's weight is that many numbers, side by side."""
+    if weight is None or weight.dtype != torch.float32:
+        return False
+    return weight.shape == (size,) and is_readable(weight)
+
+
+def fused_layernorm(
+    x: torch.Tensor, residual: torch.Tensor, norm: torch.nn.LayerNorm, dropout: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Layer normalisation of ``x`` after dropout plus the residual, both ``(n_tokens, size)``.
+
+    Returned in float32, as the residual is, and rounded to the type of ``x``. What is kept for
+    the backward pass is rounded, too.
+    """
+    output, rounded = _apply(_LayerNorm, x, residual, norm.weight, norm.bias, norm.eps, dropout)
+    return output, output if rounded is None else rounded
+
+
+class _LayerNorm(torch.autograd.Function):
+    """Layer normalisation in float32, and rounded, None where ``x`` is in float32."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: torch.Tensor,
+        residual: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor,
+        epsilon: float,
+        dropout: float,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        needs_grad, seed = any(ctx.needs_input_grad), _draw_seed(dropout)
+        result = layernorm_forward(
+            x, residual, weight, bias,
+            epsilon=epsilon, dropout=dropout, seed=seed, with_normalized=needs_grad,
+        )  # fmt: skip
+        if needs_grad:
+            ctx.save_for_backward(result.normalized, result.rstd, weight)
+            ctx.dropout, ctx.seed = dropout, seed
+            ctx.set_materialize_grads(False)
+        return result.output, result.rounded
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+        grad_output, grad_rounded = (None if g is None else g.contiguous() for g in gradients)
+        grads = layernorm_backward(
+            *ctx.saved_tensors,
+            grad_output=grad_output,
+            grad_rounded=grad_rounded,
+            dropout=ctx.dropout,
+            seed=ctx.seed,
+        )
+        return *grads, None, None
+
+
+class _NoGrad:
+    """The context of a function of autograd where nothing needs a gradient."""
+
+    needs_input_grad = ()
+
+
+def _apply(function: Any, *arguments: Any) -> Any:
+    if torch.is_grad_enabled():
+        return function.apply(*arguments)
+    return function.forward(_NoGrad(), *arguments)
+
+
+def _draw_seed(dropout: float) -> int:
+    """A seed from torch's generator, where anything is dropped."""
+    return int(torch.empty((), dtype=torch.int64, device="cpu").random_()) if dropout else 0
+
+
+# --- linear layers -------------------------------------------------------------------------------
+
+
+def max_packed_tokens(n_in: int, n_out: int, dtype: torch.dtype) -> float:
+    """Up to how many tokens a packed weight is not slower than another, 0 if it cannot be used."""
+    fits = n_in % 2 == 0 and n_out % PANEL == 0 and dtype == torch.bfloat16
+    if not (fits and has_bf16_products()):
+        return 0
+    return _MAX_TOKENS_WITH_AMX if has_instructions("amx_bf16") else math.inf
+
+
+def pack_weight(weight: torch.Tensor) -> torch.Tensor:
+    """A weight ``(n_out, n_in)`` in the order in which `packed_linear` reads it."""
+    n_out, n_in = weight.shape
+    panels = weight.view(n_out // PANEL, PANEL, n_in // 2, 2)
+    return panels.transpose(1, 2).contiguous()
+
+
+def can_fuse_linear(weights: Iterable[torch.Tensor], dtype: torch.dtype) -> bool:
+    """Whether `StackedLinear` can be used and is not slower, for products in ``dtype``."""
+    weights = list(weights)
+    if dtype != torch.bfloat16 or not has_bf16_products():
+        return False
+    fits = all(size % PANEL == 0 for weight in weights for size in weight.shape)
+    return fits and _are_plain(weights, [torch.float32]) and not has_instructions("amx_bf16")
+
+
+class StackedLinear:
+    """Linear layers side by side, whose weights are rounded to bfloat16 as they are multiplied.
+
+    They are read in each product, and no copies are kept: weights that are changed between a
+    product and its backward pass are read as they have become.
+    """
+
+    def __init__(self, linears: Sequence[torch.nn.Linear]) -> None:
+        self.linears = linears
+        self.weights = StackedWeights([linear.weight.detach() for linear in linears])
+
+    def refresh(self) -> None:
+        """Read the biases as they are now."""
+        biases = [linear.bias.detach() for linear in self.linears]
+        self.bias = biases[0] if len(biases) == 1 else torch.cat(biases)
+
+    def forward(self, x: torch.Tensor, *, gelu_output: torch.Tensor | None = None) -> torch.Tensor:
+        """``(n_tokens, n_out)`` from ``(n_tokens, n_in)``; its GELU goes to ``gelu_output``."""
+        return linear_stacked(x.contiguous(), self.weights, self.bias, gelu_output=gelu_output)
+
+    def grad_input(
+        self, grad_output: torch.Tensor, *, pre_activation: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """The gradient of the input, or of what was before the GELU that was the input."""
+        return linear_grad_input(
+            grad_output.contiguous(), self.weights, pre_activation=pre_activation
+        )
+
+    @staticmethod
+    def grad_weight(
+        grad_output: torch.Tensor,
+        x: torch.Tensor,
+        grad_weight: torch.Tensor,
+        grad_bias: torch.Tensor,
+        *,
+        gelu: bool = False,
+    ) -> None:
+        """Write the gradients of weights and biases, where the input was ``x`` or its GELU."""
+        linear_grad_weight(
+            grad_output.contiguous(), x.contiguous(),
+            grad_weight=grad_weight, grad_bias=grad_bias, gelu=gelu,
+        )  # fmt: skip
+
+
+# --- steps of the optimizer ----------------------------------------------------------------------
+
+
+def can_fuse_adamw(weights: Iterable[torch.Tensor]) -> bool:
+    """Whether `adamw_step` can be used: no two weights may share memory."""
+    weights = list(weights)
+    return _are_plain(weights, [torch.float32]) and not share_memory(weights)
+
+
+def can_fuse_grad_norm(gradients: Iterable[torch.Tensor]) -> bool:
+    """Whether `grad_norm` can be used."""
+    return _are_plain(gradients, DTYPES)
+
+
+def _are_plain(tensors: Iterable[torch.Tensor], dtypes: Sequence[torch.dtype]) -> bool:
+    return has_kernels() and all(x.dtype in dtypes and is_readable(x) for x in tensors)
