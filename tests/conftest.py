@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[1]
 
+pytest.register_assert_rewrite("support")
+
 # A shell that starts the tests in the background has them ignore Ctrl-C.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 torch.set_num_threads(1)  # two that wait for each other on a busy machine take many times longer

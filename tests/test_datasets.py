@@ -19,6 +19,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import KFold, StratifiedKFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.utils import Bunch
+from support import ROOT
 
 from skbert import datasets
 from skbert._validation.answers import check_answers
@@ -34,7 +35,6 @@ from skbert.datasets import (
 from skbert.exceptions import InputError
 from skbert.metrics import choice_accuracy, entity_f1, squad_f1
 
-ROOT = Path(__file__).resolve().parents[1]
 DATA = Path(datasets.__file__).parent / "data"
 HALF_STEPS = [1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0]
 LOADERS = [

@@ -1,7 +1,7 @@
 """Code as users write it, for type checkers: ``make types`` runs mypy and pyright over it.
 
 Nothing here may need a cast or an ignored error, but for the mistakes at the end, which a checker
-must find. ``tests/test_typing.py`` runs it.
+must find. ``tests/house/test_typing.py`` runs it.
 """
 
 from __future__ import annotations

@@ -1,0 +1,318 @@
+"""Packed batches give what transformers' own padded forward gives, outputs and gradients alike."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from support.networks import (
+    CPU,
+    GPU,
+    Case,
+    Labels,
+    assert_all_close,
+    gradients,
+    layout_of,
+    open_model,
+    padded,
+    plain_twin,
+    sentences,
+)
+
+from skbert._core.attention import packed
+from skbert._core.attention.pooling import pool
+from skbert._core.batches import Layout, collate
+from skbert._core.checkpoints.vet import vet
+from skbert._core.models.network import Network
+from skbert._core.models.opening import open_network
+from skbert._core.runtime.device import Precision, seeded
+from skbert._core.task import Head
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+pytestmark = pytest.mark.usefixtures("either_way")
+
+
+# --- against transformers ------------------------------------------------------------------------
+
+
+CASES = {
+    "one text": Case(sentences([5])),
+    "equal lengths": Case(sentences([6, 6, 6, 6])),
+    "mixed lengths": Case([*sentences([3, 9, 1, 14, 9, 2]), "", "!"]),
+    "pairs": Case(sentences([3, 9, 1, 5]), sentences([4, 2, 12, 4], seed=1)),
+    "an empty second text": Case(sentences([3, 9]), ["", "good"]),
+    "rows of 64 and more": Case(sentences([62, 80, 3, 61, 80])),
+    "long rows": Case(sentences([126, 80, 3, 61, 126])),
+    "rows cut at 128": Case(sentences([126, 127, 200, 3])),
+    "long pairs": Case(sentences([90, 4, 70]), sentences([80, 100, 20], seed=1)),
+}
+
+
+def both_ways(network: Network, case: Case, attention: str) -> tuple[Any, Any, Any, Any]:
+    """Logits and gradients, packed and by transformers."""
+    task = Labels(3)
+    targets = np.arange(len(case.first)) % 3
+    items = task.encode(case, targets, network.text)
+    batch = collate(items, np.arange(len(items)), network.device, network.dtype)
+    logits = network.logits(batch)
+    loss, weight = task.loss(logits, batch)
+    (loss / weight).backward()
+    twin = plain_twin(network, attention)
+    out = twin(
+        **padded(network, *case, task.max_length), labels=torch.tensor(targets).to(network.device)
+    )
+    out.loss.backward()
+    return logits.detach(), gradients(network.model), out.logits.detach(), gradients(twin)
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("name", CASES)
+def test_a_tiny_model_agrees_with_transformers(
+    tiny_model: Path, name: str, attention: str
+) -> None:
+    network = open_model(tiny_model, n_outputs=3)
+    assert network.packs
+    got, got_gradients, want, want_gradients = both_ways(network, CASES[name], attention)
+    torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
+    assert len(want_gradients) == len(list(network.model.parameters()))
+    assert_all_close(got_gradients, want_gradients, 1e-5)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_in_float64_they_agree_to_ten_digits(tiny_model: Path, name: str) -> None:
+    network = open_model(tiny_model, n_outputs=3, dtype=torch.float64)
+    got, got_gradients, want, want_gradients = both_ways(network, CASES[name], "eager")
+    assert got.dtype == torch.float64
+    torch.testing.assert_close(got, want, rtol=1e-10, atol=1e-10)
+    assert_all_close(got_gradients, want_gradients, 1e-10)
+
+
+@pytest.mark.parametrize("name", ["mixed lengths", "pairs", "rows of 64 and more", "long rows"])
+def test_the_real_encoder_agrees_with_transformers(minilm: Path, name: str) -> None:
+    network = open_model(minilm, n_outputs=3)
+    got, got_gradients, want, want_gradients = both_ways(network, CASES[name], "sdpa")
+    torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
+    assert_all_close(got_gradients, want_gradients, 1e-5)
+
+
+def test_the_real_encoder_in_float64(minilm: Path) -> None:
+    network = open_model(minilm, n_outputs=3, dtype=torch.float64)
+    got, got_gradients, want, want_gradients = both_ways(network, CASES["pairs"], "sdpa")
+    torch.testing.assert_close(got, want, rtol=1e-10, atol=1e-10)
+    assert_all_close(got_gradients, want_gradients, 1e-10)
+
+
+@pytest.mark.parametrize("pooling", ["pooler", "cls", "mean", "max"])
+@pytest.mark.parametrize("name", ["mixed lengths", "pairs"])
+def test_a_model_that_cannot_pack_is_padded_with_the_same_results(
+    tiny_model: Path, name: str, pooling: str
+) -> None:
+    results = []
+    for packs in (True, False):
+        network = open_model(tiny_model, n_outputs=3, pooling=pooling)
+        if not packs:
+            network.packs = False
+            network.model.config._attn_implementation = "sdpa"
+        batch = collate(
+            Labels(3).encode(CASES[name], None, network.text),
+            np.arange(len(CASES[name].first)), CPU, torch.float32,
+        )  # fmt: skip
+        logits = network.logits(batch)
+        logits.square().sum().backward()
+        results.append((logits.detach(), gradients(network.model)))
+    torch.testing.assert_close(results[1][0], results[0][0], rtol=1e-5, atol=1e-5)
+    assert_all_close(results[1][1], results[0][1], 1e-5)
+
+
+def reference_features(network: Network, case: Case, pooling: str) -> torch.Tensor:
+    """What the head reads, text by text, the obvious way."""
+    body = plain_twin(network).bert
+    rows = []
+    for i in range(len(case.first)):
+        second = None if case.second is None else [case.second[i]]
+        hidden = body(**padded(network, [case.first[i]], second, 128)).last_hidden_state[0]
+        rows.append(
+            {
+                "cls": lambda h: h[0],
+                "mean": lambda h: h.mean(dim=0),
+                "max": lambda h: h.amax(dim=0),
+                "pooler": lambda h: body.pooler(h[None])[0],
+            }[pooling](hidden)
+        )
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean", "max", "pooler"])
+@pytest.mark.parametrize("name", ["mixed lengths", "pairs"])
+def test_what_the_head_reads(tiny_model: Path, name: str, pooling: str) -> None:
+    network = open_model(tiny_model, pooling=pooling)
+    items = Labels().encode(CASES[name], None, network.text)
+    batch = collate(items, np.arange(len(items)), CPU, torch.float32)
+    with torch.no_grad():
+        features = network.features(batch)
+        want = reference_features(network, CASES[name], pooling)
+        by_hand = network.output_layer(features)
+        assert torch.equal(network.logits(batch), by_hand)
+    torch.testing.assert_close(features, want, rtol=1e-5, atol=1e-5)
+
+
+def test_a_head_that_reads_tokens_is_given_them_in_order(tiny_model: Path) -> None:
+    with seeded(0, CPU):
+        head = Head("token classification", 4, reads="tokens")
+        network = open_network(vet(tiny_model), head)
+    case = CASES["mixed lengths"]
+    items = Labels().encode(case, None, network.text)
+    batch = collate(items, np.arange(len(items)), CPU, torch.float32)
+    assert batch.token_order is not None
+    with torch.no_grad():
+        got = network.logits(batch)
+        inputs = padded(network, *case, 128)
+        network.packs, network.model.config._attn_implementation = False, "eager"
+        want = network.model(**inputs).logits[inputs["attention_mask"].bool()]
+    assert got.shape == (items.sizes.sum(), 4)
+    torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["mixed lengths", "rows of 64 and more", "long rows"])
+def test_bfloat16_stays_near(minilm: Path, name: str) -> None:
+    network = open_model(minilm)
+    items = Labels().encode(CASES[name], None, network.text)
+    batch = collate(items, np.arange(len(items)), CPU, torch.float32)
+    with torch.no_grad():
+        want = network.features(batch)
+        with Precision("bfloat16", CPU).context():
+            got = network.features(batch).float()
+    assert not torch.equal(got, want)
+    torch.testing.assert_close(got, want, rtol=0, atol=3e-2)  # out of a tanh: within -1 and 1
+
+
+@pytest.mark.parametrize("where", ["attention_probs", "hidden", "classifier"])
+@pytest.mark.parametrize("lengths", [[5, 9, 5], [70, 66], [126, 120]])
+def test_dropout_is_drawn_in_training_only(
+    make_tiny_model: Callable[..., Path], lengths: list[int], where: str
+) -> None:
+    rates = {"attention_probs_dropout_prob": 0.0, "hidden_dropout_prob": 0.0}
+    rates |= (
+        {"classifier_dropout": 0.5} if where == "classifier" else {f"{where}_dropout_prob": 0.5}
+    )
+    network = open_model(make_tiny_model(**{"classifier_dropout": 0.0, **rates}))
+    items = Labels().encode(Case(sentences(lengths)), None, network.text)
+    batch = collate(items, np.arange(len(items)), CPU, torch.float32)
+
+    def drawn(seed: int) -> torch.Tensor:
+        with torch.no_grad(), seeded(seed, CPU):
+            return network.logits(batch)
+
+    assert torch.equal(drawn(0), drawn(1))
+    network.model.train()
+    assert torch.equal(drawn(0), drawn(0))
+    assert not torch.equal(drawn(0), drawn(1))
+
+
+# --- the attention function and the poolings by themselves ---------------------------------------
+
+
+def attend_row_by_row(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, layout: Layout, scale: float
+) -> torch.Tensor:
+    rows = []
+    for at, end in zip(layout.cu_seqlens.tolist(), layout.cu_seqlens.tolist()[1:], strict=False):
+        scores = torch.einsum("hqd,hkd->hqk", q[0, :, at:end], k[0, :, at:end]) * scale
+        rows.append(torch.einsum("hqk,hkd->qhd", scores.softmax(-1), v[0, :, at:end]))
+    return torch.cat(rows)[None]
+
+
+@pytest.mark.parametrize("scaling", [None, 0.3])
+@pytest.mark.parametrize("at_once", [1, 100, 1 << 21])
+@given(
+    lengths=st.lists(st.sampled_from([1, 2, 3, 7, 63, 64, 65, 127, 128]), min_size=1, max_size=6)
+)
+def test_a_row_attends_to_itself_only(
+    lengths: list[int], at_once: int, scaling: float | None
+) -> None:
+    layout = layout_of(lengths)
+    generator = torch.Generator().manual_seed(sum(lengths))
+    q, k, v = torch.randn(3, 1, 2, sum(lengths), 4, generator=generator, dtype=torch.float64)
+    with mock.patch.object(packed, "_SCORES", at_once):
+        got, none = packed.attention(
+            torch.nn.Module(), q, k, v, None, layout=layout, scaling=scaling
+        )
+    want = attend_row_by_row(q, k, v, layout, scaling or 1 / math.sqrt(4))
+    assert none is None
+    assert got.shape == (1, sum(lengths), 2, 4)
+    torch.testing.assert_close(got, want, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("length", [5, 70, 130])
+def test_dropout_keeps_the_mean_of_the_attention(length: int) -> None:
+    layout = layout_of([length] * 40)
+    q = k = torch.zeros(1, 2, 40 * length, 4)
+    v = torch.ones(1, 2, 40 * length, 4)  # without dropout everything would be 1
+    with seeded(0, CPU):
+        out, _ = packed.attention(torch.nn.Module(), q, k, v, None, layout=layout, dropout=0.25)
+    assert (out - 1).abs().max() > 0.1
+    assert out.mean().item() == pytest.approx(1.0, abs=0.05)
+
+
+@given(lengths=st.lists(st.integers(1, 6), min_size=1, max_size=6))
+def test_poolings_and_their_gradients(lengths: list[int]) -> None:
+    layout = layout_of(lengths)
+    hidden = torch.randn(
+        sum(lengths), 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64
+    ).requires_grad_()
+    rows = hidden.split(layout.lengths.tolist())
+    wanted = {
+        "cls": torch.stack([row[0] for row in rows]),
+        "mean": torch.stack([row.mean(dim=0) for row in rows]),
+        "max": torch.stack([row.max(dim=0).values for row in rows]),
+    }
+    for how, want in wanted.items():
+        got = pool(hidden, layout, how)
+        torch.testing.assert_close(got, want)
+        slopes = torch.arange(got.numel(), dtype=torch.float64).view_as(got)
+        (got_gradient,) = torch.autograd.grad((got * slopes).sum(), hidden, retain_graph=True)
+        (want_gradient,) = torch.autograd.grad((want * slopes).sum(), hidden, retain_graph=True)
+        torch.testing.assert_close(got_gradient, want_gradient)
+
+
+# --- on a GPU ------------------------------------------------------------------------------------
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", CASES)
+def test_a_gpu_agrees_with_transformers_there(tiny_model: Path, name: str) -> None:
+    network = open_model(tiny_model, n_outputs=3)
+    network.to(GPU, torch.float64)
+    got, got_gradients, want, want_gradients = both_ways(network, CASES[name], "eager")
+    torch.testing.assert_close(got, want, rtol=1e-10, atol=1e-10)
+    assert_all_close(got_gradients, want_gradients, 1e-10)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", CASES)
+def test_flash_attention_in_bfloat16_stays_near(minilm: Path, name: str) -> None:
+    network = open_model(minilm)
+    items = Labels().encode(CASES[name], None, network.text)
+
+    def read(device: torch.device, precision: str) -> dict[str, torch.Tensor]:
+        network.to(device, torch.float32)
+        batch = collate(items, np.arange(len(items)), device, torch.float32)
+        found = {}
+        for network.pooling in ("pooler", "cls", "mean", "max"):
+            with torch.no_grad(), Precision(precision, device).context():
+                found[network.pooling] = network.features(batch).float().cpu()
+        return found
+
+    want, got = read(CPU, "float32"), read(GPU, "bfloat16")
+    for pooling, features in want.items():
+        scale = max(1.0, float(features.abs().max()))
+        torch.testing.assert_close(got[pooling], features, rtol=0, atol=3e-2 * scale)

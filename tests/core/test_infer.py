@@ -1,0 +1,274 @@
+"""Inference: the order of the items, no influence of neighbours, and memory that runs out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from support.items import make_items
+from support.networks import CPU, GPU, HEAD, Labels, open_model, padded, plain_twin, sentences
+
+from skbert._core import infer as infer_module
+from skbert._core.batches import Batch, collate
+from skbert._core.checkpoints.vet import vet
+from skbert._core.infer import INFERENCE_TOKENS, infer
+from skbert._core.models.network import Network
+from skbert._core.models.opening import open_network
+from skbert._core.runtime.device import Precision, seeded
+from skbert._core.task import Head, Items
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+EXACT, SINGLE = Precision("float64", CPU), Precision("float32", CPU)
+ROWS = sentences(np.random.default_rng(0).integers(0, 20, 40).tolist())
+
+
+@pytest.fixture(scope="module")
+def network(tiny_model: Path) -> Network:
+    return open_model(tiny_model, n_outputs=3)
+
+
+@pytest.fixture(scope="module")
+def exact_network(tiny_model: Path) -> Network:
+    return open_model(tiny_model, n_outputs=3, dtype=torch.float64)
+
+
+def make(network: Network, rows: list[str] = ROWS) -> Items:
+    return Labels(3).encode((rows, None), None, network.text)
+
+
+def one_by_one(network: Network, items: Items) -> np.ndarray[Any, Any]:
+    """Logits of each item in a batch of its own."""
+    results = []
+    for item in range(len(items)):
+        batch = collate(items, np.array([item]), network.device, network.dtype)
+        with torch.no_grad():
+            results.append(network.logits(batch).numpy())
+    return np.concatenate(results)
+
+
+@pytest.fixture
+def batches(monkeypatch: pytest.MonkeyPatch) -> list[Batch]:
+    """Every batch that goes through a network from now on."""
+    seen: list[Batch] = []
+    forward = Network.features
+
+    def watched(network: Network, batch: Batch) -> torch.Tensor:
+        seen.append(batch)
+        return forward(network, batch)
+
+    monkeypatch.setattr(Network, "features", watched)
+    return seen
+
+
+# --- order and neighbours ------------------------------------------------------------------------
+
+
+def test_one_row_per_text_in_the_order_of_the_texts(network: Network) -> None:
+    items = make(network)
+    found = infer(network, items, SINGLE)
+    assert found.values.shape == (len(ROWS), 3)
+    assert found.values.dtype == np.float32
+    assert found.lengths.tolist() == [1] * len(ROWS)
+    np.testing.assert_allclose(found.values, one_by_one(network, items), rtol=1e-5, atol=1e-5)
+
+
+def test_it_is_transformers_answer(network: Network) -> None:
+    with torch.no_grad():
+        want = plain_twin(network)(**padded(network, ROWS, None, 128)).logits.numpy()
+    found = infer(network, make(network), SINGLE).values
+    np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-5)
+
+
+@given(order=st.permutations(range(len(ROWS))), n=st.integers(1, len(ROWS)))
+def test_order_and_neighbours_do_not_matter(network: Network, order: list[int], n: int) -> None:
+    whole = infer(network, make(network), SINGLE).values
+    part = infer(network, make(network, [ROWS[i] for i in order[:n]]), SINGLE).values
+    np.testing.assert_allclose(part, whole[order[:n]], rtol=1e-5, atol=1e-5)
+
+
+@given(order=st.permutations(range(len(ROWS))), n=st.integers(1, len(ROWS)))
+def test_in_float64_they_round_to_the_same(
+    exact_network: Network, order: list[int], n: int
+) -> None:
+    whole = infer(exact_network, make(exact_network), EXACT).values
+    chosen = [ROWS[i] for i in order[:n]]
+    part = infer(exact_network, make(exact_network, chosen), EXACT).values
+    assert whole.dtype == np.float64
+    assert np.array_equal(part.astype(np.float32), whole[order[:n]].astype(np.float32))
+
+
+def test_the_real_encoder_in_float64_rounds_to_the_same(minilm: Path) -> None:
+    network = open_model(minilm, pooling="mean", dtype=torch.float64)
+    rows = [*sentences([3, 9, 3, 12, 1, 9, 70]), ""]
+    whole = infer(network, make(network, rows), EXACT).values
+    alone = one_by_one(network, make(network, rows))
+    assert np.array_equal(whole.astype(np.float32), alone.astype(np.float32))
+
+
+@pytest.mark.parametrize("budget", [1, 30, 100, 10_000])
+def test_the_budget_of_tokens_does_not_matter(
+    network: Network, monkeypatch: pytest.MonkeyPatch, batches: list[Batch], budget: int
+) -> None:
+    items = make(network)
+    want = infer(network, items, SINGLE).values
+    assert len(batches) == 1
+    del batches[:]
+    monkeypatch.setitem(INFERENCE_TOKENS, "cpu", budget)
+    np.testing.assert_allclose(infer(network, items, SINGLE).values, want, rtol=1e-5, atol=1e-5)
+    sizes = [batch.ids.shape[1] for batch in batches]
+    assert max(sizes) <= max(budget, int(items.sizes.max()))
+    assert sum(sizes) == items.sizes.sum()  # not one token of padding, and none twice
+
+
+def test_bfloat16_stays_near(network: Network) -> None:
+    items = make(network)
+    want = infer(network, items, SINGLE, features=True).values
+    found = infer(network, items, Precision("bfloat16", CPU), features=True).values
+    assert found.dtype == np.float32
+    assert not np.array_equal(found, want)
+    np.testing.assert_allclose(found, want, rtol=0, atol=3e-2)
+
+
+# --- what comes back -----------------------------------------------------------------------------
+
+
+def test_features_are_what_the_head_reads(network: Network) -> None:
+    items = make(network)
+    features = infer(network, items, SINGLE, features=True)
+    assert features.values.shape == (len(ROWS), 32)
+    with torch.no_grad():
+        logits = network.output_layer(torch.from_numpy(features.values)).numpy()
+    np.testing.assert_allclose(infer(network, items, SINGLE).values, logits, rtol=1e-5, atol=1e-5)
+
+
+def test_an_item_of_several_rows_gets_as_many(network: Network) -> None:
+    rows = make(network, ROWS[:6])
+    single = infer(network, rows, SINGLE).values
+    items = Items(rows.tokens, np.array([0, 1, 4, 6]), np.arange(3), np.ones(3))
+    found = infer(network, items, SINGLE)
+    assert found.lengths.tolist() == [1, 3, 2]
+    np.testing.assert_allclose(found.values, single, rtol=1e-5, atol=1e-5)
+    turned = infer(network, items.take(np.array([2, 0, 1])), SINGLE)
+    assert turned.lengths.tolist() == [2, 1, 3]
+    np.testing.assert_allclose(turned[2], found[1], rtol=1e-5, atol=1e-5)
+
+
+def test_a_head_that_reads_tokens_gives_a_row_per_token(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with seeded(0, CPU):
+        head = Head("token classification", 4, reads="tokens")
+        tagger = open_network(vet(tiny_model), head)
+    items = make(tagger)
+    monkeypatch.setitem(INFERENCE_TOKENS, "cpu", 60)
+    found = infer(tagger, items, SINGLE)
+    assert found.lengths.tolist() == items.sizes.tolist()
+    for item in (0, 7, 39):
+        want = one_by_one(tagger, items.take(np.array([item])))
+        np.testing.assert_allclose(found[item], want, rtol=1e-5, atol=1e-5)
+
+
+# --- memory --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("full"), MemoryError()])
+def test_out_of_memory_makes_smaller_batches(
+    network: Network, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    items = make(network)
+    want = infer(network, items, SINGLE).values
+    monkeypatch.setitem(INFERENCE_TOKENS, "cpu", 128)
+    forward, refused, done = Network.logits, [], []
+
+    def cramped(self: Network, batch: Batch) -> torch.Tensor:
+        n_tokens = batch.ids.shape[1]
+        (refused if n_tokens > 70 else done).append(n_tokens)
+        if n_tokens > 70:
+            raise error
+        return forward(self, batch)
+
+    monkeypatch.setattr(Network, "logits", cramped)
+    found = infer(network, items, SINGLE).values
+    np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-5)
+    assert len(refused) == 1  # what waits is cut smaller too, and does not fail in its turn
+    assert sum(done) == items.sizes.sum()
+    assert max(done) <= 64
+
+
+def test_when_next_to_nothing_fits_it_says_so(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: Network, batch: Batch) -> torch.Tensor:
+        raise torch.OutOfMemoryError("not a byte left")
+
+    monkeypatch.setattr(Network, "logits", full)
+    with pytest.raises(MemoryError, match="Out of memory on cpu with only 32 tokens"):
+        infer(network, make(network), SINGLE)
+
+
+def test_other_errors_go_through(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: Network, batch: Batch) -> torch.Tensor:
+        raise RuntimeError("shapes do not match")
+
+    monkeypatch.setattr(Network, "logits", broken)
+    with pytest.raises(RuntimeError, match="shapes do not match"):
+        infer(network, make(network), SINGLE)
+
+
+# --- the world around it -------------------------------------------------------------------------
+
+
+def global_flags() -> list[Any]:
+    return [
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        torch.is_autocast_enabled("cpu"),
+        torch.is_autocast_cache_enabled(),
+        torch.get_default_dtype(),
+        torch.get_num_threads(),
+        torch.get_float32_matmul_precision(),
+        torch.are_deterministic_algorithms_enabled(),
+        torch.backends.mkldnn.enabled,
+        torch.get_rng_state().tolist(),
+        np.random.get_state()[1].tolist(),  # noqa: NPY002
+    ]
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_global_flags_are_as_before(network: Network, precision: str) -> None:
+    before = global_flags()
+    infer(network, make(network), Precision(precision, CPU))
+    assert global_flags() == before
+    assert all(p.grad is None and p.requires_grad for p in network.model.parameters())
+
+
+def test_results_can_be_written_to_and_learned_from(network: Network) -> None:
+    found = infer(network, make(network), SINGLE, features=True).values
+    found += 1.0
+    layer = torch.nn.Linear(32, 1)
+    layer(torch.from_numpy(found)).sum().backward()  # no inference tensor
+    assert layer.weight.grad is not None
+
+
+def test_plans_are_by_length() -> None:
+    items = make_items([5, 1, 9, 1])
+    plan = infer_module.by_length(items.sizes, 10)
+    assert [part.tolist() for part in plan] == [[1, 3, 0], [2]]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("precision", "tolerance"), [("float32", 1e-4), ("bfloat16", 3e-2)])
+def test_a_gpu_gives_the_same(tiny_model: Path, precision: str, tolerance: float) -> None:
+    with seeded(0, CPU):
+        network = open_network(vet(tiny_model), Head(HEAD, 3))
+    items = make(network)
+    want = infer(network, items, SINGLE, features=True).values
+    network.to(GPU, torch.float32)
+    found = infer(network, items, Precision(precision, GPU), features=True).values
+    np.testing.assert_allclose(found, want, rtol=0, atol=tolerance)

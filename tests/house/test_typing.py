@@ -1,0 +1,128 @@
+"""What type checkers are told of the estimators is what they are when the code runs.
+
+``make types`` has mypy and pyright read ``tests/typed/user_code.py``; here it runs.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support import ROOT
+from typed import user_code
+
+import skbert
+
+ESTIMATORS = [getattr(skbert, name) for name in skbert.__all__ if name.startswith("Bert")]
+NOT_ALWAYS = {  # set where a frame, a hold-out, several labels or a PCA asks for it
+    "feature_names_in_", "n_features_in_", "probe_score_", "thresholds_",
+    "components_", "mean_", "explained_variance_ratio_",
+}  # fmt: skip
+
+
+def annotations_of(cls: type) -> dict[str, str]:
+    """Annotated names in the body of a class -> what they are set to, if anything."""
+    (body,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+    return {
+        node.target.id: ast.unparse(node.value) if node.value else ""
+        for node in ast.walk(body)
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+        if not ast.unparse(node.annotation).startswith("ClassVar")
+        if node in body.body or node in declared_for_checkers(body)
+    }
+
+
+def declared_for_checkers(body: ast.ClassDef) -> list[ast.stmt]:
+    return [
+        child
+        for node in body.body
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for child in node.body
+    ]
+
+
+def seen_by_checkers(cls: type) -> dict[str, str]:
+    """The fields that a checker sees in an estimator, with those of its bases."""
+    fields: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        if "__dataclass_fields__" in vars(base):
+            fields |= annotations_of(base)
+    return fields
+
+
+def set_by_fit(cls: type) -> set[str]:
+    return {name for name, value in seen_by_checkers(cls).items() if value == "field(init=False)"}
+
+
+@pytest.mark.parametrize("cls", ESTIMATORS)
+def test_checkers_see_the_parameters_that_there_are(cls: type) -> None:
+    seen = seen_by_checkers(cls).keys() - set_by_fit(cls)
+    assert seen == set(inspect.signature(cls).parameters)
+
+
+@pytest.mark.parametrize("cls", ESTIMATORS)
+def test_checkers_know_every_attribute_that_is_documented_or_saved(cls: type) -> None:
+    documented = inspect.getdoc(cls).partition("\nAttributes\n")[2].partition("\nSee Also\n")[0]
+    heads = [line.partition(" : ")[0] for line in documented.splitlines() if " : " in line]
+    names = {name.strip() for head in heads for name in head.split(",") if not head[0].isspace()}
+    properties = {name for name in names if isinstance(getattr(cls, name, None), property)}
+    assert names
+    assert names - properties <= set_by_fit(cls)
+    assert set(cls._saved_attributes) <= set_by_fit(cls)
+
+
+@pytest.fixture(scope="module")
+def fitted(tiny_model: Path) -> dict[str, Any]:
+    user_code.constructors()
+    made = [user_code.classify(tiny_model), user_code.embed(tiny_model)]
+    return {type(each).__name__: each for each in made + user_code.other_estimators(tiny_model)}
+
+
+@pytest.mark.parametrize("cls", ESTIMATORS)
+def test_a_fit_sets_what_checkers_are_told(cls: type, fitted: dict[str, Any]) -> None:
+    kinds = {"int": int, "float": float, "list": list, "np": np.ndarray, "Array": np.ndarray}
+    estimator = fitted[cls.__name__]
+    for name in set_by_fit(cls) - NOT_ALWAYS:
+        (annotation,) = {
+            ast.unparse(node.annotation)
+            for base in cls.__mro__
+            if "__dataclass_fields__" in vars(base)
+            for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(base))))
+            if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == name
+        }
+        kind = kinds.get(annotation.partition("[")[0].partition(".")[0], object)
+        assert isinstance(getattr(estimator, name), kind), (name, annotation)
+    assert NOT_ALWAYS & vars(fitted["BertTransformer"]).keys()
+
+
+def test_the_user_code_runs(fitted: dict[str, Any], tiny_model: Path, tmp_path: Path) -> None:
+    again = user_code.reopen(fitted["BertClassifier"], tmp_path / "saved")
+    expected = fitted["BertClassifier"].predict_proba(user_code.TEXTS)
+    np.testing.assert_array_equal(again.predict_proba(user_code.TEXTS), expected)
+    searched, scores, vectors = user_code.search(tiny_model)
+    assert searched.predict(user_code.TEXTS).shape == (8,)
+    assert len(scores) == 2
+    assert vectors.shape == (8, 32)
+
+
+def test_the_user_code_makes_every_estimator() -> None:
+    called = {type(each) for each in user_code.constructors()}
+    assert called == set(ESTIMATORS)
+
+
+def test_both_checkers_read_users_code_and_the_examples() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
+    assert {"skbert", "tests/typed", "examples/*.py"} <= set(settings["mypy"]["files"])
+    assert "tests/typed" in settings["basedpyright"]["include"]
+    recipe = (ROOT / "Makefile").read_text(encoding="utf-8").partition("\ntypes:")[2]
+    commands = recipe.partition("\n\n")[0]
+    assert "/mypy\n" in commands
+    assert "/basedpyright --pythonpath $(BIN)/python\n" in commands
+    assert commands.endswith("/basedpyright --pythonpath $(BIN)/python --project examples")
+    assert (ROOT / "examples" / "pyrightconfig.json").is_file()
