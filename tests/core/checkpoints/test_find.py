@@ -277,7 +277,7 @@ def test_a_closed_port_is_told_at_once_and_an_answer_is_heard(online: None) -> N
 
 def test_torch_and_transformers_stay_out() -> None:
     code = (
-        "import sys; from skbert._core import source, archive, find; find.find('.');"
+        "import sys; from skbert._core.checkpoints import archive, find, vet; find.find('.');"
         " assert not {'torch', 'transformers', 'tokenizers', 'huggingface_hub'} & set(sys.modules)"
     )
     root = ROOT
