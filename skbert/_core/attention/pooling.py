@@ -1,17 +1,21 @@
 """How the tokens of a row become its vector: the names of the poolings, and what each computes.
 
 A new pooling is one more entry of `TOKEN_POOLINGS`. The pooler, which is a layer of the model, is
-run by the network. Depends on torch and a batch's layout.
+run by the network. Depends on torch and a batch's layout, and imports torch when it computes: who
+vets a folder wants the names alone.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
-from skbert._core.task import Layout
+    from skbert._core.task import Layout
 
 __all__ = ["COMBINED", "POOLER", "POOLINGS", "TOKEN_POOLINGS", "parts_of", "pool", "pool_padded"]
 
@@ -46,8 +50,10 @@ def _first_padded(hidden: torch.Tensor, is_token: torch.Tensor) -> torch.Tensor:
 
 
 def _mean(hidden: torch.Tensor, layout: Layout) -> torch.Tensor:
-    lengths = torch.diff(layout.cu_seqlens)
+    lengths = layout.cu_seqlens.diff()
     if hidden.is_cuda:  # in a fixed order, which adding by index is not there
+        import torch
+
         return torch.segment_reduce(hidden, "mean", lengths=lengths.long(), axis=0, unsafe=True)
     total = hidden.new_zeros(len(lengths), hidden.shape[1])
     return total.index_add(0, layout.row_of_token, hidden) / lengths[:, None]
@@ -58,12 +64,14 @@ def _mean_padded(hidden: torch.Tensor, is_token: torch.Tensor) -> torch.Tensor:
 
 
 def _max(hidden: torch.Tensor, layout: Layout) -> torch.Tensor:
+    import torch
+
     runs = (hidden[at : at + n * size].view(n, size, -1) for at, n, size in layout.runs)
     return torch.cat([run.amax(dim=1) for run in runs])
 
 
 def _max_padded(hidden: torch.Tensor, is_token: torch.Tensor) -> torch.Tensor:
-    return hidden.masked_fill(~is_token, -torch.inf).amax(dim=1)
+    return hidden.masked_fill(~is_token, -math.inf).amax(dim=1)
 
 
 TOKEN_POOLINGS = {
@@ -83,6 +91,8 @@ def parts_of(pooling: str) -> tuple[str, ...]:
 
 def pool(hidden: torch.Tensor, layout: Layout, pooling: str) -> torch.Tensor:
     """One vector for each row of a packed batch, from ``(n_tokens, size)``."""
+    import torch
+
     parts = [TOKEN_POOLINGS[part].packed(hidden, layout) for part in parts_of(pooling)]
     return torch.cat(parts, dim=1)
 
