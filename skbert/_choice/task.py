@@ -1,4 +1,4 @@
-"""What questions with options are to the engine: the task of the choice ranker.
+"""The task of the choice ranker: questions with options, one row for each option.
 
 Depends on numpy, scipy, torch and ``_core``; knows no estimator.
 """
@@ -23,13 +23,13 @@ __all__ = ["Choice"]
 
 @dataclass(frozen=True)
 class Choice:
-    """One of the options of each sample. Targets are the number of an option, ``(n_items,)``."""
+    """Choose one of the options of each sample. Targets are positions ``(n_items,)``."""
 
     max_length: int
     cut: LongText = "truncate"
 
     def encode(self, X: Choices, y: Any, tokenizer: TextTokenizer) -> Items:
-        """One item per question, with a row of prompt and option for each option."""
+        """Return one item per question, with a row of prompt and option for each option."""
         counts = np.array([len(places) for places in X.places])
         owner = np.repeat(np.arange(len(X)), counts)
         options = [option for places in X.places for option in places]
@@ -37,12 +37,12 @@ class Choice:
             options = [f"{X.second[i]} {o}" for i, o in zip(owner, options, strict=True)]
         prompts = [X.first[i] for i in owner]
 
-        def rows(which: Any, room: int) -> EncodedTexts:
+        def rows(which: Any, max_length: int) -> EncodedTexts:
             first, second = ([side[i] for i in which] for side in (prompts, options))
-            return encode_texts(tokenizer, first, second, room, self.cut)
+            return encode_texts(tokenizer, first, second, max_length, self.cut)
 
         tokens, _, n_cut = rows(range(len(owner)), self.max_length)
-        if n_cut:  # of how many questions, of all those with a row that is full?
+        if n_cut:  # count the questions among the rows that are full
             full = np.flatnonzero(tokens.lengths == self.max_length)
             longer = rows(full, self.max_length + 1).tokens.lengths > self.max_length
             n_cut = len(np.unique(owner[full[longer]]))
@@ -51,11 +51,11 @@ class Choice:
         return Items(tokens, starts, samples, np.ones(len(X)), y, n_truncated=n_cut)
 
     def head(self) -> Head:
-        """One logit per row."""
+        """Return a head with one logit per row."""
         return Head("multiple choice", 1)
 
     def loss(self, logits: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-        """Cross-entropy over the options of each question."""
+        """Return the cross-entropy over the options of each question."""
         assert batch.targets is not None
         counts = batch.rows_per_item
         most = len(logits) - len(counts) + 1  # rows of a question, if the others have one each
@@ -64,8 +64,8 @@ class Choice:
         return (losses * batch.weights).sum(), batch.weights.sum()
 
     def decode(self, outputs: Ragged, items: Items) -> Array:
-        """Log-probabilities of the options of each sample, ``(n_options,)`` each."""
-        found = np.empty(len(items), dtype=object)
-        for sample in range(len(found)):
-            found[sample] = log_softmax(outputs[sample][:, 0])
-        return found
+        """Return the log-probabilities of the options of each sample, ``(n_options,)`` each."""
+        scores = np.empty(len(items), dtype=object)
+        for sample in range(len(scores)):
+            scores[sample] = log_softmax(outputs[sample][:, 0])
+        return scores

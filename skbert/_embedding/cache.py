@@ -1,7 +1,7 @@
 """Vectors of texts kept in a file, so that the same text is not encoded twice.
 
-One SQLite file for each way of reading, shared by threads and processes; it holds numbers under
-hashes and no text. Depends on numpy, the checked texts and a network's weights.
+There is one SQLite file for each set of parameters, shared by threads and processes. It holds
+numbers under hashes, and no text. Depends on numpy, the checked texts and a network's weights.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ __all__ = ["EmbeddingCache", "cache_folder", "fingerprint"]
 Compute = Callable[[Texts], Array]
 
 _FORMAT = 1
-_AT_ONCE = 1024  # texts that are computed and written together
-_PATIENCE = 30.0  # seconds to wait for a process that computes and shows no sign of life
-_BEAT, _POLL = 1.0, 0.05  # seconds between two such signs, and between two attempts
+_AT_ONCE = 1024  # texts computed and written together
+_PATIENCE = 30.0  # seconds to wait for a process that computes but gives no heartbeat
+_BEAT, _POLL = 1.0, 0.05  # seconds between two heartbeats, and between two attempts
 _TABLE = "CREATE TABLE vectors (key TEXT PRIMARY KEY, vector BLOB, checksum INTEGER)"
 _SCHEMA = [("index", None), ("table", _TABLE)]
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
-_SETTINGS = ("hidden_act", "layer_norm_eps", "num_attention_heads")  # not seen in the weights
+_SETTINGS = ("hidden_act", "layer_norm_eps", "num_attention_heads")  # do not show in the weights
 
 
 def cache_folder(memory: str | os.PathLike[str] | Memory | None) -> Path | None:
-    """The folder, made if need be, that the parameter ``memory`` stands for."""
+    """Return the folder that the parameter ``memory`` names, and make it if it is missing."""
     location = memory.location if isinstance(memory, Memory) else memory
     if location is None:
         return None
     if not os.fspath(location):
         raise InputError(
-            "memory='' is no folder. Give the folder to keep vectors in, such as "
+            "memory='' is not a folder. Give the folder to keep vectors in, such as "
             "memory='vectors', or memory=None to keep none."
         )
     try:
@@ -56,14 +56,14 @@ def cache_folder(memory: str | os.PathLike[str] | Memory | None) -> Path | None:
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, RuntimeError, ValueError) as error:
         raise InputError(
-            f"memory={os.fspath(location)!r}: no folder can be made there: {error}. Give a "
+            f"memory={os.fspath(location)!r}: the folder cannot be made: {error}. Give a "
             "folder that you may write to, or memory=None."
         ) from error
     return folder
 
 
 def fingerprint(network: Network) -> str:
-    """Hash of all in a network that turns text into vectors."""
+    """Return a hash of everything in a network that turns text into vectors."""
     digest = hashlib.sha256(network.text.backend.to_str().encode())
     config = network.model.config
     digest.update(repr([getattr(config, name) for name in _SETTINGS]).encode())
@@ -75,7 +75,7 @@ def fingerprint(network: Network) -> str:
 
 
 class EmbeddingCache:
-    """Vectors of ``width`` numbers of type ``dtype``, made under the given settings."""
+    """Vectors of ``width`` numbers of type ``dtype``, computed under the same settings."""
 
     def __init__(
         self, folder: Path, settings: Mapping[str, Any], width: int, dtype: np.dtype[Any]
@@ -86,28 +86,28 @@ class EmbeddingCache:
         self.dtype = dtype
 
     def vectors(self, texts: Texts, compute: Compute) -> Array:
-        """Vectors ``(n_texts, width)``; ``compute`` is asked for those that are not kept.
+        """Return vectors ``(n_texts, width)``; ``compute`` makes those that are not in the file.
 
-        The texts must differ. While one process computes some of them, others that want to
-        compute wait as long as it shows that it lives, and then find them kept.
+        The texts must differ. While one process computes some of them, others wait as long as
+        it gives heartbeats, and then read them from the file.
         """
         keys = _keys(texts)
-        found = np.empty((len(keys), self.width), self.dtype)
+        vectors = np.empty((len(keys), self.width), self.dtype)
         left: IntArray = np.arange(len(keys))
         for _ in range(2):  # a damaged file is set aside once
             try:
                 with self._connection() as connection:
-                    left = self._read(connection, keys, found, left)
+                    left = self._read(connection, keys, vectors, left)
                     while len(left):
-                        self._extend(connection, keys, found, left[:_AT_ONCE], texts, compute)
+                        self._extend(connection, keys, vectors, left[:_AT_ONCE], texts, compute)
                         left = left[_AT_ONCE:]
                 break
             except sqlite3.Error as error:
-                if not self._set_aside(error):
+                if not self._rename_if_damaged(error):
                     break
         if len(left):
-            found[left] = compute(texts.take(left))
-        return found
+            vectors[left] = compute(texts.take(left))
+        return vectors
 
     @contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
@@ -127,43 +127,43 @@ class EmbeddingCache:
             connection.close()  # what is not committed is undone
 
     def _schema(self, connection: sqlite3.Connection) -> list[Any]:
-        """What the file declares: a view that never ends, or a trigger, is never asked."""
+        """Return what the file declares; a foreign view or trigger is never run."""
         return self._ask(connection, "SELECT type, sql FROM sqlite_master ORDER BY type LIMIT 3")
 
     def _ask(
         self, connection: sqlite3.Connection, sql: str, values: Sequence[Any] = ()
     ) -> list[Any]:
-        """All rows of a statement, after waiting for another process that has locked the file."""
-        sign, quiet_since = self._sign_of_life(), time.monotonic()
+        """Return all rows of a statement, after waiting for a process that has locked the file."""
+        beat, silent_since = self._heartbeat(), time.monotonic()
         while True:
             try:
                 return connection.execute(sql, values).fetchall()
             except sqlite3.OperationalError as error:
                 if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
                     raise
-                if self._sign_of_life() != sign:
-                    sign, quiet_since = self._sign_of_life(), time.monotonic()
-                elif time.monotonic() > quiet_since + _PATIENCE:
+                if self._heartbeat() != beat:
+                    beat, silent_since = self._heartbeat(), time.monotonic()
+                elif time.monotonic() > silent_since + _PATIENCE:
                     raise
-            time.sleep(_POLL)  # in short steps, between which Ctrl-C comes through
+            time.sleep(_POLL)  # in short steps, so that Ctrl-C works
 
-    def _sign_of_life(self) -> int:
-        """A number that changes while another process computes."""
+    def _heartbeat(self) -> int:
+        """Return a number that changes while another process computes."""
         try:
             return self.path.with_suffix(".busy").stat().st_mtime_ns
         except OSError:
             return 0
 
     @contextmanager
-    def _showing_life(self) -> Iterator[None]:
-        """Let other processes see that this one computes, and has not been stopped."""
-        sign, is_done = self.path.with_suffix(".busy"), threading.Event()
+    def _beating(self) -> Iterator[None]:
+        """Show other processes that this one computes, and has not been stopped."""
+        path, is_done = self.path.with_suffix(".busy"), threading.Event()
 
         def beat() -> None:
             with suppress(OSError):
-                sign.touch()
+                path.touch()
                 while not is_done.wait(_BEAT):
-                    sign.touch()
+                    path.touch()
 
         thread = threading.Thread(target=beat, daemon=True)
         thread.start()
@@ -173,71 +173,71 @@ class EmbeddingCache:
             is_done.set()
             thread.join()
             with suppress(OSError):
-                sign.unlink()
+                path.unlink()
 
     def _read(
         self,
         connection: sqlite3.Connection,
         keys: list[str],
-        found: Array,
-        wanted: IntArray,
+        vectors: Array,
+        rows: IntArray,
     ) -> IntArray:
-        """Fill in the rows of ``wanted`` that are kept; return the others."""
-        rows = {keys[row]: row for row in wanted.tolist()}
+        """Fill in the rows that are in the file; return the others."""
+        row_of = {keys[row]: row for row in rows.tolist()}
         kept = self._ask(
             connection,
             "SELECT key, CAST(vector AS BLOB), checksum FROM vectors"
             " WHERE key IN (SELECT value FROM json_each(?))",
-            [json.dumps(list(rows))],
+            [json.dumps(list(row_of))],
         )
         size = self.width * self.dtype.itemsize
         for key, vector, checksum in kept:
-            whole = vector is not None and len(vector) == size and crc32(vector) == checksum
-            if whole and key in rows:
-                found[rows.pop(key)] = np.frombuffer(vector, self.dtype)
-        return np.fromiter(rows.values(), np.int64, len(rows))
+            is_whole = vector is not None and len(vector) == size and crc32(vector) == checksum
+            if is_whole and key in row_of:
+                vectors[row_of.pop(key)] = np.frombuffer(vector, self.dtype)
+        return np.fromiter(row_of.values(), np.int64, len(row_of))
 
     def _extend(
         self,
         connection: sqlite3.Connection,
         keys: list[str],
-        found: Array,
-        wanted: IntArray,
+        vectors: Array,
+        rows: IntArray,
         texts: Texts,
         compute: Compute,
     ) -> None:
-        """Fill in the rows of ``wanted``, and keep those that nobody kept in the meantime."""
-        self._ask(connection, "BEGIN IMMEDIATE")  # waits for whoever computes now
-        missing = self._read(connection, keys, found, wanted)
+        """Fill in the rows, and write those that no other process wrote in the meantime."""
+        self._ask(connection, "BEGIN IMMEDIATE")  # waits for a process that computes now
+        missing = self._read(connection, keys, vectors, rows)
         if len(missing):
-            with self._showing_life():
-                found[missing] = compute(texts.take(missing))
-            vectors = ((keys[row], found[row].tobytes()) for row in missing.tolist())
+            with self._beating():
+                vectors[missing] = compute(texts.take(missing))
+            new = ((keys[row], vectors[row].tobytes()) for row in missing.tolist())
             connection.executemany(
                 "INSERT OR REPLACE INTO vectors VALUES (?, ?, ?)",
-                ((key, vector, crc32(vector)) for key, vector in vectors),
+                ((key, vector, crc32(vector)) for key, vector in new),
             )
         self._ask(connection, "COMMIT")
 
-    def _set_aside(self, error: sqlite3.Error) -> bool:
-        """Say that the file is of no use; move it out of the way if it is damaged."""
-        aside = self.path.with_suffix(".damaged")
+    def _rename_if_damaged(self, error: sqlite3.Error) -> bool:
+        """Warn that the file cannot be used; rename a damaged one, and return whether it was."""
+        renamed = self.path.with_suffix(".damaged")
         if getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED:
             with suppress(OSError):
-                self.path.replace(aside)
+                self.path.replace(renamed)
                 warn(
-                    f"The cache file {self.path} is damaged ({error}). It was set aside as "
-                    f"{aside.name}, and its texts are encoded again."
+                    f"The cache file {self.path} is damaged ({error}). It was renamed to "
+                    f"{renamed.name}, and its texts are encoded again."
                 )
                 return True
         warn(
             f"The cache file {self.path} cannot be used ({error}): texts are encoded without it. "
-            "Make sure that it can be written and that there is room, or set memory=None."
+            "Make sure that it can be written and that the disk is not full, or set memory=None."
         )
         return False
 
 
 def _keys(texts: Texts) -> list[str]:
-    """Hash of each text, or of each pair."""
+    """Return a hash of each text, or of each pair."""
     rows = texts.first if texts.second is None else zip(texts.first, texts.second, strict=True)
     return [hashlib.sha256(json.dumps(row).encode()).hexdigest() for row in rows]

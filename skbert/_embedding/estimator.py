@@ -25,10 +25,10 @@ from skbert._embedding.task import (
     Features,
     TokenFeatures,
     compute,
+    configure,
     distinct,
     open_features,
     pca_of,
-    reading,
     vectors_of,
     width,
 )
@@ -259,7 +259,7 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
         network, task = self._network, TokenFeatures(**asdict(self._task))
         of_tokens = twin_of(network)
         of_tokens.head = task.head()
-        return compute(self, reading(of_tokens, task), task, rows)[owner]
+        return compute(self, configure(of_tokens, task), task, rows)[owner]
 
     @classmethod
     def from_pretrained(cls, path: str | os.PathLike[str], **params: Any) -> Self:
@@ -339,7 +339,7 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
     def _settle(self, folder: Path | None) -> None:
         self.model = self.model or ("" if folder is None else str(folder.resolve()))
         self.memory = None  # version 0.1 saved it
-        n_read = width(reading(self._network, self._task), self._task)
+        n_read = width(configure(self._network, self._task), self._task)
         if hasattr(self, "components_") and len(self.mean_) != n_read:
             raise SaveError(
                 f"{folder} reduces vectors of {len(self.mean_)} numbers, but its encoder gives "

@@ -1,6 +1,6 @@
-"""What vectors are to the engine: the tasks that give them, and the encoder they are read off.
+"""The tasks of the transformer, one vector per text or per word piece, and the encoder they read.
 
-Depends on ``_core``, the checked texts and the base of all estimators; knows none by name.
+Depends on ``_core``, the checked texts and the base of all estimators.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from skbert._validation.texts import Texts
 from skbert.exceptions import InputError, ModelError
 
 __all__ = [
-    "Features", "TokenFeatures", "compute", "distinct", "open_features", "pca_of", "reading",
+    "Features", "TokenFeatures", "compute", "configure", "distinct", "open_features", "pca_of",
     "vectors_of", "width",
 ]  # fmt: skip
 
@@ -40,7 +40,7 @@ _HEAD = Head("embedding", 0)
 
 @dataclass(frozen=True)
 class Features:
-    """One vector per sample, nothing to learn."""
+    """Compute one vector per sample; there is nothing to learn."""
 
     max_length: int
     long_text: LongText = "truncate"
@@ -49,21 +49,21 @@ class Features:
     layer_join: str = "mean"
 
     def encode(self, X: Texts, y: None, tokenizer: TextTokenizer) -> Items:
-        """One item per text, or per window of a long one."""
+        """Return one item per text, or per window of a long one."""
         rows = encode_texts(tokenizer, X.first, X.second, self.max_length, self.long_text)
         return Items.one_row_each(rows, y)
 
     def head(self) -> Head:
-        """None on top of the encoder."""
+        """Return no head: the encoder alone is read."""
         return _HEAD
 
     def loss(self, logits: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-        """Refuse: there is no target."""
+        """Raise, as there is no target."""
         del logits, batch
-        raise TypeError("Features are read off an encoder as it is: there is nothing to learn.")
+        raise TypeError("Features come from an encoder as it is: there is nothing to learn.")
 
     def decode(self, outputs: Ragged, items: Items) -> Array:
-        """Vectors ``(n_samples, width)``, those of a sample's windows averaged."""
+        """Return vectors ``(n_samples, width)``, the mean over the windows of a sample."""
         vectors = outputs.values
         if len(vectors) == items.samples[-1] + 1:
             return vectors
@@ -72,22 +72,22 @@ class Features:
 
 @dataclass(frozen=True)
 class TokenFeatures(Features):
-    """One vector per word piece."""
+    """Compute one vector per word piece."""
 
     def encode(self, X: Texts, y: None, tokenizer: TextTokenizer) -> Items:
-        """The same items, with the number of each token's word piece in its sample."""
+        """Return the same items, with the number of each token's word piece in its sample."""
         encoded = encode_texts(tokenizer, X.first, X.second, self.max_length, self.long_text)
         places = _piece_numbers(encoded, tokenizer, pairs=X.second is not None)
         return replace(Items.one_row_each(encoded, y), places=places)
 
     def head(self) -> Head:
-        """None on top of the encoder, whose tokens are read."""
+        """Return no head: the encoder's tokens are read."""
         return replace(_HEAD, reads="tokens")
 
     def decode(self, outputs: Ragged, items: Items) -> Array:
-        """One ``(n_pieces, width)`` array per sample, in a 1-D array.
+        """Return a 1-D array with one ``(n_pieces, width)`` array per sample.
 
-        A piece that several windows hold gets the mean of what it is in each.
+        The vector of a piece in several windows is the mean over these windows.
         """
         assert items.places is not None
         samples = np.repeat(items.samples, items.sizes)
@@ -97,7 +97,7 @@ class TokenFeatures(Features):
 
 
 def _piece_numbers(encoded: EncodedTexts, tokenizer: TextTokenizer, *, pairs: bool) -> Ragged:
-    """Which word piece of its sample each token is, counted through both texts; -1 for none."""
+    """Return the number of each token's word piece, counted through both texts; -1 for none."""
     table, windows = encoded.tokens, encoded.windows
     before, after = len(tokenizer.prefix), len(tokenizer.suffix)
     if pairs:
@@ -116,44 +116,44 @@ def _piece_numbers(encoded: EncodedTexts, tokenizer: TextTokenizer, *, pairs: bo
 
 
 def pca_of(vectors: Array, n_components: int) -> dict[str, Array]:
-    """Attributes of a transformer whose vectors are reduced to their principal components."""
+    """Return the fitted attributes that reduce vectors to their principal components."""
     most = max(min(len(vectors) - 1, vectors.shape[1]), 0)
     if n_components > most:
         raise InputError(
-            f"n_components={n_components} is more than the different texts of X, n_samples = "
-            f"{len(vectors)}, and their vectors of {vectors.shape[1]} numbers allow: {most}. Use "
-            "fewer, or None."
+            f"n_components={n_components} is more than {most}, the most that X allows: it has "
+            f"n_samples = {len(vectors)} different texts, with vectors of {vectors.shape[1]} "
+            "numbers. Use fewer, or None."
         )
     pca = PCA(n_components, svd_solver="covariance_eigh").fit(vectors.astype(np.float64))
     names = ("components_", "mean_", "explained_variance_ratio_")
     return {name: getattr(pca, name) for name in names}
 
 
-def _resolve_layers(wanted: int | Sequence[int] | None, depth: int) -> tuple[int, ...] | None:
-    """Hidden states from 0 to ``depth``, for what the parameter ``layers`` says."""
-    if wanted is None:
+def _resolve_layers(layers: int | Sequence[int] | None, depth: int) -> tuple[int, ...] | None:
+    """Return the hidden states, from 0 to ``depth``, that the parameter ``layers`` names."""
+    if layers is None:
         return None
-    listed = np.asarray(wanted)
-    good = listed.dtype.kind in "iu" and listed.ndim <= 1 and listed.size > 0
-    if not good or listed.min() < -depth - 1 or listed.max() > depth:
+    listed = np.asarray(layers)
+    is_valid = listed.dtype.kind in "iu" and listed.ndim <= 1 and listed.size > 0
+    if not is_valid or listed.min() < -depth - 1 or listed.max() > depth:
         raise InputError(
-            f"layers={wanted!r} does not name hidden states of this model: give one whole number "
+            f"layers={layers!r} does not name hidden states of this model: give one whole number "
             f"or several, from 0, the embeddings, to {depth}, the last layer, or from -1 for the "
             f"last to {-depth - 1}. Type layers=[-1, -2] for the last two."
         )
-    found = tuple(int(layer) % (depth + 1) for layer in np.atleast_1d(listed))
-    if len(set(found)) < len(found):
+    chosen = tuple(int(layer) % (depth + 1) for layer in np.atleast_1d(listed))
+    if len(set(chosen)) < len(chosen):
         raise InputError(
-            f"layers={wanted!r} names a layer twice; of {depth} layers, {depth} and -1 are the "
+            f"layers={layers!r} names a layer twice; of {depth} layers, {depth} and -1 are the "
             "same. Name each once."
         )
-    return found
+    return chosen
 
 
 class _Source(NamedTuple):
-    """What the parameter ``model`` stands for; its weights are not opened yet."""
+    """The encoder that the parameter ``model`` names; its weights are not opened yet."""
 
-    pooling: str | None  # what it declares
+    pooling: str | None  # declared in its files
     depth: int  # layers
     max_length: int
     has_pooler: bool
@@ -161,18 +161,20 @@ class _Source(NamedTuple):
 
 
 def _find_source(model: Any, *, pairs: bool) -> _Source:
-    """Find the checkpoint, or the fitted estimator, that is to be read."""
+    """Return the checkpoint, or the fitted estimator, that ``model`` names."""
     model = model.estimator if isinstance(model, FrozenEstimator) else model
     if isinstance(model, TextEstimator):
         return _fitted_source(model)
     checkpoint = vet(find(model))
-    declared = None if pairs else checkpoint.pooling  # what sentence encoders say is for texts
+    declared = (
+        None if pairs else checkpoint.pooling
+    )  # sentence encoders declare one for texts, not for pairs
 
     names = [name for file in checkpoint.weights for name in file.tensors]
     pooled = any(map(checkpoint.family.is_of_pooler, names))
 
     def open_(pooling: str, dtype: torch.dtype) -> Network:
-        with seeded(0, pick_device("cpu")):  # a pooler that is not there is drawn, and dropped
+        with seeded(0, pick_device("cpu")):  # a missing pooler is drawn at random, then dropped
             network = open_network(checkpoint, _HEAD, pooling=_plain(pooling), dtype=dtype)
         if not pooled:
             drop_pooler(network)
@@ -184,7 +186,7 @@ def _find_source(model: Any, *, pairs: bool) -> _Source:
 
 
 def _fitted_source(estimator: TextEstimator) -> _Source:
-    """The encoder of a fitted estimator; opened, it is a copy."""
+    """Return the encoder of a fitted estimator; opening it makes a copy."""
     if not estimator.__sklearn_is_fitted__():
         raise InputError(
             f"model is a {type(estimator).__name__} that is not fitted. Call its fit first, or "
@@ -207,7 +209,7 @@ def _plain(pooling: str) -> str:
 
 
 def open_features(estimator: Any, *, pairs: bool) -> tuple[Network, Features]:
-    """The encoder that the estimator's parameters name, and what is read off it."""
+    """Return the encoder that the estimator's parameters name, and the task that reads it."""
     precision = Precision(estimator.precision, pick_device(estimator.device))
     source = _find_source(estimator.model, pairs=pairs)
     layers = _resolve_layers(estimator.layers, source.depth)
@@ -216,11 +218,11 @@ def open_features(estimator: Any, *, pairs: bool) -> tuple[Network, Features]:
     task = Features(room, estimator.long_text, pooling, layers, estimator.layer_join)
     network = source.open(pooling, precision.weights)
     network.to(precision.device, precision.weights)
-    return reading(network, task), task
+    return configure(network, task), task
 
 
 def _chosen_pooling(estimator: Any, source: _Source) -> str:
-    """What ``pooling`` and ``layers`` come to for this encoder."""
+    """Return the pooling for this encoder, with "auto" resolved."""
     pooling: str = estimator.pooling
     if pooling == "auto":
         pooling = source.pooling or POOLER
@@ -231,27 +233,27 @@ def _chosen_pooling(estimator: Any, source: _Source) -> str:
     if estimator.layers is None:
         raise ModelError("pooling='pooler', but this model has no pooler. Use pooling='mean'.")
     raise InputError(
-        f"pooling='pooler' reads the last layer only, and layers={estimator.layers!r} chooses "
-        "by itself. Use pooling='mean', or layers=None."
+        f"pooling='pooler' reads the last layer only, but layers={estimator.layers!r} chooses "
+        "others. Use pooling='mean', or layers=None."
     )
 
 
-def reading(network: Network, task: Features) -> Network:
-    """The network, set to read what the task says."""
+def configure(network: Network, task: Features) -> Network:
+    """Return the network, set to read what the task needs."""
     network.pooling = task.pooling
     network.layers, network.layer_join = task.layers, task.layer_join
     return network
 
 
 def width(network: Network, task: Features) -> int:
-    """Numbers in one vector."""
+    """Return how many numbers a vector has."""
     size: int = network.model.config.hidden_size
     side_by_side = len(task.layers) if task.layers and task.layer_join == "concat" else 1
     return size * side_by_side * len(parts_of(task.pooling))
 
 
 def distinct(texts: Texts) -> tuple[Texts, IntArray]:
-    """The different rows in the order of their first occurrence, and which one each row is."""
+    """Return the different rows in order of first occurrence, and which of them each row is."""
     places: dict[Any, int] = {}
     rows = texts.first if texts.second is None else zip(texts.first, texts.second, strict=True)
     owner = np.array([places.setdefault(row, len(places)) for row in rows])
@@ -259,9 +261,9 @@ def distinct(texts: Texts) -> tuple[Texts, IntArray]:
 
 
 def vectors_of(estimator: Any, network: Network, task: Features, rows: Texts) -> Array:
-    """Vectors of different texts, from the cache where there is one."""
+    """Return the vectors of different texts, from the cache if there is one."""
     folder = cache_folder(estimator.memory)
-    if folder is None or not can_pack(network):  # what a changed model does has no hash
+    if folder is None or not can_pack(network):  # a changed model cannot be hashed
         return compute(estimator, network, task, rows)
     precision = _placed(estimator, network)
     known = vars(estimator).get("_hash", (None, ""))
@@ -277,13 +279,13 @@ def vectors_of(estimator: Any, network: Network, task: Features, rows: Texts) ->
 
 
 def compute(estimator: Any, network: Network, task: Features, rows: Texts) -> Array:
-    """What the task makes of the encoder's outputs."""
+    """Return the results of the task for these rows."""
     precision = _placed(estimator, network)
     return results(task, rows, network, precision)
 
 
 def _placed(estimator: Any, network: Network) -> Precision:
-    """Have the network where it is to compute, and say how exactly."""
+    """Move the network to the device of the estimator, and return the precision."""
     precision = Precision(estimator.precision, pick_device(estimator.device))
     network.to(precision.device, precision.weights)
     return precision

@@ -18,7 +18,7 @@ from skbert._estimator.base import COUNT, RealInterval
 from skbert._estimator.fitting import BertEstimator, TrainingPlan
 from skbert._estimator.guidance import requires_y
 from skbert._estimator.learned import reads_one_state
-from skbert._extraction.task import MOST, Answers, best_texts, best_threshold
+from skbert._extraction.task import MAX_ANSWERS, Answers, best_texts, best_threshold
 from skbert._validation.answers import check_answers, warn_if_swapped
 from skbert._validation.columns import FitRecord
 from skbert._validation.texts import Texts
@@ -249,9 +249,9 @@ class BertSpanExtractor(BertEstimator):
         InputError
             If ``n_best`` is not between 1 and 20.
         """
-        if not (isinstance(n_best, (int, np.integer)) and 1 <= n_best <= MOST):
+        if not (isinstance(n_best, (int, np.integer)) and 1 <= n_best <= MAX_ANSWERS):
             raise InputError(
-                f"n_best={n_best!r} is not a number of answers between 1 and {MOST}. Type "
+                f"n_best={n_best!r} is not a number of answers between 1 and {MAX_ANSWERS}. Type "
                 "n_best=5 for the five best."
             )
         contexts, found = self._found(X)

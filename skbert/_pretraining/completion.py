@@ -1,6 +1,6 @@
-"""Texts to complete: with masks to fill, or an end to go on from.
+"""Texts to complete: masks to fill, or an end to continue.
 
-Depends on numpy, pandas, `masking` and ``_core``; knows no estimator.
+Depends on pandas, `masking` and ``_core``; knows no estimator.
 """
 
 from __future__ import annotations
@@ -25,11 +25,16 @@ from skbert._validation.tables import read_number
 from skbert.exceptions import InputError, InputTypeError
 
 __all__ = [
-    "check_count", "check_temperature", "continued", "filled", "open_ended", "with_masks",
+    "check_count",
+    "check_temperature",
+    "continue_texts",
+    "encode_masked",
+    "encode_openings",
+    "fill_masks",
 ]  # fmt: skip
 
 _MASK = "[MASK]"
-_COLDEST, _HOTTEST = 1e-30, 1e30  # beyond, float32 divides to infinities and NaN
+_COLDEST, _HOTTEST = 1e-30, 1e30  # beyond these, float32 gives infinities and NaN
 _SLICE = 64  # rows whose masks are filled together: each mask has a logit for every word piece
 
 
@@ -64,55 +69,55 @@ def check_temperature(value: Any) -> None:
         raise InputError(msg)
 
 
-def with_masks(texts: list[str], tokenizer: TextTokenizer, max_length: int) -> Items:
-    """One row per text, in which each [MASK] is the special token, and chosen."""
-    room = max_length - tokenizer.specials(pair=False)
+def encode_masked(texts: list[str], tokenizer: TextTokenizer, max_length: int) -> Items:
+    """Return one row per text, with each [MASK] as the special token, and chosen."""
+    max_tokens = max_length - tokenizer.specials(pair=False)
     parts = [text.split(_MASK) for text in texts]
-    pieces = tokenizer.pieces([part for found in parts for part in found])
+    pieces = tokenizer.pieces([part for of_text in parts for part in of_text])
     masked = Vocabulary.of(tokenizer).mask
     table = Ragged.of(
         np.append(pieces.values, masked).astype(np.int32), np.append(pieces.lengths, 1)
     )
-    counts = np.array([len(found) for found in parts])
-    order = np.full((len(pieces), 2), len(pieces))  # a mask behind each part
+    counts = np.array([len(of_text) for of_text in parts])
+    order = np.full((len(pieces), 2), len(pieces))  # a mask after each part
     order[:, 0] = np.arange(len(pieces))
     ends = np.cumsum(counts)
-    joined = table.take(np.delete(order.ravel(), 2 * ends - 1))  # but the last one of a text
+    joined = table.take(np.delete(order.ravel(), 2 * ends - 1))  # except the last of a text
     inner = Ragged(joined.values, joined.starts[np.concatenate([[0], 2 * ends - np.arange(
         1, len(ends) + 1)])])  # fmt: skip
     where = np.flatnonzero(inner.values == masked)
     row = np.searchsorted(inner.starts, where, side="right") - 1
     position = where - inner.starts[row]
-    _check_masks(row, position, room)
+    _check_masks(row, position, max_tokens)
     chosen = Ragged.of(position + len(tokenizer.prefix), counts - 1)
-    n_cut = int((inner.lengths > room).sum())
-    tokens = assemble(tokenizer, inner.heads(np.minimum(inner.lengths, room)), None)
+    n_cut = int((inner.lengths > max_tokens).sum())
+    tokens = assemble(tokenizer, inner.heads(np.minimum(inner.lengths, max_tokens)), None)
     return _one_each(tokens, chosen, n_cut)
 
 
-def _check_masks(row: IntArray, position: IntArray, room: int) -> None:
+def _check_masks(row: IntArray, position: IntArray, max_tokens: int) -> None:
     """Raise where there is no mask, or one that is cut off."""
     if not len(row):
         raise InputError(
-            f"No row of X holds {_MASK}, so there is nothing to predict. Type it in the place of "
-            f"the word: 'The capital of France is {_MASK}.'"
+            f"No row of X holds {_MASK}, so there is nothing to predict. Type it in place of a "
+            f"word: 'The capital of France is {_MASK}.'"
         )
-    late = np.flatnonzero(position >= room)
+    late = np.flatnonzero(position >= max_tokens)
     if len(late):
         raise InputError(
             f"Row {row[late[0]]} of X has a {_MASK} after {position[late[0]]} word pieces, and "
-            f"only the first {room} are read. Shorten the text, or use a larger max_length."
+            f"only the first {max_tokens} are read. Shorten the text, or use a larger max_length."
         )
 
 
-def open_ended(texts: list[str], tokenizer: TextTokenizer, max_length: int) -> Items:
-    """One row per text, without the special token that ends it; its last token is chosen."""
-    room = max_length - len(tokenizer.prefix) - 1
+def encode_openings(texts: list[str], tokenizer: TextTokenizer, max_length: int) -> Items:
+    """Return one row per text without the special token at its end; its last token is chosen."""
+    max_tokens = max_length - len(tokenizer.prefix) - 1
     pieces = tokenizer.pieces(texts)
-    if len(long := np.flatnonzero(pieces.lengths > room)):
+    if len(long := np.flatnonzero(pieces.lengths > max_tokens)):
         raise InputError(
-            f"Row {long[0]} of X has {pieces.lengths[long[0]]} word pieces, and can go on only "
-            f"from {room} at the most. Give the end of it, or a larger max_length."
+            f"Row {long[0]} of X has {pieces.lengths[long[0]]} word pieces, but only "
+            f"{max_tokens} can be continued. Give the end of the text, or use a larger max_length."
         )
     whole = assemble(tokenizer, pieces, None).ids
     table = whole.heads(whole.lengths - len(tokenizer.suffix))
@@ -120,17 +125,17 @@ def open_ended(texts: list[str], tokenizer: TextTokenizer, max_length: int) -> I
 
 
 def _one_each(tokens: TokenTable, chosen: Ragged, n_truncated: int = 0) -> Items:
-    """One item per row, a sample each."""
+    """Return one item per row, each a sample."""
     n = len(tokens)
     return Items(
         tokens, np.arange(n + 1), np.arange(n), np.ones(n), None, None, n_truncated, chosen
     )
 
 
-def filled(
+def fill_masks(
     network: Network, task: Task, precision: Precision, items: Items, top_k: int
 ) -> pd.DataFrame:
-    """The ``top_k`` most probable word pieces for each mask, one line each."""
+    """Return the ``top_k`` most probable word pieces for each mask, one line each."""
     frames = []
     for at in range(0, len(items), _SLICE):
         part = items.take(np.arange(at, min(at + _SLICE, len(items))))
@@ -138,8 +143,8 @@ def filled(
         if not len(part.chosen.values):
             continue
         logits = task.decode(infer(network, part, precision), part)
-        shares = softmax(np.concatenate(list(logits)), axis=1)
-        best = np.argsort(-shares, axis=1, kind="stable")[:, :top_k]
+        probabilities = softmax(np.concatenate(list(logits)), axis=1)
+        best = np.argsort(-probabilities, axis=1, kind="stable")[:, :top_k]
         counts = part.chosen.lengths
         row = np.repeat(np.arange(at, at + len(counts)), counts)
         number = part.chosen.numbers
@@ -147,13 +152,13 @@ def filled(
             "row": np.repeat(row, best.shape[1]),
             "mask": np.repeat(number, best.shape[1]),
             "token": network.tokenizer.convert_ids_to_tokens(best.ravel().tolist()),
-            "probability": np.take_along_axis(shares, best, axis=1).ravel(),
+            "probability": np.take_along_axis(probabilities, best, axis=1).ravel(),
         }
         frames.append(pd.DataFrame(frame))
     return pd.concat(frames, ignore_index=True)
 
 
-def continued(
+def continue_texts(
     network: Network,
     precision: Precision,
     items: Items,
@@ -162,14 +167,14 @@ def continued(
     temperature: float,
     rng: np.random.Generator,
 ) -> Array:
-    """The texts of `open_ended` with up to ``n_pieces`` more word pieces each.
+    """Return the texts of `encode_openings` with up to ``n_pieces`` more word pieces each.
 
-    A row is done where its text ends. At temperature 0 the most probable piece comes next, else
-    one that is drawn.
+    A text is complete when its end is predicted. At temperature 0 the most probable piece comes
+    next, else one is drawn.
     """
     vocabulary = Vocabulary.of(network.text)
-    never = vocabulary.special.copy()
-    never[vocabulary.end] = False
+    is_excluded = vocabulary.special.copy()
+    is_excluded[vocabulary.end] = False
     rows = [items.tokens.ids[row] for row in range(len(items))]
     waiting = list(range(len(rows)))
     for _ in range(n_pieces):
@@ -177,7 +182,7 @@ def continued(
         if not waiting:
             break
         logits = infer(network, _last_of([rows[row] for row in waiting]), precision).values
-        logits[:, : len(never)][:, never] = -np.inf
+        logits[:, : len(is_excluded)][:, is_excluded] = -np.inf
         pieces = _next(logits, temperature, rng)
         waiting = [row for row, ends in zip(waiting, pieces == vocabulary.end, strict=True)
                    if not ends]  # fmt: skip
@@ -189,17 +194,17 @@ def continued(
 
 
 def _last_of(rows: list[IntArray]) -> Items:
-    """Rows of ids, of each the last token chosen."""
+    """Return rows of ids as items, with the last token of each chosen."""
     table = Ragged.of(np.concatenate(rows), np.array([len(row) for row in rows]))
     chosen = Ragged.of(table.lengths - 1, np.ones(len(table), np.int64))
     return _one_each(TokenTable(table, table.lengths), chosen)
 
 
 def _next(logits: Array, temperature: float, rng: np.random.Generator) -> IntArray:
-    """The most probable piece, or one drawn: the largest sum with such noise is a fair draw."""
+    """Return the most probable pieces, or draw them: with Gumbel noise the largest is a draw."""
     scores = logits
     if temperature:
-        within = min(max(float(temperature), _COLDEST), _HOTTEST)
-        scores = logits / within + rng.gumbel(size=logits.shape)
+        clipped = min(max(float(temperature), _COLDEST), _HOTTEST)
+        scores = logits / clipped + rng.gumbel(size=logits.shape)
     pieces: IntArray = scores.argmax(axis=1)
     return pieces

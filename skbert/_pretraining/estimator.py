@@ -20,7 +20,12 @@ from skbert._estimator.base import COUNT, RealInterval, encode, results
 from skbert._estimator.callbacks import with_callbacks
 from skbert._estimator.fitting import TrainedEstimator, TrainingPlan, draw_seed, run_fit
 from skbert._estimator.learned import reads_one_state
-from skbert._pretraining.completion import check_count, check_temperature, continued, filled
+from skbert._pretraining.completion import (
+    check_count,
+    check_temperature,
+    continue_texts,
+    fill_masks,
+)
 from skbert._pretraining.objectives import (
     SIZES,
     TASKS,
@@ -315,7 +320,7 @@ class BertPretrainer(TrainedEstimator):
         task = MaskedWords(self._task.max_length)
         network, precision = reader(self, task)
         items = encode(task, self._read(X, fitting=False), None, network)
-        return filled(network, task, precision, items, top_k)
+        return fill_masks(network, task, precision, items, top_k)
 
     @reads_one_state
     def next_sentence_proba(self, pairs: Any) -> Array:
@@ -377,7 +382,7 @@ class BertPretrainer(TrainedEstimator):
         items = encode(self._task, self._read(X, fitting=False), None, network)
         rng = np.random.default_rng(draw_seed(self.random_state))
         how = self._task.max_length, max_new_tokens, temperature, rng
-        return continued(network, precision, items, *how)
+        return continue_texts(network, precision, items, *how)
 
     def _rows(self, X: Any, fitted: FitRecord | None) -> Any:
         return check_documents(

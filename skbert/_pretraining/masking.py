@@ -1,7 +1,7 @@
-"""What is drawn anew for each pass over the texts: which word pieces to hide, which pairs to make.
+"""What is drawn anew for each pass over the texts: which word pieces to mask, which pairs to make.
 
-Everything works on the flat token table at once. Depends on numpy and the token table; knows no
-model and no estimator.
+Everything works on the flat token table at once. Depends on numpy and ``_core``; knows no model
+and no estimator.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ _MASKED, _RANDOM = 0.8, 0.1  # shares of the chosen pieces; the rest stay as the
 
 
 class Vocabulary(NamedTuple):
-    """What masking needs to know of the word pieces; arrays have an entry for each id."""
+    """What masking needs to know about the word pieces; arrays have an entry for each id."""
 
     mask: int
     end: int
-    special: BoolArray  # [CLS] and its like, [UNK] too: never hidden, never put in
-    continues: BoolArray  # goes on with a word
+    special: BoolArray  # [CLS], [UNK] and so on: never masked, never drawn
+    continues: BoolArray  # continues a word
 
     @classmethod
     def of(cls, tokenizer: TextTokenizer) -> Vocabulary:
-        """Read it off a tokenizer."""
+        """Return the vocabulary of a tokenizer."""
         backend, model = tokenizer.backend, tokenizer.backend.model
         ids = backend.get_vocab(with_added_tokens=True)
         if "[MASK]" not in ids:
@@ -57,10 +57,10 @@ def mask(
     fraction: float,
     whole_words: bool,
 ) -> Items:
-    """The items with some of their word pieces hidden, which become the targets.
+    """Return the items with some of their word pieces masked, which become the targets.
 
-    In each row ``fraction`` of the pieces are chosen, at least one, or words until they hold as
-    many. Of these 80 % become [MASK], 10 % a random piece, 10 % stay.
+    In each row ``fraction`` of the pieces are chosen, at least one; with ``whole_words`` words
+    are chosen until they hold as many. 80 % become [MASK], 10 % a random piece, 10 % stay.
     """
     vocabulary = Vocabulary.of(tokenizer)
     table = items.tokens.ids
@@ -85,7 +85,7 @@ def _chosen(
     *,
     whole_words: bool,
 ) -> IntArray:
-    """Which of the flat tokens are chosen, ascending."""
+    """Return the positions of the chosen tokens in the flat table, ascending."""
     pieces = np.flatnonzero(~vocabulary.special[table.values])
     row = np.repeat(np.arange(len(table)), table.lengths)[pieces]
     begins = np.ones(len(pieces), bool)
@@ -100,25 +100,25 @@ def _chosen(
     first = np.searchsorted(home[order], np.arange(len(table)))  # word of each row, shuffled
     before = np.concatenate([[0], so_far])[first]
     n_pieces = np.bincount(row, minlength=len(table))
-    wanted = np.maximum(1, np.rint(fraction * n_pieces))[home[order]]
-    taken = so_far - before[home[order]] - size[order] / 2 < wanted
+    target = np.maximum(1, np.rint(fraction * n_pieces))[home[order]]
+    taken = so_far - before[home[order]] - size[order] / 2 < target
     taken[first[n_pieces > 0]] = True
     is_chosen = np.zeros(len(size), bool)
     is_chosen[order[taken]] = True
-    found: IntArray = pieces[is_chosen[word]]
-    return found
+    chosen: IntArray = pieces[is_chosen[word]]
+    return chosen
 
 
 def pair(
     tokenizer: TextTokenizer, items: Items, rng: np.random.Generator, *, max_length: int
 ) -> Items:
-    """Pairs made from runs of sentences: target 0 where the second part follows the first, else 1.
+    """Return pairs made from runs of sentences; the target is 0 if the parts follow, else 1.
 
-    Each run is cut in two between sentences. In half of them, to the nearest whole number, the
-    second part then comes from another document, and is cut where the row would be too long.
+    Each run is split between two sentences. In half of the runs, rounded, the second part is then
+    replaced by one from another document, cut where the row would be too long.
     """
     assert items.places is not None
-    room = max_length - tokenizer.specials(pair=True)
+    max_tokens = max_length - tokenizer.specials(pair=True)
     rows = np.arange(len(items))
     n_special = len(tokenizer.prefix), len(tokenizer.prefix) + len(tokenizer.suffix)
     lengths = items.tokens.lengths - n_special[1]
@@ -133,13 +133,13 @@ def pair(
     is_random = np.zeros(len(rows), bool)
     is_random[rng.permutation(len(rows))[: round(len(rows) / 2)]] = True
     second = second.take(np.where(is_random, _of_another_document(items.samples, rng), rows))
-    second = second.heads(np.minimum(second.lengths, room - size))
+    second = second.heads(np.minimum(second.lengths, max_tokens - size))
     tokens: TokenTable = assemble(tokenizer, inner.heads(size), second)
     return replace(items, tokens=tokens, places=None, targets=is_random.astype(np.int64))
 
 
 def _of_another_document(samples: IntArray, rng: np.random.Generator) -> IntArray:
-    """For each item one of another sample, all of these alike; samples are ascending."""
+    """Return for each item one of another sample, drawn uniformly; samples are ascending."""
     begin = np.searchsorted(samples, samples, side="left")
     end = np.searchsorted(samples, samples, side="right")
     if end[0] == len(samples):
@@ -160,11 +160,11 @@ def pair_and_mask(
     fraction: float,
     whole_words: bool,
 ) -> Items:
-    """Pairs with some of their word pieces hidden.
+    """Return pairs with some of their word pieces masked.
 
-    The targets of an item are that of the pair, then those of its word pieces. It weighs as many
-    word pieces as are chosen in the average pair, so that the mean losses of pairs and of word
-    pieces count alike.
+    The targets of an item are that of the pair, then those of its word pieces. Its weight is the
+    average number of chosen pieces in a pair, so that the mean losses of pairs and of word pieces
+    count the same.
     """
     pairs = pair(tokenizer, items, rng, max_length=max_length)
     masked = mask(tokenizer, pairs, rng, fraction=fraction, whole_words=whole_words)

@@ -1,6 +1,7 @@
-"""What words are to the engine: rows of words or texts in windows, and one tag for each word.
+"""The task of the tagger: one tag for each word, of rows of words or of texts, in windows.
 
-Downstairs sees codes of tags only; the tags themselves stay in ``classes_``.
+Depends on ``_core``, `schemes` and the checked X. Tags are codes here; their names are in the
+estimator's ``classes_``.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ from skbert.exceptions import InputError
 __all__ = ["ScoredWords", "WordTags"]
 
 _LONGEST_WORD = 16  # pieces of a word that are read
-_NO_LABEL = -100  # target of a token that nothing is learned from
-# Of many words the probe's weights grow large, which spoils the encoder: from 2,000 words on they
-# are held back more and more.
+_NO_LABEL = -100  # target of a token that is not learned from
+# With many words the probe's weights grow large, which harms the encoder: above 2,000 words this
+# penalty keeps them small.
 _RIDGE = 2000.0**-2
 
 
 class ScoredWords(NamedTuple):
-    """What the model says of the words of one row."""
+    """The outputs for the words of one row."""
 
     logits: Array  # (n_words, n_tags)
     places: IntArray  # (n_words, 2): start and end of each word, in words or in characters
@@ -40,11 +41,11 @@ class ScoredWords(NamedTuple):
 
 @dataclass(frozen=True)
 class WordTags:
-    """One of ``n_tags`` tags per word. Targets are codes, one per token, -100 for none.
+    """Predict one of ``n_tags`` tags per word. Targets are codes, -100 for no tag.
 
     A row that is too long is read in windows of whole words that overlap by a quarter, and each
-    word where it lies farthest from both ends of a window. The places of a token are the number
-    of its word in its row, or -1 where that word is not read here, its start and its end.
+    word is read where it is farthest from both ends of a window. The places of a token are the
+    number of its word in its row, or -1 where that word is not read here, its start and its end.
     """
 
     n_tags: int
@@ -52,18 +53,18 @@ class WordTags:
     all_pieces: bool = False  # read every piece of a word, not only the first
 
     def encode(self, X: WordRows | Texts, y: Any, tokenizer: TextTokenizer) -> Items:
-        """One item per row, or per window of a long one.
+        """Return one item per row, or per window of a long one.
 
-        ``y`` holds an array of codes for each row, or is `CharacterSpans`. With it, windows that
-        teach nothing are left out.
+        ``y`` holds an array of codes for each row, or is `CharacterSpans`. With it, windows
+        without a target are left out.
         """
-        room = self.max_length - tokenizer.specials(pair=False)
-        limit = max(1, min(_LONGEST_WORD, room // 2))
+        max_tokens = self.max_length - tokenizer.specials(pair=False)
+        limit = max(1, min(_LONGEST_WORD, max_tokens // 2))
         pieces, rows = (
             _cut_rows(X, tokenizer, limit) if isinstance(X, WordRows)
             else _cut_texts(X, tokenizer, limit)
         )  # fmt: skip
-        windows = whole_word_windows(pieces.starts, rows.starts, room)
+        windows = whole_word_windows(pieces.starts, rows.starts, max_tokens)
         words = Ragged(np.arange(len(rows.values)), rows.starts).windows(windows)
         split = pieces.take(words.values)
         inner = Ragged(split.values, split.starts[words.starts])
@@ -84,11 +85,11 @@ class WordTags:
         return items if y is None else _with_targets(items, y, rows)
 
     def head(self) -> Head:
-        """One logit per tag, for every token."""
+        """Return a head with one logit per tag, for every token."""
         return Head("token classification", self.n_tags, reads="tokens", ridge=_RIDGE)
 
     def loss(self, logits: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-        """Cross-entropy; each labelled token weighs what its row weighs."""
+        """Return the cross-entropy; each labelled token has the weight of its row."""
         assert batch.targets is not None
         losses = F.cross_entropy(logits, batch.targets, reduction="none", ignore_index=_NO_LABEL)
         counts = batch.tokens_per_item
@@ -96,7 +97,7 @@ class WordTags:
         return (losses * weights).sum(), (weights * (batch.targets != _NO_LABEL)).sum()
 
     def decode(self, outputs: Ragged, items: Items) -> Array:
-        """`ScoredWords` for every sample; several pieces of a word are averaged."""
+        """Return `ScoredWords` for every sample; several pieces of a word are averaged."""
         assert items.places is not None
         samples, owner = np.unique(items.samples, return_inverse=True)
         owner = np.repeat(owner, items.sizes)
@@ -114,7 +115,7 @@ _Cut = tuple[Ragged, Ragged]  # the pieces of each word, and the (start, end) of
 
 
 def _cut_rows(X: WordRows, tokenizer: TextTokenizer, limit: int) -> _Cut:
-    """Pieces of words, each distinct word cut once; one that gives no piece is unknown."""
+    """Return the pieces of words; a word without any piece becomes the unknown one."""
     flat = list(chain.from_iterable(X.words))
     codes = {word: code for code, word in enumerate(dict.fromkeys(flat))}
     pieces = tokenizer.pieces(list(codes), limit)
@@ -131,7 +132,7 @@ def _cut_rows(X: WordRows, tokenizer: TextTokenizer, limit: int) -> _Cut:
 
 
 def _cut_texts(X: Texts, tokenizer: TextTokenizer, limit: int) -> _Cut:
-    """Pieces of what the tokenizer takes for words."""
+    """Return the pieces of the words into which the tokenizer splits texts."""
     ids, spans, words = tokenizer.located(X.first)
     row = np.repeat(np.arange(len(X)), ids.lengths)
     is_new = np.ones(len(row), bool)
@@ -144,7 +145,7 @@ def _cut_texts(X: Texts, tokenizer: TextTokenizer, limit: int) -> _Cut:
 
 
 def _with_targets(items: Items, y: Any, rows: Ragged) -> Items:
-    """The items with the codes of their words; only those that have some."""
+    """Return the items with the codes of their words as targets; only those that have some."""
     codes = y
     if isinstance(y, CharacterSpans):
         codes = y.codes([rows[row] for row in range(len(rows))])
@@ -154,8 +155,8 @@ def _with_targets(items: Items, y: Any, rows: Ragged) -> Items:
     word = np.repeat(rows.starts[items.samples], items.sizes) + numbers
     targets = np.full(len(read), _NO_LABEL)
     targets[read] = np.concatenate(codes)[word[read]]
-    teaches = np.logical_or.reduceat(read, items.places.starts[:-1])
-    if not teaches.any():
+    has_target = np.logical_or.reduceat(read, items.places.starts[:-1])
+    if not has_target.any():
         raise InputError("No row of X holds a word, so there is nothing to learn from.")
     items = replace(items, targets=Ragged(targets, items.places.starts))
-    return items.take(np.flatnonzero(teaches))
+    return items.take(np.flatnonzero(has_target))

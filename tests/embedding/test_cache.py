@@ -348,7 +348,7 @@ def test_a_damaged_file_is_set_aside(cache: EmbeddingCache, damage: str) -> None
             connection.close()
             content = bytearray(cache.path.read_bytes())
     cache.path.write_bytes(content)
-    with pytest.warns(SkbertWarning, match="is damaged.*set aside") as caught:
+    with pytest.warns(SkbertWarning, match="is damaged.*renamed") as caught:
         found = cache.vectors(texts(500), lengths)
     assert len(caught) == 1
     np.testing.assert_array_equal(found, lengths(texts(500)))

@@ -22,7 +22,7 @@ from tokenizers.processors import TemplateProcessing
 from skbert import datasets
 from skbert._core.task import Items
 from skbert._core.text.tokens import Ragged, TextTokenizer
-from skbert._extraction.task import MOST, Answers, Found, best_texts, best_threshold
+from skbert._extraction.task import MAX_ANSWERS, Answers, RankedAnswers, best_texts, best_threshold
 from skbert._validation.answers import check_answers
 from skbert.datasets import load_questions, load_squad
 from skbert.exceptions import InputError, InputTypeError
@@ -474,9 +474,9 @@ def windowed(rng: np.random.Generator, n_words: int, max_length: int) -> tuple[I
 def test_the_best_spans_are_those_of_brute_force(n_words: int, longest: int) -> None:
     rng = np.random.default_rng(n_words)
     items, outputs, context = windowed(rng, n_words, 24)
-    found: Found = Answers(24, max_answer_length=longest).decode(outputs, items)[0]
+    found: RankedAnswers = Answers(24, max_answer_length=longest).decode(outputs, items)[0]
     spans, null = by_hand(items, outputs, longest)
-    wanted = sorted(spans, key=spans.__getitem__, reverse=True)[:MOST]
+    wanted = sorted(spans, key=spans.__getitem__, reverse=True)[:MAX_ANSWERS]
     assert [tuple(span) for span in found.spans.tolist()] == wanted
     np.testing.assert_allclose(found.scores, [spans[span] for span in wanted])
     assert found.null == pytest.approx(null)
@@ -494,7 +494,7 @@ def test_a_span_in_many_windows_comes_once_with_its_best_score() -> None:
     found = Answers(23).decode(Ragged(logits, items.tokens.ids.starts), items)[0]
     assert found.spans[0].tolist() == [250, 254]
     assert found.scores[0] == 10
-    assert len(np.unique(found.spans, axis=0)) == len(found.spans) == MOST
+    assert len(np.unique(found.spans, axis=0)) == len(found.spans) == MAX_ANSWERS
     other = Answers(23, max_answer_length=1).decode(
         Ragged(logits, items.tokens.ids.starts), items)[0]  # fmt: skip
     assert (other.scores == [10, *[-2] * 19]).all()
@@ -547,7 +547,7 @@ def test_equal_scores_come_in_the_order_of_the_text() -> None:
 def ahead(*differences: float) -> np.ndarray:
     """Rows whose one answer is their whole context, with "no answer" ahead by so much."""
     return as_objects(
-        [Found(np.array([[0, 1]]), np.array([1.0]), 1.0 + each) for each in differences]
+        [RankedAnswers(np.array([[0, 1]]), np.array([1.0]), 1.0 + each) for each in differences]
     )
 
 
@@ -577,7 +577,7 @@ def test_of_equal_thresholds_the_nearest_to_zero() -> None:
     assert best_threshold(ahead(-3.0, -1.0, 4.0), ["x"] * 3, golds) == 1.5
     assert best_threshold(ahead(-3.0, -1.0), ["x"] * 2, [["x"], ["x"]]) == 0.0
     assert best_threshold(ahead(3.0, 1.0), ["x"] * 2, [[], []]) == 0.0
-    nothing = as_objects([Found(np.empty((0, 2), int), np.empty(0), 1.0)])
+    nothing = as_objects([RankedAnswers(np.empty((0, 2), int), np.empty(0), 1.0)])
     assert best_threshold(nothing, [""], [[]]) == 0.0
 
 

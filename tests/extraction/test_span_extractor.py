@@ -41,7 +41,7 @@ from skbert._core.models.opening import open_network
 from skbert._core.runtime.device import seeded
 from skbert._core.task import Batch, Head, Items
 from skbert._core.text.tokens import Ragged
-from skbert._extraction.task import MOST, Answers
+from skbert._extraction.task import MAX_ANSWERS, Answers
 from skbert._validation.answers import warn_if_swapped
 from skbert.datasets import load_questions
 from skbert.exceptions import InputError, ModelError, SaveError, SkbertWarning, TruncationWarning
@@ -271,7 +271,7 @@ def test_answers_are_cut_from_the_context_as_it_was_given(fitted: BertSpanExtrac
     before = "\U0001f468\u200d\U0001f469\u200d\U0001f467 cafe\u0301 \u5317\u4eac\x07 \ud83d "
     context = before + "the film is GREAT, but so"
     with pytest.warns(UserWarning, match="lone surrogates"):
-        table = fitted.predict_answers([("how is the film?", context)], n_best=MOST)
+        table = fitted.predict_answers([("how is the film?", context)], n_best=MAX_ANSWERS)
     for answer, begin, end in zip(table["answer"], table["start"], table["end"], strict=True):
         assert context.replace("\ud83d", "\ufffd")[begin:end] == answer
     assert table["answer"][0] == "GREAT"
@@ -287,7 +287,7 @@ def test_a_question_that_is_cut_is_told(fitted: BertSpanExtractor) -> None:
 # --- several answers -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("n_best", [1, 5, MOST])
+@pytest.mark.parametrize("n_best", [1, 5, MAX_ANSWERS])
 def test_several_answers(n_best: int, fitted: BertSpanExtractor) -> None:
     X = [*questions(6)[0], ("how?", "")]
     table = fitted.predict_answers(X, n_best=n_best)
@@ -302,7 +302,7 @@ def test_several_answers(n_best: int, fitted: BertSpanExtractor) -> None:
         cut = [context[b:e] for b, e in zip(part["start"], part["end"], strict=True)]
         assert part["answer"].tolist() == cut
         assert not part.duplicated(["start", "end"]).any()
-        if n_best == MOST:
+        if n_best == MAX_ANSWERS:
             assert part["score"].sum() + part["no_answer_score"].iloc[0] == pytest.approx(1)
     best = table[table["rank"] == 1]["answer"].tolist()
     assert [*best, ""] == fitted.predict(X).tolist()
@@ -311,7 +311,7 @@ def test_several_answers(n_best: int, fitted: BertSpanExtractor) -> None:
 def test_probabilities_are_a_softmax_of_the_best_and_no_answer(silent: BertSpanExtractor) -> None:
     X = questions(5)[0]
     X[1] = ("how?", "good")
-    table = silent.predict_answers(X, n_best=MOST)
+    table = silent.predict_answers(X, n_best=MAX_ANSWERS)
     model = plain_twin(silent._network)
     for row, (question, context) in enumerate(X):
         with torch.inference_mode():
@@ -319,7 +319,7 @@ def test_probabilities_are_a_softmax_of_the_best_and_no_answer(silent: BertSpanE
         logits = torch.stack([out.start_logits[0], out.end_logits[0]], dim=1).numpy()
         items = silent._task.encode(pairs([question], [context]), None, silent._network.text)
         spans, null = by_hand(items, Ragged(logits, items.tokens.ids.starts), 30)
-        scores = sorted(spans.values(), reverse=True)[:MOST]
+        scores = sorted(spans.values(), reverse=True)[:MAX_ANSWERS]
         *expected, none = softmax([*scores, null])
         part = table[table["row"] == row]
         np.testing.assert_allclose(part["score"], expected, rtol=1e-3, atol=1e-7)
@@ -336,7 +336,7 @@ def test_the_longest_answer(tiny_model: Path) -> None:
     X, y = questions(8)
     for longest in (1, 3):
         short = extractor(tiny_model, max_answer_length=longest, **STILL).fit(X, y)
-        table = short.predict_answers(X, n_best=MOST)
+        table = short.predict_answers(X, n_best=MAX_ANSWERS)
         n_tokens = [len(ids) for ids in short.tokenizer_(table["answer"].tolist())["input_ids"]]
         assert max(n_tokens) == longest + 2
 
