@@ -556,7 +556,7 @@ def test_where_the_cache_lies(tmp_path: Path, tiny_model: Path) -> None:
     assert there.is_dir()
     (tmp_path / "file").write_text("taken")
     transformer = plain(tiny_model, memory=str(tmp_path / "file"))
-    with pytest.raises(InputError, match=r"memory='.*file': no folder"):
+    with pytest.raises(InputError, match=r"memory='.*file': the folder cannot be made"):
         transformer.fit(TEXTS)
 
 
