@@ -290,7 +290,7 @@ def test_pca_of_the_different_texts(tiny_model: Path, spy: list[int]) -> None:
 def test_pca_wants_enough_texts(tiny_model: Path) -> None:
     for X, most in (([*TEXTS[:3], *TEXTS[:3]], 2), (["a"], 0)):
         transformer = plain(tiny_model, n_components=3)
-        with pytest.raises(InputError, match=f"n_components=3 is more than .* allow: {most}"):
+        with pytest.raises(InputError, match=f"n_components=3 is more than {most},"):
             transformer.fit(X)
         with pytest.raises(NotFittedError):
             check_is_fitted(transformer)
