@@ -42,8 +42,8 @@ class EncoderPaths(NamedTuple):
     """Where the modules of an encoder lie in ``model.base_model``."""
 
     embeddings: str  # of words, positions and token types, normalised
-    word_embeddings: str
-    position_embeddings: str
+    word_table: str
+    position_table: str
     stack: str  # of all layers
     layers: str
     pooler: str
@@ -151,8 +151,8 @@ BERT = Family(
     },
     encoder=EncoderPaths(
         embeddings="embeddings",
-        word_embeddings="embeddings.word_embeddings",
-        position_embeddings="embeddings.position_embeddings",
+        word_table="embeddings.word_embeddings",
+        position_table="embeddings.position_embeddings",
         stack="encoder",
         layers="encoder.layer",
         pooler="pooler",

@@ -29,6 +29,7 @@ from support import ROOT
 
 import skbert
 from skbert import _catalogue
+from skbert._core.families import FAMILIES, Family
 
 PACKAGE = ROOT / "skbert"
 
@@ -674,6 +675,93 @@ def test_task_rule_finds_tasks() -> None:
 )
 def test_task_rule_can_fail(text: str) -> None:
     assert len(odd_tasks([module(text)])) == 1
+
+
+# --- architectures -------------------------------------------------------------------------------
+
+ARCHITECTURES = ("skbert._core.families", "skbert._conversion")
+
+
+def spellings(family: Family) -> re.Pattern[str]:
+    """What only a record may spell: the classes of a family, and where its modules lie."""
+    heads = family.heads.values()
+    paths = {*family.encoder, *family.layer, *(head.output_layer for head in heads)} - {""}
+    parts = {part for path in paths for part in path.split(".")}
+    names = {head.name for head in heads} | {family.config_class, *family.tokenizer_classes}
+    names |= {path for path in paths if "." in path}
+    names |= {part for part in parts if "_" in part or not part.islower()}
+    firsts = "|".join(sorted({path.split(".")[0] for path in paths} | {family.model_type}))
+    return re.compile(
+        rf"\b(?<!torch\.nn\.)(?:{'|'.join(map(re.escape, sorted(names)))})\b"
+        rf"|\bbase_model\.(?:{firsts})\b"
+        rf"|(?<=['\"])\.?(?:{firsts})\.(?! )"  # the beginning of a parameter's name
+    )
+
+
+def code_of(source: Module) -> str:
+    """The code of a module in one layout, without comments and docstrings."""
+    tree = ast.parse(source.text)
+    for node in ast.walk(tree):
+        if docstring_node(node) is not None:
+            node.body[0] = ast.Pass()
+    return ast.unparse(tree)
+
+
+def spelled_architectures(modules: list[Module]) -> list[str]:
+    patterns = [spellings(family) for family in FAMILIES.values()]
+    return [
+        f"{each.path}: {match[0]}"
+        for each in modules
+        if not is_under(each.name, *ARCHITECTURES)
+        for pattern in patterns
+        for match in pattern.finditer(code_of(each))
+    ]
+
+
+def test_only_the_record_of_a_family_spells_its_modules(modules: list[Module]) -> None:
+    assert not (found := spelled_architectures(modules)), show(found)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "model = transformers.BertModel(config)",
+        "name = 'BertForSequenceClassification'",
+        "config = BertConfig()",
+        "kind = getattr(transformers, 'BertTokenizerFast')",
+        "own = layer.attention.self",
+        "wide = (layer\n    .intermediate\n    .dense.weight)",
+        "words = body.embeddings.word_embeddings",
+        "look = attrgetter('embeddings.word_embeddings')",
+        "norm = module.LayerNorm",
+        "layers = model.base_model.encoder.layer",
+        "first = model.base_model.embeddings(ids)",
+        "has_pooler = any('pooler.' in name for name in names)",
+        "own = name.startswith(f'bert.{part}')",
+        "layer = 'qa_outputs'",
+        "layer = 'cls.predictions'",
+    ],
+)
+def test_the_rule_of_architectures_can_fail(text: str) -> None:
+    for path in ("skbert/_core/families.py", "skbert/_conversion/variable_names.py"):
+        assert spelled_architectures([module(text, path)]) == []
+    assert len(spelled_architectures([module(text)])) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "'''A fine-tuned BertForMaskedLM, read at encoder.layer.'''",
+        "from skbert import BertClassifier  # no BertModel",
+        "dtype = network.family.encoder.word_table",
+        "pooling = 'pooler'",
+        "message = 'BERT reads the pooler. Use mean.'",
+        "body = model.base_model",
+        "norm = torch.nn.LayerNorm(size)",
+    ],
+)
+def test_the_rule_of_architectures_allows_other_words(text: str) -> None:
+    assert spelled_architectures([module(text)]) == []
 
 
 # --- public names --------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ def add_distances(model: Any) -> None:
         return
     most = config.max_position_embeddings
     table = _Nowhere(most, config.hidden_size)
-    model.base_model.set_submodule(family.encoder.position_embeddings, table)
+    model.base_model.set_submodule(family.encoder.position_table, table)
     for layer in family.layers(model):
         attention = attrgetter(family.layer.attention)(layer)
         size = attention.attention_head_size

@@ -267,7 +267,7 @@ def _packed_states(network: Network, batch: Batch) -> list[torch.Tensor]:
 def _embedded(network: Network, batch: Batch) -> torch.Tensor:
     """What the first layer reads, ``(1, n_tokens, size)``."""
     family, model = network.family, network.model
-    look_up = network.words or encoder_part(model, family.encoder.word_embeddings)
+    look_up = network.words or encoder_part(model, family.encoder.word_table)
     first, inputs = family.first_position, {"inputs_embeds": look_up(batch.ids)}
     inputs["position_ids"] = batch.positions + first if first else batch.positions
     if family.has_token_types:
@@ -300,7 +300,7 @@ def _pooled(network: Network, hidden: torch.Tensor, batch: Batch) -> torch.Tenso
 
 
 def _embeddings(model: Any) -> torch.Tensor:
-    path = family_of(model).encoder.word_embeddings
+    path = family_of(model).encoder.word_table
     weight: torch.Tensor = encoder_part(model, path).weight
     return weight
 
