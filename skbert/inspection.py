@@ -15,8 +15,8 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from skbert._arrays import FloatArray
-from skbert._core.attention.pruned import heads_left, prune
-from skbert._core.heads import attention_weights, gate_gradients, with_its_weights
+from skbert._core.attention.pruned import prune, remaining_heads
+from skbert._core.heads import attention_weights, gate_gradients, share_weights
 from skbert._core.models.network import Network
 from skbert._core.runtime.device import Precision, pick_device
 from skbert._estimator.base import TextEstimator, encode
@@ -177,7 +177,7 @@ def prune_heads(
             "Say which heads to prune in one way: heads={0: [2, 5]}, or fraction=0.3 together "
             "with importance=head_importance(estimator, X, y)."
         )
-    left = heads_left(estimator._network.model.config)
+    left = remaining_heads(estimator._network.model.config)
     n_heads = estimator._network.model.config.num_attention_heads
     if fraction is None:
         gone = _named(heads, len(left), n_heads)
@@ -241,7 +241,7 @@ def attentions(estimator: Any, X: Any, *, head_mask: Any = None) -> list[Attenti
         )
     network = _opened(estimator)
     if head_mask is not None:
-        left = heads_left(network.model.config)
+        left = remaining_heads(network.model.config)
         n_heads = network.model.config.num_attention_heads
         head_mask = _table(head_mask, "head_mask", left, n_heads)
     items = encode(estimator._task, estimator._read(X, fitting=False), None, network)
@@ -265,7 +265,7 @@ def _opened(estimator: Any) -> Network:
     """The estimator's weights on its device, in a network that may be changed."""
     device = pick_device(estimator.device)
     estimator._network.to(device, Precision(estimator.precision, device).weights)
-    return with_its_weights(estimator._network)
+    return share_weights(estimator._network)
 
 
 def _named(heads: Any, n_layers: int, n_heads: int) -> dict[int, list[int]]:

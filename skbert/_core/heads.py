@@ -1,8 +1,8 @@
-"""What the attention heads of a network do: how much a loss needs each, and where each looks.
+"""What attention heads do: how much a loss depends on each, and which tokens each attends to.
 
-Both are read with hooks on an ordinary forward pass, packed or padded, of a model that shares the
-weights of the one looked at and nothing else; always in the precision of these weights. Depends
-on the network, batches and the Task protocol; knows no task by name.
+Both are read by hooks on a forward pass, packed or padded, of a model that shares only its weights
+with the one in question; always in the precision of these weights. Depends on the network, batches
+and the Task protocol; knows no task by name.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from itertools import chain
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -19,7 +20,7 @@ import torch
 
 from skbert._arrays import FloatArray, IntArray
 from skbert._core.attention.packed import scores
-from skbert._core.attention.pruned import heads_left
+from skbert._core.attention.pruned import remaining_heads
 from skbert._core.batches import by_length, collate
 from skbert._core.infer import INFERENCE_TOKENS
 from skbert._core.models.network import Network, can_pack
@@ -29,22 +30,22 @@ from skbert._core.runtime.modes import default_modes
 from skbert._core.task import Batch, Items, Layout, Task
 from skbert._core.training.loop import TRAINING_TOKENS
 
-__all__ = ["attention_weights", "gate_gradients", "with_its_weights"]
+__all__ = ["attention_weights", "gate_gradients", "share_weights"]
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 
-def with_its_weights(network: Network) -> Network:
-    """A network of its own over the same weights: in eval mode, not compiled, of all layers.
+def share_weights(network: Network) -> Network:
+    """Another network over the same weights: in eval mode, not compiled, reading the last layer.
 
-    The given one notices nothing that is done to it, but for weights changed in place.
+    Nothing that is done to it changes the first one, except weights changed in place.
     """
     model = network.model
     shared = {id(tensor): tensor for tensor in chain(model.parameters(), model.buffers())}
-    own = copy.deepcopy(model, shared).eval()
-    twin = Network(own, network.tokenizer, network.head, network.pooling, network.anatomy)
+    twin_model = copy.deepcopy(model, shared).eval()
+    twin = Network(twin_model, network.tokenizer, network.head, network.pooling, network.anatomy)
     twin.layer_runner.own = False
-    twin.packs = can_pack(twin)
+    twin.is_packed = can_pack(twin)
     return twin
 
 
@@ -53,11 +54,10 @@ def with_its_weights(network: Network) -> Network:
 def gate_gradients(network: Network, task: Task, items: Items) -> FloatArray:
     """Absolute gradient of each sample's loss by a gate of 1 on each head's output, averaged.
 
-    ``(n_layers, n_heads)``, NaN for heads that are gone. The loss of a sample is the sum over its
-    items; the sum over samples is divided by the weight of all. The network is one that may have
-    hooks put on it.
+    ``(n_layers, n_heads)``, NaN for pruned heads. The loss of a sample is the sum over its
+    items; the sum over samples is divided by the weight of all. The network gets hooks.
     """
-    ends = np.cumsum([len(heads) for heads in heads_left(network.model.config)]).tolist()
+    ends = np.cumsum([len(heads) for heads in remaining_heads(network.model.config)]).tolist()
     samples, owner = np.unique(items.samples, return_inverse=True)
     by_sample, total = np.zeros((len(samples), ends[-1])), 0.0
 
@@ -68,11 +68,11 @@ def gate_gradients(network: Network, task: Task, items: Items) -> FloatArray:
             factors = torch.tensor_split(gates[_item_at(network, batch)], ends[:-1], dim=-1)
             with _gated(network, factors):
                 loss, weight = task.loss(network.logits(batch), batch)
-            (found,) = torch.autograd.grad(loss, gates)
-        return found.cpu().numpy(), float(weight)
+            (gradients,) = torch.autograd.grad(loss, gates)
+        return gradients.cpu().numpy(), float(weight)
 
-    for chosen, (found, weight) in _in_parts(items, TRAINING_TOKENS, network, compute):
-        np.add.at(by_sample, owner[chosen], found)
+    for chosen, (gradients, weight) in _in_parts(items, TRAINING_TOKENS, network, compute):
+        np.add.at(by_sample, owner[chosen], gradients)
         total += weight
     means = np.abs(by_sample).sum(axis=0) / total
     return _in_place(network, np.split(means, ends[:-1]))
@@ -83,17 +83,17 @@ def gate_gradients(network: Network, task: Task, items: Items) -> FloatArray:
 def attention_weights(
     network: Network, items: Items, mask: FloatArray | None = None
 ) -> list[FloatArray]:
-    """Where the heads look in each row of tokens: ``(n_layers, n_heads, length, length)`` each.
+    """Attention weights of each row of tokens: ``(n_layers, n_heads, length, length)`` each.
 
-    What a token, the third axis, takes from all tokens, the fourth, adds up to 1, times what the
-    mask ``(n_layers, n_heads)`` says of its head, or is NaN where that is gone. The network is
-    one that may have hooks put on it.
+    The weights of a token, the third axis, for all tokens, the fourth, add up to the entry of the
+    mask ``(n_layers, n_heads)`` for the head, 1 without a mask; those of pruned heads are NaN. The
+    network gets hooks.
     """
     config, rows = network.model.config, items.by_row()
     if mask is None:
         mask = np.ones((config.num_hidden_layers, config.num_attention_heads))
     mask = mask.astype(str(network.dtype).removeprefix("torch."))
-    left = enumerate(heads_left(config))
+    left = enumerate(remaining_heads(config))
     factors = [torch.from_numpy(mask[layer, heads]).to(network.device) for layer, heads in left]
 
     def compute(chosen: IntArray) -> list[FloatArray]:
@@ -104,34 +104,34 @@ def attention_weights(
         order = range(len(chosen)) if batch.row_order is None else batch.row_order.tolist()
         return [_in_place(network, [layer[row] for layer in seen]) for row in order]
 
-    found = {
+    by_row = {
         row: weights * mask[:, :, None, None]
         for chosen, parts in _in_parts(rows, INFERENCE_TOKENS, network, compute)
         for row, weights in zip(chosen.tolist(), parts, strict=True)
     }
-    return [found[row] for row in range(len(rows))]
+    return [by_row[row] for row in range(len(rows))]
 
 
 def _in_parts(
-    items: Items, budgets: dict[str, int], network: Network, compute: Callable[[IntArray], Found]
-) -> Iterator[tuple[IntArray, Found]]:
-    """Which items, and what is computed for them; half as many where memory runs out."""
+    items: Items, budgets: dict[str, int], network: Network, compute: Callable[[IntArray], Result]
+) -> Iterator[tuple[IntArray, Result]]:
+    """Pairs of items and what is computed for them; half as many items where memory runs out."""
     waiting = by_length(items.sizes, budgets[network.device.type])
     while waiting:
         chosen = waiting.pop()
         try:
-            found = compute(chosen)
+            result = compute(chosen)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error) or len(chosen) == 1:
                 raise
             waiting += np.array_split(chosen, 2)
             continue
-        yield chosen, found
+        yield chosen, result
 
 
 def _in_place(network: Network, parts: Sequence[FloatArray]) -> FloatArray:
-    """What is known of the heads left in each layer, with NaN in the place of the others."""
-    left, n_heads = heads_left(network.model.config), network.model.config.num_attention_heads
+    """Values of the remaining heads of each layer, with NaN in the place of the pruned ones."""
+    left, n_heads = remaining_heads(network.model.config), network.model.config.num_attention_heads
     whole = np.full((len(left), n_heads, *parts[0].shape[1:]), np.nan, parts[0].dtype)
     for layer, (heads, part) in enumerate(zip(left, parts, strict=True)):
         whole[layer, heads] = part
@@ -139,17 +139,17 @@ def _in_place(network: Network, parts: Sequence[FloatArray]) -> FloatArray:
 
 
 def _item_at(network: Network, batch: Batch) -> torch.Tensor:
-    """The item of each place in the hidden states, to be broadcast over the places of a row."""
+    """The item of each token in the hidden states, or of each row where these are padded."""
     numbers = torch.arange(len(batch.rows_per_item), device=network.device)
     items = torch.repeat_interleave(numbers, batch.rows_per_item)
     if batch.row_order is not None:
         items = torch.empty_like(items).index_copy(0, batch.row_order, items)
-    return items[batch.layout.row_of_token][None] if network.packs else items[:, None]
+    return items[batch.layout.row_of_token][None] if network.is_packed else items[:, None]
 
 
 @contextmanager
 def _gated(network: Network, factors: Sequence[torch.Tensor]) -> Iterator[None]:
-    """Multiply the outputs of each layer's heads, before they are mixed, by ``(..., n_heads)``."""
+    """Multiply the outputs of each layer's heads by factors of shape ``(..., n_heads)``."""
 
     def gate(factor: torch.Tensor) -> Callable[..., Any]:
         def hook(module: Any, args: Any) -> Any:  # noqa: ARG001 - torch hands it the module
@@ -168,31 +168,34 @@ def _gated(network: Network, factors: Sequence[torch.Tensor]) -> Iterator[None]:
 
 @contextmanager
 def _watched(network: Network, layout: Layout) -> Iterator[list[list[FloatArray]]]:
-    """Layer by layer, the weights of each row in packed order, as the layers are computed."""
+    """Yield a list that gets the weights of each row, layer by layer, as these are computed."""
     seen: list[list[FloatArray]] = []
     starts = layout.cu_seqlens[layout.row_of_token]
 
-    def look(module: Any, args: Any) -> None:
+    def look(query: Any, key: Any, module: Any, args: Any) -> None:
         states = args[0]
-        if not network.packs:
+        if not network.is_packed:
             positions = torch.arange(len(starts), device=starts.device) - starts
             states = states[layout.row_of_token, positions][None]
-        seen.append(_weights(module, states[0], layout))
+        seen.append(_weights(module, query(states[0]), key(states[0]), layout))
 
     with ExitStack() as hooks:
-        attention_of = attrgetter(network.family.layer.attention)
+        paths = network.family.layer
         for layer in network.family.layers(network.model):
-            hooks.enter_context(attention_of(layer).register_forward_pre_hook(look))
+            attention, *linears = attrgetter(paths.attention, paths.query, paths.key)(layer)
+            hooks.enter_context(attention.register_forward_pre_hook(partial(look, *linears)))
         yield seen
 
 
-def _weights(attention: Any, states: torch.Tensor, layout: Layout) -> list[FloatArray]:
-    """Softmax of the products within each row, ``(n_heads, length, length)``."""
-    found: list[FloatArray] = []
+def _weights(
+    attention: Any, query: torch.Tensor, key: torch.Tensor, layout: Layout
+) -> list[FloatArray]:
+    """Attention weights of each row, ``(n_heads, length, length)``."""
+    weights: list[FloatArray] = []
     size = attention.attention_head_size
-    q, k = (part(states).unflatten(-1, (-1, size)) for part in (attention.query, attention.key))
+    q, k = (states.reshape(len(states), -1, size) for states in (query, key))
     for begin, count, length in layout.runs:
         run = slice(begin, begin + count * length)
-        asking, asked = (x[run].unflatten(0, (count, length)).transpose(1, 2) for x in (q, k))
-        found += [*torch.softmax(scores(attention, asking, asked), dim=-1).cpu().numpy()]
-    return found
+        run_q, run_k = (x[run].view(count, length, -1, size).transpose(1, 2) for x in (q, k))
+        weights += [*torch.softmax(scores(attention, run_q, run_k), dim=-1).cpu().numpy()]
+    return weights

@@ -165,7 +165,7 @@ def test_layers_that_nobody_reads_are_not_computed(
 def test_the_padded_way_gives_the_same(tiny_model: Path, layers: Any) -> None:
     transformer = plain(tiny_model, pooling="mean", layers=layers).fit(TEXTS)
     expected, tokens = transformer.transform(TEXTS), transformer.transform_tokens(TEXTS)
-    transformer._network.packs = False
+    transformer._network.is_packed = False
     transformer.model_.config._attn_implementation = "sdpa"
     assert_close(transformer.transform(TEXTS), expected)
     assert len(tokens) == len(TEXTS)

@@ -352,7 +352,7 @@ def test_hidden_states_may_be_asked_for_and_nothing_becomes_slower(tiny_model: P
     want = classifier.predict_proba(X)
     inputs = classifier.tokenizer_(X, padding=True, return_tensors="pt")
     assert len(classifier.model_(**inputs, output_hidden_states=True).hidden_states) == 3
-    assert inference_network(classifier._network).packs
+    assert inference_network(classifier._network).is_packed
     assert np.array_equal(classifier.predict_proba(X), want)
     again = pickle.loads(pickle.dumps(classifier))
     assert np.array_equal(again.predict_proba(X), want)

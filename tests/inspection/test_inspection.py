@@ -263,7 +263,7 @@ def test_padded_rows_give_the_same(
     fitted, X, y = classes
     monkeypatch.setattr(BertForSequenceClassification, "_supports_attention_backend", False)
     padded = BertClassifier(four_heads, **EXACT).fit(X, y)
-    assert not padded._network.packs
+    assert not padded._network.is_packed
     padded.model_.load_state_dict(fitted.model_.state_dict())
     np.testing.assert_allclose(head_importance(padded, X, y), head_importance(*classes), rtol=1e-6)
     for got, want in zip(attentions(padded, X), attentions(fitted, X), strict=True):

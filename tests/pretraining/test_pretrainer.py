@@ -153,7 +153,7 @@ def test_loss_and_gradients_are_those_of_transformers(
 ) -> None:
     network = open_(tiny_model_no_dropout, objective)
     assert type(network.model).__name__ == CLASSES[objective]
-    assert network.packs
+    assert network.is_packed
     rows = [story * 5 for story in stories[:6]] if long else stories
     items = drawn(network, objective, rows)
     assert (items.sizes.max() > 64) == long
@@ -221,7 +221,7 @@ def test_a_padded_model_gives_the_same(
         network = open_(tiny_model_no_dropout, objective)
         items = drawn(network, objective, stories)
         want = infer(network, items, EXACT).values
-        network.packs, network.model.config._attn_implementation = False, "eager"
+        network.is_packed, network.model.config._attn_implementation = False, "eager"
         np.testing.assert_allclose(infer(network, items, EXACT).values, want, atol=1e-5)
 
 

@@ -30,7 +30,7 @@ __all__ = [
 
 NAME = "skbert_packed"
 
-_LONG = 128  # tokens of a row from which on a CPU computes scores in float32 better in blocks
+_LONG_ROW = 128  # tokens: from there on the fused kernel is faster in float32 on a CPU
 _SCORES = 1 << 21  # to compute at a time: about what a CPU's caches hold
 
 
@@ -55,12 +55,10 @@ def attention(
     where the module is causal each token itself and those before it.
     """
     q, k, v = (states[0].transpose(0, 1) for states in (query, key, value))
-    if _flash_serves(q, dropout) and not reads_distances(module):
-        bounds, longest = layout.cu_seqlens, layout.max_seqlen
+    if _can_use_flash(q, dropout) and not reads_distances(module):
+        seqlens = layout.cu_seqlens, layout.cu_seqlens, layout.max_seqlen, layout.max_seqlen
         window: dict[str, Any] = {"window_size": (-1, 0)} if _is_causal(module) else {}
-        out = varlen.varlen_attn(
-            q, k, v, bounds, bounds, longest, longest, scale=scaling, **window
-        )
+        out = varlen.varlen_attn(q, k, v, *seqlens, scale=scaling, **window)
         return torch.as_tensor(out)[None], None
     return within_rows(module, q, k, v, layout.runs, dropout, scaling)[None], None
 
@@ -69,9 +67,9 @@ def _is_causal(module: torch.nn.Module) -> bool:
     return bool(getattr(module, "is_causal", False))
 
 
-def _flash_serves(q: torch.Tensor, dropout: float) -> bool:
-    half = q.dtype in (torch.bfloat16, torch.float16)
-    return varlen is not None and q.is_cuda and half and not dropout
+def _can_use_flash(q: torch.Tensor, dropout: float) -> bool:
+    is_half = q.dtype in (torch.bfloat16, torch.float16)
+    return varlen is not None and q.is_cuda and is_half and not dropout
 
 
 def within_rows(
@@ -88,8 +86,8 @@ def within_rows(
     for begin, count, length in runs:
         run = slice(begin, begin + count * length)
         shape = (count, length, *q.shape[1:])
-        asking, asked, told = (x[run].view(shape).transpose(1, 2) for x in (q, k, v))
-        out = _attend(module, asking, asked, told, dropout, scaling)
+        run_q, run_k, run_v = (x[run].view(shape).transpose(1, 2) for x in (q, k, v))
+        out = _attend(module, run_q, run_k, run_v, dropout, scaling)
         parts.append(out.transpose(1, 2).reshape(count * length, *q.shape[1:]))
     return torch.cat(parts)
 
@@ -102,22 +100,22 @@ def _attend(
     dropout: float,
     scaling: float | None,
 ) -> torch.Tensor:
-    """Rows of one length, ``(n_rows, n_heads, length, head_size)``.
+    """Attention of rows of one length, ``(n_rows, n_heads, length, head_size)``.
 
     On a CPU two plain products of some rows at a time beat the fused kernel, in float32 where
     rows are short.
     """
     length = q.shape[2]
-    plain = q.device.type == "cpu" and (q.dtype == torch.bfloat16 or length < _LONG)
+    plain = q.device.type == "cpu" and (q.dtype == torch.bfloat16 or length < _LONG_ROW)
     if not plain and not reads_distances(module):
         return F.scaled_dot_product_attention(
             q, k, v, dropout_p=dropout, is_causal=_is_causal(module), scale=scaling
         )
     at_once = max(1, _SCORES // (q.shape[1] * length**2))
     parts = []
-    for asking, asked, told in zip(*(torch.split(x, at_once) for x in (q, k, v)), strict=True):
-        weights = torch.softmax(scores(module, asking, asked, scaling), dim=-1)
-        parts.append(torch.matmul(F.dropout(weights, dropout, training=dropout > 0), told))
+    for some_q, some_k, some_v in zip(*(torch.split(x, at_once) for x in (q, k, v)), strict=True):
+        weights = torch.softmax(scores(module, some_q, some_k, scaling), dim=-1)
+        parts.append(torch.matmul(F.dropout(weights, dropout, training=dropout > 0), some_v))
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
@@ -136,24 +134,24 @@ def padded_attention(
 
     The mask is True where a token may look, and broadcasts to the scores.
     """
-    seen = scores(module, query, key, scaling)
+    logits = scores(module, query, key, scaling)
     if attention_mask is not None:
-        seen = seen.masked_fill(~attention_mask, -torch.inf)
-    weights = F.dropout(torch.softmax(seen, dim=-1), dropout, training=dropout > 0)
+        logits = logits.masked_fill(~attention_mask, -torch.inf)
+    weights = F.dropout(torch.softmax(logits, dim=-1), dropout, training=dropout > 0)
     return torch.matmul(weights, value).transpose(1, 2).contiguous(), None
 
 
 def scores(
     module: torch.nn.Module, q: torch.Tensor, k: torch.Tensor, scaling: float | None = None
 ) -> torch.Tensor:
-    """What attention takes the softmax of, ``(n_rows, n_heads, length, length)``."""
+    """The scores that attention takes the softmax of, ``(n_rows, n_heads, length, length)``."""
     scaling = scaling or q.shape[-1] ** -0.5
-    found = torch.matmul(q * scaling, k.transpose(2, 3))
+    scores = torch.matmul(q * scaling, k.transpose(2, 3))
     if reads_distances(module):
-        found = found + scaling * distance_scores(module, q, k)
+        scores = scores + scaling * distance_scores(module, q, k)
     if _is_causal(module):
-        found = found.masked_fill(later(q.shape[2], q.device), -torch.inf)
-    return found
+        scores = scores.masked_fill(later(q.shape[2], q.device), -torch.inf)
+    return scores
 
 
 def later(length: int, device: torch.device | None = None) -> torch.Tensor:

@@ -1,6 +1,6 @@
-"""Heads that a model has lost: which they are, and how their weights are cut out.
+"""Pruned attention heads: which they are, and how their weights are cut out of a model.
 
-The entry ``pruned_heads`` of a model's configuration says which heads of which layer are gone,
+The entry ``pruned_heads`` of a model's configuration says which heads of which layer are pruned,
 ``{layer: [head, ...]}``, numbered as in the whole model. Depends on the record of the family only.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from skbert._core.families import Family, family_of
 
-__all__ = ["are_pruned_heads", "heads_left", "prune"]
+__all__ = ["are_pruned_heads", "prune", "remaining_heads"]
 
 
 def are_pruned_heads(config: Mapping[str, Any]) -> bool:
@@ -29,28 +29,28 @@ def are_pruned_heads(config: Mapping[str, Any]) -> bool:
     )
 
 
-def heads_left(config: Any) -> list[list[int]]:
-    """The heads that each layer still has."""
-    gone = _numbered(getattr(config, "pruned_heads", None) or {})
+def remaining_heads(config: Any) -> list[list[int]]:
+    """The heads that each layer of a model still has."""
+    pruned = _numbered(getattr(config, "pruned_heads", None) or {})
     heads = range(config.num_attention_heads)
     return [
-        [head for head in heads if head not in gone.get(layer, ())]
+        [head for head in heads if head not in pruned.get(layer, ())]
         for layer in range(config.num_hidden_layers)
     ]
 
 
-def prune(model: Any, gone: Mapping[Any, Collection[int]]) -> None:
-    """Cut the heads out of a model, which may have lost others before, and note it there."""
-    numbered, config, lost = _numbered(gone), model.config, {}
-    for number, heads in enumerate(heads_left(config)):
+def prune(model: Any, pruned: Mapping[Any, Collection[int]]) -> None:
+    """Cut heads out of a model, which may lack others, and note it in its configuration."""
+    numbered, config, noted = _numbered(pruned), model.config, {}
+    for number, heads in enumerate(remaining_heads(config)):
         kept = [head for head in heads if head not in numbered.get(number, ())]
         if len(kept) < len(heads):
             family = family_of(model)
             layer = family.layers(model)[number]
             _shrink(family, layer, [heads.index(head) for head in kept])
         if len(kept) < config.num_attention_heads:
-            lost[number] = sorted({*range(config.num_attention_heads)} - {*kept})
-    config.pruned_heads = lost
+            noted[number] = sorted({*range(config.num_attention_heads)} - {*kept})
+    config.pruned_heads = noted
 
 
 def _shrink(family: Family, layer: Any, kept: list[int]) -> None:
@@ -68,10 +68,10 @@ def _shrink(family: Family, layer: Any, kept: list[int]) -> None:
 
 
 def _like(parameter: Any, part: Any) -> Any:
-    """A part of a parameter as a parameter of its own."""
+    """A part of a parameter, as a new parameter."""
     return type(parameter)(parameter.data[part].contiguous(), parameter.requires_grad)
 
 
-def _numbered(gone: Mapping[Any, Collection[int]]) -> dict[int, Collection[int]]:
-    """The same by numbers of layers, which JSON writes as str."""
-    return {int(layer): heads for layer, heads in gone.items()}
+def _numbered(pruned: Mapping[Any, Collection[int]]) -> dict[int, Collection[int]]:
+    """The heads by the number of their layer, which JSON writes as str."""
+    return {int(layer): heads for layer, heads in pruned.items()}

@@ -1,8 +1,8 @@
-"""Relative positions: attention that asks how far apart two tokens are, not where they stand.
+"""Relative positions: attention by how far apart two tokens are, not by where they stand.
 
 ``relative_key`` (Shaw et al. 2018) adds to a score the product of the query and a vector for the
 distance, ``relative_key_query`` (Huang et al. 2020, method 4) that of the key, too. transformers 5
-has neither, so that its modules are given here what they lack. Depends on torch only.
+has neither: its modules get here what they lack. Depends on torch and the record of the family.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from skbert._core.families import family_of
 __all__ = ["add_distances", "distance_scores", "reads_distances"]
 
 
-class _Nowhere(torch.nn.Embedding):
-    """Embeddings of absolute positions that a checkpoint holds, but its model does not read."""
+class _UnusedPositions(torch.nn.Embedding):
+    """Embeddings of absolute positions that a checkpoint holds, but its model does not use."""
 
     def forward(self, positions: torch.Tensor) -> torch.Tensor:
         """Zeros."""
@@ -26,13 +26,13 @@ class _Nowhere(torch.nn.Embedding):
 
 
 def add_distances(model: Any) -> None:
-    """Have a model that is being made read distances, if its configuration says so."""
+    """Give a new model embeddings of distances, if its configuration asks for them."""
     config, family = model.config, family_of(model)
     kind = getattr(config, "position_embedding_type", "absolute")
     if kind == "absolute":
         return
     most = config.max_position_embeddings
-    table = _Nowhere(most, config.hidden_size)
+    table = _UnusedPositions(most, config.hidden_size)
     model.base_model.set_submodule(family.encoder.position_table, table)
     for layer in family.layers(model):
         attention = attrgetter(family.layer.attention)(layer)
@@ -47,7 +47,7 @@ def reads_distances(attention: Any) -> bool:
 
 
 def distance_scores(attention: Any, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
-    """What distances add to the scores, ``(n_rows, n_heads, length, length)``, before scaling.
+    """The share of distances in the scores, ``(n_rows, n_heads, length, length)``, before scaling.
 
     ``query`` and ``key`` are ``(n_rows, n_heads, length, head_size)``.
     """

@@ -1,7 +1,7 @@
-"""A model with one head, run on packed batches: the engine's layers, or the model's own.
+"""A model with one head, run on packed batches: layer by layer, or by the model's own forward.
 
-What somebody else may have changed is computed by the model's own forward pass. Depends on torch
-and the modules that compute; knows heads by what they read.
+A model that somebody changed is run by its own forward pass. Depends on torch, and on the modules
+that compute layers, attention and pooling; knows of a head what it reads.
 """
 
 from __future__ import annotations
@@ -56,21 +56,21 @@ class Network:
     tokenizer : transformers.PreTrainedTokenizerBase
         The tokenizer as transformers opens it.
     text : TextTokenizer
-        The same tokenizer's raw backend, which skbert reads text with.
+        The same tokenizer's backend, which skbert reads text with.
     head : Head
         What the head reads and how many outputs it has.
     pooling : str
         ``pooler``, ``cls``, ``mean``, ``max`` or ``mean_max``: how tokens become the vector of
         a row.
     layers : tuple of int or None
-        Hidden states that are joined to one, 0 for the embeddings; None is the last layer's.
+        Layers whose hidden states are joined to one, 0 for the embeddings; None for the last.
     layer_join : str
         ``mean`` averages these states, ``concat`` puts them side by side.
     anatomy : tuple
-        The modules of the model as it was opened; one that somebody changed has others.
-    packs : bool
-        Whether packed batches go through the encoder's layers one by one; else the model's own
-        forward pass computes padded ones.
+        Name, class and forward function of each module of the model as it was opened.
+    is_packed : bool
+        Whether the layers are run one by one over packed batches; else the model's own forward
+        pass runs over padded ones.
     is_handed_out : bool
         Whether somebody else holds the model, and may change it at any time.
     """
@@ -90,10 +90,10 @@ class Network:
         self.pooling = pooling
         self.layers: tuple[int, ...] | None = None
         self.layer_join = "mean"
-        model.config._attn_implementation = packed.NAME if _takes_packed(model) else "sdpa"
+        model.config._attn_implementation = packed.NAME if _supports_packing(model) else "sdpa"
         model.config.skbert_pooling = pooling  # goes into config.json, and comes back from there
         self.anatomy = anatomy_of(model) if anatomy is None else anatomy
-        self.packs = _takes_packed(model)
+        self.is_packed = _supports_packing(model)
         self.is_handed_out = False
         self.compiled: Any = None  # the encoder's layers, compiled on demand
         self.words: RowGradients | None = None  # while training on a CPU
@@ -102,12 +102,12 @@ class Network:
     @property
     def device(self) -> torch.device:
         """Where the weights are."""
-        return _embeddings(self.model).device
+        return _word_table(self.model).device
 
     @property
     def dtype(self) -> torch.dtype:
         """Type of the weights."""
-        return _embeddings(self.model).dtype
+        return _word_table(self.model).dtype
 
     @property
     def max_length(self) -> int:
@@ -126,20 +126,20 @@ class Network:
 
     @property
     def output_layer(self) -> Any:
-        """What gives the logits: a linear layer, or for word pieces a small network."""
+        """The layer that computes the logits: a linear one, or for word pieces a small network."""
         return self.model.get_submodule(self.output_path)
 
     def hand_out(self) -> Any:
-        """The model, for somebody who may change it: each use from now on looks at it anew."""
+        """The model, for a caller who may change it: every use from now on looks at it anew."""
         self.is_handed_out = True
         return self.model
 
     def logits(self, batch: Batch) -> Any:
-        """Forward pass: one row of outputs for each row, token or chosen token.
+        """The outputs of a forward pass, one row for each row, token or chosen token.
 
         A tuple of two such tables where the head reads chosen tokens and rows.
         """
-        if self.head.has_output_layer and not self.packs:
+        if self.head.has_output_layer and not self.is_packed:
             return _logits_of_model(self, batch)
         features = self.features(batch)
         if not self.head.has_output_layer:
@@ -151,7 +151,7 @@ class Network:
         return self.output_layer(features).to(self.dtype)
 
     def features(self, batch: Batch) -> Any:
-        """What the head reads, in the order of the items; a tuple where that is two things."""
+        """The head's inputs in the order of the items; a tuple of two where it has two parts."""
         hidden = self.hidden(batch)
         match self.head.reads:
             case "tokens":
@@ -164,7 +164,7 @@ class Network:
 
     def hidden(self, batch: Batch) -> torch.Tensor:
         """Hidden states of all tokens in packed order, ``(n_tokens, size)``."""
-        states = _packed_states(self, batch) if self.packs else _padded_states(self, batch)
+        states = _packed_states(self, batch) if self.is_packed else _padded_states(self, batch)
         if len(states) == 1:
             return states[0]
         if self.layer_join == "mean":
@@ -178,7 +178,7 @@ class Network:
         )
 
     def to(self, device: torch.device, dtype: torch.dtype) -> None:
-        """Have the weights on that device and of that type."""
+        """Move the weights to a device, and convert them to a type."""
         if (self.device, self.dtype) != (device, dtype):
             with held(), default_modes():
                 self.model.to(device, dtype)
@@ -194,7 +194,7 @@ class Network:
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Know the modules again, if they were those that the model was opened with."""
+        """Take the modules as they are for the model's own, unless they were changed before."""
         state = {"anatomy": True, "is_handed_out": False, **state}  # version 0.1 had neither
         vars(self).update(state)
         self.anatomy = anatomy_of(self.model.eval()) if state["anatomy"] else ()
@@ -227,7 +227,7 @@ def inference_network(network: Network) -> Network:
     network.model.eval()
     twin = twin_of(network)
     twin.layer_runner = Layers(own=network.layer_runner.own)
-    twin.packs = can_pack(twin)
+    twin.is_packed = can_pack(twin)
     return twin
 
 
@@ -237,10 +237,10 @@ def has_own_modules(network: Network) -> bool:
 
 
 def can_pack(network: Network) -> bool:
-    """Whether the layers can be computed one by one, as nobody changed what they do."""
+    """Whether the layers can be run one by one, because nobody changed what they do."""
     model, here = network.model, network.layer_runner.own and network.device.type == "cpu"
     return (
-        _takes_packed(model)
+        _supports_packing(model)
         and (here or model.config._attn_implementation == packed.NAME)
         and has_own_modules(network)
         and not is_hooked(model)
@@ -252,7 +252,7 @@ def can_pack(network: Network) -> bool:
 
 
 def _packed_states(network: Network, batch: Batch) -> list[torch.Tensor]:
-    """Hidden states that are read, layer by layer."""
+    """The hidden states that the network reads, computed layer by layer."""
     states, family = _embedded(network, batch), network.family
     if network.compiled is not None and network.layers is None:
         out = network.compiled(states, attention_mask=None, layout=batch.layout)
@@ -265,7 +265,7 @@ def _packed_states(network: Network, batch: Batch) -> list[torch.Tensor]:
 
 
 def _embedded(network: Network, batch: Batch) -> torch.Tensor:
-    """What the first layer reads, ``(1, n_tokens, size)``."""
+    """The embeddings that the first layer reads, ``(1, n_tokens, size)``."""
     family, model = network.family, network.model
     look_up = network.words or encoder_part(model, family.encoder.word_table)
     first, inputs = family.first_position, {"inputs_embeds": look_up(batch.ids)}
@@ -277,7 +277,7 @@ def _embedded(network: Network, batch: Batch) -> torch.Tensor:
 
 
 def _padded_states(network: Network, batch: Batch) -> list[torch.Tensor]:
-    """The same, by the model's own forward pass."""
+    """The hidden states that the network reads, computed by the model's own forward pass."""
     layers = network.layers
     out = network.model.base_model(
         **_padded_inputs(network, batch), output_hidden_states=layers is not None
@@ -299,14 +299,15 @@ def _pooled(network: Network, hidden: torch.Tensor, batch: Batch) -> torch.Tenso
     return _in_order(pooled, batch.row_order)
 
 
-def _embeddings(model: Any) -> torch.Tensor:
+def _word_table(model: Any) -> torch.Tensor:
+    """The weights of the word embeddings."""
     path = family_of(model).encoder.word_table
     weight: torch.Tensor = encoder_part(model, path).weight
     return weight
 
 
-def _takes_packed(model: Any) -> bool:
-    """Whether attention goes through the interface."""
+def _supports_packing(model: Any) -> bool:
+    """Whether the model's attention goes through transformers' attention interface."""
     return bool(getattr(model, "_supports_attention_backend", False))
 
 
@@ -347,7 +348,7 @@ def _in_order(values: torch.Tensor, order: torch.Tensor | None) -> torch.Tensor:
 
 
 def draw_output(model: Any, path: str) -> None:
-    """Draw new weights for the output layer, if there is one, as BERT's authors start one."""
+    """Draw new weights for the output layer, if there is one, as the authors of BERT do."""
     if not path:
         return
     layer = model.get_submodule(path)
@@ -356,9 +357,9 @@ def draw_output(model: Any, path: str) -> None:
 
 
 def grow_output(network: Network, n_outputs: int, kept: IntArray) -> None:
-    """Give the output layer ``n_outputs`` outputs; output i of now becomes ``kept[i]``.
+    """Give the output layer ``n_outputs`` outputs, of which ``kept[i]`` is the present output i.
 
-    The new ones start as in ``open_network``, from torch's global generator.
+    The others are drawn as in ``open_network``, from torch's global generator.
     """
     old, model, path = _linear_output(network), network.model, network.output_path
     where: Any = {"device": old.weight.device, "dtype": old.weight.dtype}
@@ -372,7 +373,7 @@ def grow_output(network: Network, n_outputs: int, kept: IntArray) -> None:
 
 
 def scale_output(network: Network, factor: Any, shift: Any = 0.0) -> None:
-    """Have the output layer give ``factor * logits + shift``; both per output or numbers."""
+    """Change the output layer to give ``factor * logits + shift``; both per output or numbers."""
     layer = _linear_output(network)
     factor, shift = (torch.as_tensor(x).to(layer.weight) for x in (factor, shift))
     with torch.no_grad():

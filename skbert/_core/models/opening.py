@@ -1,7 +1,7 @@
-"""A vetted checkpoint folder opened, or a new BERT made: the network of a model and a tokenizer.
+"""Opens a vetted checkpoint folder, or makes a new model: a network of model and tokenizer.
 
-The only module that imports transformers. Knows heads by the name of their class and by
-what they read; knows no task.
+The only module that imports transformers. Asks the record of a model's family for its classes;
+knows no task.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ __all__ = [
 
 
 def _attention(module: Any, *states: Any, layout: Layout | None = None, **settings: Any) -> Any:
-    """Attention of a model opened here, within packed batches, which have a layout, or others."""
+    """Attention within packed batches, which have a layout, or within padded ones."""
     if layout is not None:
         return packed.attention(module, *states, layout=layout, **settings)
     if reads_distances(module):
@@ -122,7 +122,7 @@ def network_of(model: Any, tokenizer: Any, head: Head, pooling: str) -> Network:
 
 
 def copy_encoder(network: Network, head: Head, pooling: str, dtype: torch.dtype) -> Network:
-    """A network of a copy of the encoder alone, changed as the model of the given one is."""
+    """A network of a copy of another network's encoder, with all that was changed in it."""
     body = copy.deepcopy(network.model.base_model).eval().to(dtype)
     if isinstance(body, _TokenPooled):
         body.__class__ = _encoder_class(network.family)
@@ -143,11 +143,11 @@ def open_network(
     dtype: torch.dtype = torch.float32,
     fresh_head: bool = True,
 ) -> Network:
-    """Open a vetted checkpoint with the given head, or make a new model.
+    """Open a vetted checkpoint with a head, or make a new model.
 
     All weights of a new model, a fresh head, and a pooler that the checkpoint lacks, are drawn
     from torch's global generator: seed it. With ``fresh_head=False`` the checkpoint must bring
-    its own head.
+    its head.
     """
     if pooling == "auto":
         pooling = _own_pooling(checkpoint, head, fresh_head=fresh_head)
@@ -168,7 +168,7 @@ def open_network(
 
 @contextmanager
 def _refusing(checkpoint: Checkpoint) -> Iterator[None]:
-    """Whatever a library raises at a folder, the folder cannot be opened."""
+    """Turn whatever a library raises at a folder into a ModelError."""
     try:
         yield
     except (SkbertError, MemoryError):
@@ -184,30 +184,36 @@ def _refusing(checkpoint: Checkpoint) -> Iterator[None]:
 
 
 def _own_pooling(checkpoint: Checkpoint | NewModel, head: Head, *, fresh_head: bool) -> str:
-    """What the checkpoint declares, but BERT's own heads for rows have always read its pooler."""
+    """The pooling that a checkpoint declares; the pooler for rows of heads of pre-training."""
     if not head.fresh and "rows" in head.reads:
         return POOLER
     declared = checkpoint.pooling if fresh_head else checkpoint.head_pooling
     return declared or ("mean" if head.reads == "chosen" else POOLER)
 
 
-def _make(blank: NewModel, head: Head, dtype: torch.dtype) -> tuple[Any, Any]:
+def _make(new_model: NewModel, head: Head, dtype: torch.dtype) -> tuple[Any, Any]:
     """A model with random weights, and its tokenizer."""
-    family = blank.family
-    config = getattr(transformers, family.config_class)(**blank.config, is_decoder=head.is_causal)
+    family = new_model.family
+    config = getattr(transformers, family.config_class)(
+        **new_model.config, is_decoder=head.is_causal
+    )
     with _quiet(), single_precision():  # whose numbers are drawn, whatever they become then
         model = (
-            _altered(getattr(transformers, family.heads[head.job].name))(config).to(dtype).eval()
+            _as_configured(getattr(transformers, family.heads[head.job].name))(config)
+            .to(dtype)
+            .eval()
         )
     tokenizer = getattr(transformers, family.tokenizer_class)(
-        vocab=blank.vocabulary, do_lower_case=blank.lowercase, model_max_length=blank.max_length
+        vocab=new_model.vocabulary,
+        do_lower_case=new_model.lowercase,
+        model_max_length=new_model.max_length,
     )
     return model, tokenizer
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """No progress bar and no report of the library inside; its settings as they were after."""
+    """Show no progress bar and no report of the library; restore its settings at the end."""
     verbosity, bar = library_logging.get_verbosity(), library_logging.is_progress_bar_enabled()
     library_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     library_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
@@ -222,17 +228,17 @@ def _quiet() -> Iterator[None]:
 def _quietly_load(
     checkpoint: Checkpoint, head: Head, dtype: torch.dtype, *, keep_head: bool
 ) -> tuple[Any, set[str]]:
-    """The model, and the weights it lacks; without the library's bar and report of them."""
+    """The model, and the names of the weights that the checkpoint lacks."""
     settings = dict(checkpoint.config)
     model_class = getattr(transformers, checkpoint.family.heads[head.job].name)
-    kind = _altered(model_class, settings.pop("pruned_heads", None))
+    loader = _as_configured(model_class, settings.pop("pruned_heads", None))
     config = transformers.AutoConfig.for_model(**settings)
     config.is_decoder = head.is_causal
     if not keep_head:
         config.num_labels = head.n_outputs or 2
         config.problem_type = None
     with _quiet():
-        model, loaded = kind.from_pretrained(
+        model, loaded = loader.from_pretrained(
             None,  # nothing of the folder is read but what was vetted
             state_dict=read_weights(checkpoint),
             config=config,
@@ -246,26 +252,29 @@ def _quietly_load(
     return model, {*loaded["missing_keys"], *(name for name, *_ in loaded["mismatched_keys"])}
 
 
-def _altered(kind: Any, lost: dict[str, list[int]] | None = None) -> Any:
-    """Makes a model of that class, which before weights are loaded is what its settings say."""
+def _as_configured(model_class: Any, pruned: dict[str, list[int]] | None = None) -> Any:
+    """A class that makes models of ``model_class``, with relative positions and pruned heads.
+
+    The modules are those of the configuration before weights are loaded into them.
+    """
 
     def make(self: Any, config: Any) -> None:
-        kind.__init__(self, config)
-        self.__class__ = kind
+        model_class.__init__(self, config)
+        self.__class__ = model_class
         add_distances(self)
         for layer in family_of(self).layers(self):
             layer.chunk_size_feed_forward = 0  # its chunks must all be full; ours need not
-        if lost:
-            prune(self, lost)
+        if pruned:
+            prune(self, pruned)
 
-    same_name = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
-    return type(kind.__name__, (kind,), {**same_name, "__init__": make})
+    name = {"__module__": model_class.__module__, "__qualname__": model_class.__qualname__}
+    return type(model_class.__name__, (model_class,), {**name, "__init__": make})
 
 
 def _open_tokenizer(checkpoint: Checkpoint) -> Any:
-    """The tokenizer, from a folder of its own that holds nothing but what was vetted.
+    """The tokenizer, opened from a temporary folder that holds nothing but what was vetted.
 
-    The library takes it for a lower-casing one unless told what it is.
+    Whether it makes letters small is passed on, because the library takes it for granted.
     """
     files = checkpoint.tokenizer
     declared = {"do_lower_case": files.lowercase, "vocab": files.words}
@@ -287,7 +296,7 @@ def _open_tokenizer(checkpoint: Checkpoint) -> Any:
 
 
 def _check_opened(checkpoint: Checkpoint, backend: Any) -> None:
-    """What was opened must be what was vetted: each token with its id, and text left as tokens."""
+    """Refuse a tokenizer whose ids are not those vetted, or that leaves nothing of a text."""
     vetted, size = checkpoint.tokenizer.vocabulary, checkpoint.config["vocab_size"]
     opened = backend.get_vocab(with_added_tokens=True)
     for token, number in opened.items() if opened != vetted else ():
@@ -297,9 +306,9 @@ def _check_opened(checkpoint: Checkpoint, backend: Any) -> None:
                 f" but its files say {vetted.get(token, 'nothing of it')} and config.json says"
                 f" vocab_size={size}. Put in the tokenizer that the model was trained with."
             )
-    if (blank := _blank_token(backend)) is not None:
+    if (token := _blank_token(backend)) is not None:
         raise ModelError(
-            f"the tokenizer in {checkpoint.folder} adds the token {blank!r}, of which its"
+            f"the tokenizer in {checkpoint.folder} adds the token {token!r}, of which its"
             " normalizer leaves nothing. Put in the tokenizer that the model was trained with."
         )
     if backend.encode("a", "a").special_tokens_mask.count(0) < 2:
@@ -311,7 +320,7 @@ def _check_opened(checkpoint: Checkpoint, backend: Any) -> None:
 
 
 def _blank_token(backend: Any) -> str | None:
-    """An added token of which the normalizer leaves nothing: reading text would panic."""
+    """An added token of which the normalizer leaves nothing, so that reading text would panic."""
     normalizer = backend.normalizer
     added = backend.get_added_tokens_decoder().values() if normalizer else ()
     texts = (token.content for token in added if token.normalized)
@@ -319,7 +328,7 @@ def _blank_token(backend: Any) -> str | None:
 
 
 def drop_pooler(network: Network) -> None:
-    """Leave out the pooler, which nothing reads."""
+    """Remove the pooler, which nothing reads."""
     setattr(network.model, network.family.encoder.pooler, None)
     network.anatomy = anatomy_of(network.model)
 
@@ -327,10 +336,10 @@ def drop_pooler(network: Network) -> None:
 def _has_sizes_of_its_settings(model: Any) -> bool:
     """Whether a model made from its configuration has weights of these sizes."""
     config = copy.deepcopy(model.config)
-    lost, config.pruned_heads = getattr(config, "pruned_heads", None), {}
+    pruned, config.pruned_heads = getattr(config, "pruned_heads", None), {}
     with torch.device("meta"):
-        anew = _altered(type(model), lost)(config)
-    sizes = {name: weight.shape for name, weight in anew.named_parameters()}
+        remade = _as_configured(type(model), pruned)(config)
+    sizes = {name: weight.shape for name, weight in remade.named_parameters()}
     return all(sizes.get(name) == weight.shape for name, weight in model.named_parameters())
 
 
@@ -344,10 +353,10 @@ def write_folder(network: Network, folder: Path, *, weights: bool = True) -> Non
             "estimator."
         )
     config = network.model.config
-    lost = getattr(config, "pruned_heads", None)
+    pruned = getattr(config, "pruned_heads", None)
     positions = getattr(config, "position_embedding_type", "absolute")
-    if weights and (lost or positions != "absolute"):
-        why = f"has lost the heads {lost}" if lost else f"has {positions!r} positions"
+    if weights and (pruned or positions != "absolute"):
+        why = f"has lost the heads {pruned}" if pruned else f"has {positions!r} positions"
         raise ModelError(
             f"The model {why}, and transformers cannot open such a model. Use save(path): every "
             "estimator takes that folder as model=."

@@ -151,7 +151,7 @@ class _Stepper:
         self.waiting: deque[StepResult] = deque()
         self.failed = torch.zeros((), device=network.device, dtype=torch.float32)  # 1: not finite
         if network.is_handed_out:
-            network.packs = can_pack(network)
+            network.is_packed = can_pack(network)
             for weight in network.model.parameters():  # each to learn in memory of its own
                 weight.data = weight.data.contiguous()
         freeze(network.model, network.output_path, recipe.freeze)
@@ -349,7 +349,7 @@ def _trains_words_by_row(network: Network) -> bool:
     model = network.model
     tied = model.get_output_embeddings() is not None
     learns = model.get_input_embeddings().weight.requires_grad
-    return network.packs and network.device.type == "cpu" and learns and not tied
+    return network.is_packed and network.device.type == "cpu" and learns and not tied
 
 
 def _checkpointing(verb: str, model: Any) -> Callable[..., None]:

@@ -80,7 +80,7 @@ def test_a_tiny_model_agrees_with_transformers(
     tiny_model: Path, name: str, attention: str
 ) -> None:
     network = open_model(tiny_model, n_outputs=3)
-    assert network.packs
+    assert network.is_packed
     got, got_gradients, want, want_gradients = both_ways(network, CASES[name], attention)
     torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
     assert len(want_gradients) == len(list(network.model.parameters()))
@@ -120,7 +120,7 @@ def test_a_model_that_cannot_pack_is_padded_with_the_same_results(
     for packs in (True, False):
         network = open_model(tiny_model, n_outputs=3, pooling=pooling)
         if not packs:
-            network.packs = False
+            network.is_packed = False
             network.model.config._attn_implementation = "sdpa"
         batch = collate(
             Labels(3).encode(CASES[name], None, network.text),
@@ -176,7 +176,7 @@ def test_a_head_that_reads_tokens_is_given_them_in_order(tiny_model: Path) -> No
     with torch.no_grad():
         got = network.logits(batch)
         inputs = padded(network, *case, 128)
-        network.packs, network.model.config._attn_implementation = False, "eager"
+        network.is_packed, network.model.config._attn_implementation = False, "eager"
         want = network.model(**inputs).logits[inputs["attention_mask"].bool()]
     assert got.shape == (items.sizes.sum(), 4)
     torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)

@@ -221,11 +221,11 @@ def test_a_model_without_the_attention_interface_is_padded(
     tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     packing = open_model(tiny_model)
-    assert packing.packs
+    assert packing.is_packed
     assert packing.model.config._attn_implementation == packed.NAME
     monkeypatch.setattr(BertForSequenceClassification, "_supports_attention_backend", False)
     padding = open_model(tiny_model)
-    assert not padding.packs
+    assert not padding.is_packed
     torch.testing.assert_close(logits_of(padding), logits_of(packing), rtol=1e-5, atol=1e-5)
 
 
@@ -295,7 +295,7 @@ def test_copies_give_the_same_outputs_and_share_nothing(
     before = logits_of(network)
     twin = duplicate(network)
     assert torch.equal(logits_of(twin), before)
-    assert (twin.pooling, twin.head, twin.packs) == (pooling, network.head, True)
+    assert (twin.pooling, twin.head, twin.is_packed) == (pooling, network.head, True)
     scale_output(twin, 2.0)
     assert torch.equal(logits_of(network), before)
 
