@@ -28,7 +28,7 @@ from skbert._core.runtime.device import is_out_of_memory
 from skbert._core.runtime.interrupts import held
 from skbert._core.runtime.modes import default_modes
 from skbert._core.task import Batch, Items, Layout, Task
-from skbert._core.training.loop import TRAINING_TOKENS
+from skbert._core.training.stepper import TRAINING_TOKENS
 
 __all__ = ["attention_weights", "gate_gradients", "share_weights"]
 

@@ -24,12 +24,13 @@ from skbert._core.models.network import Network, copy_network, grow_output
 from skbert._core.models.new_model import NewModel
 from skbert._core.models.opening import open_network
 from skbert._core.runtime.device import Precision, pick_device, seeded
-from skbert._core.runtime.distributed import join
+from skbert._core.runtime.distributed import process_group
 from skbert._core.task import Items, Task
 from skbert._core.text.tokens import TextTokenizer
-from skbert._core.training.loop import Fresh, Recipe, train
+from skbert._core.training.loop import DrawItems, train
 from skbert._core.training.optim import SCHEDULES, freezes_encoder, learning_parameters
 from skbert._core.training.probe import probe
+from skbert._core.training.recipe import Recipe
 from skbert._core.training.watch import Watch, hold_out
 from skbert._estimator.base import COUNT, RealInterval, TextEstimator, encode, longest_row
 from skbert._estimator.callbacks import CallbackSupportMixin, with_callbacks
@@ -247,7 +248,7 @@ def run_fit(
     draft, texts = _begin(estimator, X, again=again)
     y = listed(y)
     weight = to_learn_from(check_sample_weight(listed(sample_weight), len(texts)))
-    seed = join().agree_on(draw_seed(estimator.random_state))
+    seed = process_group().broadcast_number(draw_seed(estimator.random_state))
     with seeded(seed, device):
         if again and _network_of(estimator) is not _network_of(draft):  # by another thread
             draft, texts = _begin(estimator, X, again=True)
@@ -356,7 +357,7 @@ def _train(
 
 
 def _split(
-    items: Items, fraction: float | None, lesson: TrainingPlan, seed: int, fresh: Fresh
+    items: Items, fraction: float | None, lesson: TrainingPlan, seed: int, fresh: DrawItems
 ) -> tuple[Items, Items | None]:
     """Items to learn from and items held out, by sample; what is drawn for these stays."""
     if fraction is None:

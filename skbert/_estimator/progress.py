@@ -22,7 +22,8 @@ from skbert._core.models.network import Network, copy_network
 from skbert._core.runtime.device import Precision
 from skbert._core.task import Items, Task
 from skbert._core.text.tokens import Ragged
-from skbert._core.training.loop import Fresh, Recipe
+from skbert._core.training.loop import DrawItems
+from skbert._core.training.recipe import Recipe
 from skbert._estimator.learned import learned_attributes
 
 __all__ = ["Report", "Run", "decode_held", "held_out_loss", "validate"]
@@ -40,7 +41,7 @@ class Run(NamedTuple):
     recipe: Recipe
     precision: Precision
     seed: int
-    fresh: Fresh
+    fresh: DrawItems
 
 
 class Report:

@@ -38,8 +38,9 @@ from skbert._core.checkpoints.vet import vet
 from skbert._core.models.network import Network
 from skbert._core.models.opening import open_network
 from skbert._core.runtime.device import Precision, seeded
-from skbert._core.training import loop
-from skbert._core.training.loop import Recipe, train
+from skbert._core.training import stepper as stepping
+from skbert._core.training.loop import train
+from skbert._core.training.recipe import Recipe
 from skbert._validation.choices import check_choices
 from skbert.datasets import load_choices
 from skbert.exceptions import InputError, InputTypeError, ModelError, TruncationWarning
@@ -493,9 +494,9 @@ def step_gradients(folder: Path, dtype: torch.dtype, budget: int) -> dict[str, t
     network = open_model(folder, dtype)
     task, precision = Choice(128), Precision(str(dtype).removeprefix("torch."), CPU)
     items = task.encode(check_choices(MANY), MANY_Y, network.text)
-    stepper = loop._Stepper(network, task, EXACT, precision, 1)
+    stepper = stepping.Stepper(network, task, EXACT, precision, 1)
     stepper.set_items(items)
-    stepper.budget.tokens = budget
+    stepper._budget.tokens = budget
     stepper._backward(np.array([1]))
     assert network.words is not None
     named = [*network.model.named_parameters(), ("words", network.words.rows)]
@@ -529,7 +530,7 @@ def test_a_small_budget_learns_the_same(
     want = trained(tiny_model_no_dropout, **changes)
     assert max(sizes) > 300
     del sizes[:]
-    monkeypatch.setitem(loop.TRAINING_TOKENS, "cpu", 100)
+    monkeypatch.setitem(stepping.TRAINING_TOKENS, "cpu", 100)
     got = trained(tiny_model_no_dropout, **changes)
     assert max(sizes) <= 100
     assert_all_close(got, want, 1e-9)
@@ -538,7 +539,7 @@ def test_a_small_budget_learns_the_same(
 def test_turns_with_dropout_are_reproducible(
     tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(loop.TRAINING_TOKENS, "cpu", 100)
+    monkeypatch.setitem(stepping.TRAINING_TOKENS, "cpu", 100)
     one, other = (trained(tiny_model, "float32") for _ in range(2))
     assert all(torch.equal(one[name], other[name]) for name in one)
 
@@ -548,15 +549,15 @@ def test_a_turn_draws_the_same_dropout_on_the_way_back(tiny_model: Path) -> None
     network = open_model(tiny_model, torch.float64)
     task, exact = Choice(128), Precision("float64", CPU)
     items = task.encode(check_choices(MANY), MANY_Y, network.text)
-    stepper = loop._Stepper(network, task, EXACT, exact, 1)
+    stepper = stepping.Stepper(network, task, EXACT, exact, 1)
     stepper.set_items(items)
-    stepper.budget.tokens = 100
+    stepper._budget.tokens = 100
     network.model.train()
     weight = network.output_layer.weight
 
     def loss() -> float:
         with seeded(3, CPU):
-            return float(stepper._backward(np.array([1]))[0])
+            return float(stepper._backward(np.array([1]))[0][0])
 
     first = loss()
     gradient = weight.grad.clone()
@@ -571,7 +572,7 @@ def test_a_turn_draws_the_same_dropout_on_the_way_back(tiny_model: Path) -> None
 def test_five_hundred_options_stay_within_the_budget(
     tiny_model: Path, monkeypatch: pytest.MonkeyPatch, sizes: list[int]
 ) -> None:
-    for table in (loop.TRAINING_TOKENS, inference.INFERENCE_TOKENS):
+    for table in (stepping.TRAINING_TOKENS, inference.INFERENCE_TOKENS):
         monkeypatch.setitem(table, "cpu", 512)
     options = [f"{word} {k}" for k in range(100) for word in "bad poor awful worst sad".split()]
     many = [*X, ("the book is", [*options[:123], "great", *options[123:]])]

@@ -20,7 +20,7 @@ from skbert import (
     BertTokenTagger,
     BertTransformer,
 )
-from skbert._core.training import loop
+from skbert._core.training.stepper import Stepper
 from skbert._estimator import base
 from skbert._estimator.learned import learned_attributes
 from skbert.exceptions import InputError, ModelError, NonFiniteError, SkbertError
@@ -85,7 +85,7 @@ class State:
 @pytest.fixture
 def at_step(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[], object]], None]:
     """Give a function: what happens in a step of the training that follows, once."""
-    whole, steps = loop._Stepper.step, []
+    whole, steps = Stepper.step, []
 
     def happen(number: int, what: Callable[[], object]) -> None:
         def step(stepper: Any, chosen: Any) -> None:
@@ -95,7 +95,7 @@ def at_step(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[], obje
             whole(stepper, chosen)
 
         steps.clear()
-        monkeypatch.setattr(loop._Stepper, "step", step)
+        monkeypatch.setattr(Stepper, "step", step)
 
     return happen
 

@@ -34,7 +34,9 @@ from skbert._core.models.network import Network
 from skbert._core.models.new_model import learn_vocabulary
 from skbert._core.models.opening import open_network
 from skbert._core.runtime.device import Precision, seeded
-from skbert._core.training.loop import Recipe, train
+from skbert._core.training.loop import train
+from skbert._core.training.recipe import Recipe
+from skbert._core.training.stepper import TRAINING_TOKENS
 from skbert._pretraining.masking import mask, pair, pair_and_mask
 from skbert._pretraining.tasks import MaskedWords, NextSentence, NextWord, WordsAndSentences
 from skbert._validation.documents import Documents
@@ -268,7 +270,7 @@ def test_every_pass_has_items_of_its_own(tiny_model: Path, stories: list[list[st
         return seen[-1]
 
     for seed in (0, 0):
-        list(train(network, task, base, Recipe(epochs=2), EXACT, seed, fresh=fresh))
+        list(train(network, task, base, Recipe(epochs=2), EXACT, seed, draw_items=fresh))
     one, two, again, _ = (items.tokens.ids.values.tolist() for items in seen)
     assert one != two
     assert one == again
@@ -288,7 +290,7 @@ def test_small_budgets_change_nothing(
 ) -> None:
     losses = []
     for budget in (8192, 30):
-        monkeypatch.setitem(train.__globals__["TRAINING_TOKENS"], "cpu", budget)
+        monkeypatch.setitem(TRAINING_TOKENS, "cpu", budget)
         network = open_(tiny_model_no_dropout, "mlm+nsp", torch.float64)
         items = drawn(network, "mlm+nsp", stories)
         exact = Precision("float64", CPU)

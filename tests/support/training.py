@@ -12,7 +12,8 @@ import torch
 from skbert._core.batches import Batch
 from skbert._core.models.network import Network
 from skbert._core.runtime.device import Precision, seeded
-from skbert._core.training.loop import Epoch, Recipe, train
+from skbert._core.training.loop import Epoch, train
+from skbert._core.training.recipe import Recipe
 from support.networks import CPU, Labels, open_model, sentences
 
 if TYPE_CHECKING:
@@ -60,14 +61,14 @@ def run(
     task: Task | None = None,
     change: Callable[[Items], Items] = lambda items: items,
     seed: int = 0,
-    tick: Callable[[float], object] = lambda loss: None,
+    on_step: Callable[[float], object] = lambda loss: None,
 ) -> tuple[dict[str, torch.Tensor], list[Epoch]]:
     """Train a fresh network; its weights and the passes."""
     exact = Precision(precision, CPU)
     network = open_model(folder, dtype=exact.weights)
     items = change(make_items(network))
     with seeded(seed, CPU):
-        epochs = list(train(network, task or Labels(), items, recipe, exact, seed, tick))
+        epochs = list(train(network, task or Labels(), items, recipe, exact, seed, on_step))
     return weights_of(network), epochs
 
 

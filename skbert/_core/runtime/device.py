@@ -134,27 +134,27 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 class AsyncScalars:
-    """Numbers that a device has yet to compute; nobody waits for them until they are read."""
+    """Numbers on their way from a device, which may have yet to compute them."""
 
-    def __init__(self, numbers: torch.Tensor) -> None:
-        self.event: Any = None
-        self.numbers = numbers.detach()
-        if numbers.is_cuda:
-            here = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)
-            self.numbers = here.copy_(self.numbers, non_blocking=True)
-            self.event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            self.event.record(torch.cuda.current_stream(numbers.device))
+    def __init__(self, scalars: torch.Tensor) -> None:
+        self._event: Any = None
+        self._scalars = scalars.detach()
+        if scalars.is_cuda:
+            pinned = torch.empty(scalars.shape, dtype=scalars.dtype, pin_memory=True)
+            self._scalars = pinned.copy_(self._scalars, non_blocking=True)
+            self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._event.record(torch.cuda.current_stream(scalars.device))
 
-    def ready(self) -> bool:
-        """Whether they are there."""
-        return self.event is None or bool(self.event.query())
+    def is_ready(self) -> bool:
+        """Whether the numbers can be read without waiting."""
+        return self._event is None or bool(self._event.query())
 
     def read(self) -> list[float]:
-        """The numbers, as soon as they are there."""
-        if self.event is not None:
-            self.event.synchronize()
-        found: list[float] = self.numbers.tolist()
-        return found
+        """The numbers; waits for the device."""
+        if self._event is not None:
+            self._event.synchronize()
+        numbers: list[float] = self._scalars.tolist()
+        return numbers
 
 
 @contextmanager

@@ -18,44 +18,44 @@ from torch import distributed
 
 from skbert._arrays import IntArray
 
-__all__ = ["ProcessGroup", "join", "local_rank"]
+__all__ = ["ProcessGroup", "local_rank", "process_group"]
 
 
 class ProcessGroup(NamedTuple):
-    """A process among those that train together."""
+    """The processes that train one model together, and which of them this one is."""
 
     rank: int = 0
     size: int = 1
 
     def share(self, chosen: IntArray) -> tuple[IntArray, float]:
-        """Its part of the chosen items, and the factor of their loss.
+        """The part of the chosen items that is this process's, and the factor of their loss.
 
-        Where items are fewer than processes, several compute the same one.
+        Where items are fewer than processes, several processes compute the same item.
         """
         first = self.rank % len(chosen)
         return chosen[first :: self.size], 1.0 / len(range(first, self.size, len(chosen)))
 
-    def add_up(self, tensors: Sequence[torch.Tensor]) -> None:
+    def all_reduce(self, tensors: Sequence[torch.Tensor]) -> None:
         """Replace each tensor by its sum over all processes."""
         if self.size > 1:
-            _together(distributed.all_reduce, tensors)
+            _in_one_message(distributed.all_reduce, tensors)
 
-    def agree(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Replace each tensor by what the first process has."""
+    def broadcast(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Replace each tensor by that of the first process."""
         if self.size > 1:
-            _together(partial(distributed.broadcast, src=0), tensors)
+            _in_one_message(partial(distributed.broadcast, src=0), tensors)
 
-    def agree_on(self, number: int) -> int:
+    def broadcast_number(self, number: int) -> int:
         """The first process's number."""
         if self.size == 1:
             return number
-        whole = torch.tensor([number], device="cpu")
-        self.agree([whole])
-        return int(whole)
+        tensor = torch.tensor([number], device="cpu")
+        self.broadcast([tensor])
+        return int(tensor)
 
 
-def join() -> ProcessGroup:
-    """The world of this process: alone, unless torchrun started it beside others."""
+def process_group() -> ProcessGroup:
+    """The group of processes that torchrun started; else a group of this process alone."""
     if not _is_launched():
         return ProcessGroup()
     if not distributed.is_initialized():
@@ -65,18 +65,20 @@ def join() -> ProcessGroup:
 
 
 def local_rank() -> int:
-    """Place among torchrun's processes on this machine; 0 for any other process."""
+    """Rank among torchrun's processes on this machine; 0 for any other process."""
     return int(os.environ["LOCAL_RANK"]) if _is_launched() else 0
 
 
 def _is_launched() -> bool:
-    """Whether torchrun started this process; its workers are on their own."""
+    """Whether torchrun started this process itself, not a worker of it."""
     launched = distributed.is_available() and distributed.is_torchelastic_launched()
     return launched and multiprocessing.current_process().name == "MainProcess"
 
 
-def _together(exchange: Callable[[torch.Tensor], object], tensors: Sequence[torch.Tensor]) -> None:
-    """Exchange all tensors in one message, in place."""
+def _in_one_message(
+    exchange: Callable[[torch.Tensor], object], tensors: Sequence[torch.Tensor]
+) -> None:
+    """Exchange all tensors at once, in place."""
     flat = torch.cat([tensor.flatten() for tensor in tensors])
     exchange(flat)
     parts = torch.split(flat, [tensor.numel() for tensor in tensors])

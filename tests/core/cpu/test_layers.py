@@ -40,7 +40,8 @@ from skbert._core.models.network import inference_network
 from skbert._core.models.opening import open_network
 from skbert._core.runtime.device import Precision, seeded
 from skbert._core.task import Head
-from skbert._core.training.loop import Recipe, train
+from skbert._core.training.loop import train
+from skbert._core.training.recipe import Recipe
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,14 +17,14 @@ from support.training import GENTLE, RECIPE, Failing, Overflow, both, run, sizes
 
 from skbert._core.models.network import Network
 from skbert._core.runtime.device import Budget, Precision, is_out_of_memory, pick_device, seeded
-from skbert._core.training import loop
+from skbert._core.training import stepper as stepping
 from skbert.exceptions import InputError, NonFiniteError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from skbert._core.batches import Batch
-    from skbert._core.training.loop import Recipe
+    from skbert._core.training.recipe import Recipe
 
 __all__ = ["sizes"]  # a fixture of the loop's tests
 
@@ -191,16 +191,16 @@ def test_float16_raises_its_scale_again_after_calm_steps(
     tiny_model_no_dropout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steppers: list[Any] = []
-    take_step = loop._Stepper.step
+    take_step = stepping.Stepper.step
 
     def step(stepper: Any, chosen: Any) -> Any:
         steppers.append(stepper)
         return take_step(stepper, chosen)
 
-    monkeypatch.setattr(loop._Stepper, "step", step)
-    monkeypatch.setattr(loop, "_STEPS_TO_GROW", 2)
+    monkeypatch.setattr(stepping.Stepper, "step", step)
+    monkeypatch.setattr(stepping, "_STEPS_TO_GROW", 2)
     run(tiny_model_no_dropout, GENTLE, precision="float16")
-    assert steppers[-1].scale == 2.0 ** (16 + 3)  # six steps, none of which overflowed
+    assert steppers[-1]._loss_scale.value == 2.0 ** (16 + 3)  # six steps, none of which overflowed
 
 
 def test_float16_gives_up_where_no_scale_helps(

@@ -15,8 +15,8 @@ import torch
 
 from skbert import BertChoiceRanker, BertClassifier, BertPretrainer, BertTokenTagger
 from skbert._core.batches import collate
-from skbert._core.runtime.distributed import ProcessGroup, join, local_rank
-from skbert._core.training import loop
+from skbert._core.runtime.distributed import ProcessGroup, local_rank, process_group
+from skbert._core.training import stepper
 from skbert.testing._samples import sample_of
 
 EXACT = {"epochs": 2, "batch_size": 8, "device": "cpu", "precision": "float64", "random_state": 0}
@@ -46,13 +46,13 @@ def fit(folder: str, name: str) -> tuple[Any, np.ndarray]:
 
 def run_as_one_of_many(still: str, lively: str, out: str) -> None:
     """What each process of torchrun does: all cases, then a fit with dropout and no seed."""
-    world = join()
-    assert world.size == 2
+    group = process_group()
+    assert group.size == 2
     for name in CASES:
         fitted, weights = fit(still, name)
-        np.save(Path(out) / f"{name} {world.rank}.npy", weights)
+        np.save(Path(out) / f"{name} {group.rank}.npy", weights)
         history = json.dumps(fitted.history_)
-        (Path(out) / f"{name} {world.rank}.json").write_text(history)
+        (Path(out) / f"{name} {group.rank}.json").write_text(history)
     rows = sample_of("classes", None, None)
     seeds: list[int] = []
 
@@ -60,10 +60,10 @@ def run_as_one_of_many(still: str, lively: str, out: str) -> None:
         seeds.append(torch.initial_seed())
         return collate(*args)
 
-    loop.collate = noted
+    stepper.collate = noted
     free = BertClassifier(lively, **{**EXACT, "random_state": None}).fit(rows.X, rows.y)
     found = {"proba": free.predict_proba(rows.X).tolist(), "loss": free.history_[-1]["loss"]}
-    (Path(out) / f"free {world.rank}.json").write_text(json.dumps({**found, "seeds": seeds}))
+    (Path(out) / f"free {group.rank}.json").write_text(json.dumps({**found, "seeds": seeds}))
 
 
 @pytest.fixture(scope="module")
@@ -130,12 +130,12 @@ def test_shares_add_up_to_a_step(size: int, n: int) -> None:
 
 
 def test_alone_unless_torchrun_started_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert join() == ProcessGroup(0, 1)
+    assert process_group() == ProcessGroup(0, 1)
     monkeypatch.setenv("RANK", "1")  # some other launcher
     monkeypatch.setenv("WORLD_SIZE", "4")
-    assert join() == ProcessGroup(0, 1)
+    assert process_group() == ProcessGroup(0, 1)
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "some-run")
     monkeypatch.setenv("LOCAL_RANK", "3")
     assert local_rank() == 3
     monkeypatch.setattr("multiprocessing.current_process", lambda: type("P", (), {"name": "Loky"}))
-    assert join() == ProcessGroup(0, 1)  # a worker of one of torchrun's processes
+    assert process_group() == ProcessGroup(0, 1)  # a worker of one of torchrun's processes

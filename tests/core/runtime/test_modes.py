@@ -21,7 +21,7 @@ from skbert._core import infer
 from skbert._core.runtime import device
 from skbert._core.runtime.interrupts import held, let_through
 from skbert._core.runtime.modes import default_modes
-from skbert._core.training import loop, probe
+from skbert._core.training import probe, stepper
 from skbert.inspection import attentions, head_importance
 
 if TYPE_CHECKING:
@@ -241,7 +241,7 @@ def test_a_fit_is_left_at_a_boundary(
 ) -> None:
     """Pressed in the middle of a computation, that is brought to its end first."""
     module, name = {
-        "step": (loop, "take_step"), "batch": (infer, "collate"), "probe": (probe, "collate"),
+        "step": (stepper, "take_step"), "batch": (infer, "collate"), "probe": (probe, "collate"),
     }[where]  # fmt: skip
     whole, ended = getattr(module, name), []
 

@@ -33,8 +33,9 @@ from skbert._core.cpu import layers
 from skbert._core.infer import infer
 from skbert._core.runtime.device import Precision, seeded
 from skbert._core.text.tokens import encode_texts
-from skbert._core.training import loop
-from skbert._core.training.loop import Recipe, train
+from skbert._core.training import stepper
+from skbert._core.training.loop import train
+from skbert._core.training.recipe import Recipe
 from skbert.exceptions import NonFiniteError
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def test_a_small_token_budget_changes_nothing(
     want, _ = run(tiny_model_no_dropout, recipe, precision=precision, change=weigh)
     longest = max(map(len, (row.split() for row in ROWS))) + 2
     del sizes[:]
-    monkeypatch.setitem(loop.TRAINING_TOKENS, "cpu", budget)
+    monkeypatch.setitem(stepper.TRAINING_TOKENS, "cpu", budget)
     got, _ = run(tiny_model_no_dropout, recipe, precision=precision, change=weigh)
     assert max(sizes) <= max(budget, longest)
     assert len(sizes) > 6
@@ -95,7 +96,7 @@ def test_a_small_token_budget_changes_nothing(
 def test_a_pass_reports_the_weighted_mean_loss(tiny_model_no_dropout: Path) -> None:
     still = replace(RECIPE, epochs=1, learning_rate=0.0, head_learning_rate=0.0, accumulate=1)
     ticks: list[float] = []
-    _, (epoch,) = run(tiny_model_no_dropout, still, change=weigh, tick=ticks.append)
+    _, (epoch,) = run(tiny_model_no_dropout, still, change=weigh, on_step=ticks.append)
     network = open_model(tiny_model_no_dropout, dtype=torch.float64)
     items = make_items(network)
     with torch.no_grad():
@@ -165,7 +166,7 @@ def test_a_number_that_is_none_stops_at_its_step(
     task = Failing(how=how, weight=float(items.weights[third[1]]))
     after: list[dict[str, torch.Tensor]] = []
 
-    def tick(_loss: float) -> None:
+    def on_step(_loss: float) -> None:
         assert network.words is not None
         network.words.put_together()
         after.append(weights_of(network))
@@ -174,7 +175,7 @@ def test_a_number_that_is_none_stops_at_its_step(
         list(
             train(
                 network, task, items, recipe, Precision("float64", CPU), 0,
-                tick=tick,
+                on_step=on_step,
             )
         )  # fmt: skip
     assert len(after) == 2
@@ -206,7 +207,7 @@ def test_the_same_seed_gives_the_same_bits(tiny_model: Path) -> None:
 def test_each_pass_yields_what_it_came_to(tiny_model: Path) -> None:
     ticks: list[float] = []
     recipe = replace(RECIPE, epochs=3, warmup=0.0)
-    _, passes = run(tiny_model, recipe, tick=ticks.append)
+    _, passes = run(tiny_model, recipe, on_step=ticks.append)
     n_tokens = sum(len(row.split()) + 2 for row in ROWS)
     assert [epoch.epoch for epoch in passes] == [1, 2, 3]
     assert [(epoch.n_steps, epoch.n_tokens) for epoch in passes] == [(3, n_tokens)] * 3
@@ -304,6 +305,6 @@ def test_training_does_not_depend_on_how_words_are_looked_up(
     """The words that are not in use decay like the others, and those drawn later join in."""
     recipe = replace(RECIPE, weight_decay=0.1, epochs=3)
     want, _ = run(tiny_model_no_dropout, recipe)
-    monkeypatch.setattr(loop, "_trains_words_by_row", lambda network: False)
+    monkeypatch.setattr(stepper, "_can_train_words_by_row", lambda network: False)
     got, _ = run(tiny_model_no_dropout, recipe)
     assert_all_close(got, want, 1e-9)

@@ -25,7 +25,7 @@ from transformers import BertConfig, BertForSequenceClassification, get_schedule
 
 from skbert._core.batches import steps_of_a_pass
 from skbert._core.runtime.device import Precision
-from skbert._core.training.loop import Recipe, train
+from skbert._core.training.loop import train
 from skbert._core.training.optim import (
     SCHEDULES,
     freeze,
@@ -35,6 +35,7 @@ from skbert._core.training.optim import (
     take_step,
     warmup_steps,
 )
+from skbert._core.training.recipe import Recipe
 from skbert.exceptions import InputError
 
 if TYPE_CHECKING:

@@ -14,8 +14,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import skbert
 from skbert._core.runtime.device import Precision
-from skbert._core.training import loop
+from skbert._core.training import loop, stepper
 from skbert._core.training.optim import AdamW
+from skbert._core.training.stepper import Stepper
 from skbert.exceptions import NonFiniteError
 
 if TYPE_CHECKING:
@@ -53,10 +54,10 @@ def test_what_waits_is_noticed() -> None:
     assert waits.found == ["_local_scalar_dense", "index", "repeat_interleave"]
 
 
-class NotYet(loop.AsyncScalars):
+class NotYet(stepper.AsyncScalars):
     """Numbers of a device that is slow: known when somebody waits for them."""
 
-    def ready(self) -> bool:
+    def is_ready(self) -> bool:
         return False
 
 
@@ -68,25 +69,25 @@ def as_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
         optimizer.grad_scale, optimizer.found_inf = divisor.float(), failed
         optimizer.step()
 
-    monkeypatch.setattr(loop, "AsyncScalars", NotYet)
-    monkeypatch.setattr(loop, "take_step", step)
-    monkeypatch.setattr(loop, "adamw", lambda groups, _: AdamW(groups, fused=True))
-    monkeypatch.setattr(loop, "_trains_words_by_row", lambda network: False)
+    monkeypatch.setattr(stepper, "AsyncScalars", NotYet)
+    monkeypatch.setattr(stepper, "take_step", step)
+    monkeypatch.setattr(stepper, "adamw", lambda groups, _: AdamW(groups, fused=True))
+    monkeypatch.setattr(stepper, "_can_train_words_by_row", lambda network: False)
 
 
 @pytest.fixture
 def found(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """What each step of training waits for."""
     found: list[list[str]] = []
-    take = loop._Stepper.step
+    take = Stepper.step
 
-    def watched(stepper: Any, chosen: Any) -> None:
-        stepper.network.layer_runner.own = False
+    def watched(taking: Any, chosen: Any) -> None:
+        taking._network.layer_runner.own = False
         with Waits() as waits:
-            take(stepper, chosen)
+            take(taking, chosen)
         found.append(waits.found)
 
-    monkeypatch.setattr(loop._Stepper, "step", watched)
+    monkeypatch.setattr(Stepper, "step", watched)
     return found
 
 
@@ -106,18 +107,18 @@ def test_a_pass_waits_for_nothing(job: str, tiny_model: Path, found: list[list[s
 def test_a_step_that_fails_and_those_after_it_change_nothing(
     tiny_model_no_dropout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take, after = loop._Stepper.step, []
+    take, after = Stepper.step, []
 
-    def step(stepper: Any, chosen: Any) -> None:
-        take(stepper, chosen)
-        after.append(weights_of(stepper.network))
+    def step(taking: Any, chosen: Any) -> None:
+        take(taking, chosen)
+        after.append(weights_of(taking._network))
 
     class Spoiled(Labels):
         def loss(self, logits: torch.Tensor, batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
             loss, weight = super().loss(logits, batch)
             return loss * (torch.nan if len(after) == 1 else 1.0), weight
 
-    monkeypatch.setattr(loop._Stepper, "step", step)
+    monkeypatch.setattr(Stepper, "step", step)
     network = open_model(tiny_model_no_dropout, dtype=torch.float64)
     passes = loop.train(
         network, Spoiled(), weigh(make_items(network)), GENTLE, Precision("float64", CPU), 0
@@ -134,7 +135,7 @@ def test_training_is_the_same_where_losses_are_known_later(
     tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     losses: list[float] = []
-    got, passes = run(tiny_model, GENTLE, tick=losses.append)
+    got, passes = run(tiny_model, GENTLE, on_step=losses.append)
     monkeypatch.undo()
     want, others = run(tiny_model, GENTLE)
     assert_all_close(got, want, 1e-6)
@@ -144,18 +145,18 @@ def test_training_is_the_same_where_losses_are_known_later(
 
 @pytest.mark.gpu
 def test_a_gpu_is_not_waited_for(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    take, n_steps = loop._Stepper.step, []
+    take, n_steps = Stepper.step, []
 
-    def watched(stepper: Any, chosen: Any) -> None:
+    def watched(taking: Any, chosen: Any) -> None:
         n_steps.append(1)
         if len(n_steps) > 2:  # the first steps find their kernels
             torch.cuda.set_sync_debug_mode("error")
         try:
-            take(stepper, chosen)
+            take(taking, chosen)
         finally:
             torch.cuda.set_sync_debug_mode("default")
 
-    monkeypatch.setattr(loop._Stepper, "step", watched)
+    monkeypatch.setattr(Stepper, "step", watched)
     _, X, y = JOBS["classes"]
     skbert.BertClassifier(tiny_model, epochs=4, batch_size=2, device="cuda").fit(X, y)
     assert len(n_steps) == 8

@@ -1,0 +1,327 @@
+"""One optimizer step after another: micro-batches, gradient accumulation, and what can fail.
+
+Memory that runs out, and gradients beyond the range of float16, make a step start over. Depends
+on torch, a network, a task's own loss and ``optim``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from skbert._arrays import IntArray
+from skbert._core.batches import by_budget, collate
+from skbert._core.cpu.embedding import RowGradients
+from skbert._core.models.network import Network, can_pack
+from skbert._core.runtime.device import AsyncScalars, Budget, Precision, is_out_of_memory
+from skbert._core.runtime.distributed import process_group
+from skbert._core.task import Batch, Items, Task
+from skbert._core.training.optim import (
+    AdamW,
+    adamw,
+    freeze,
+    gradient_norm,
+    multiplier,
+    parameter_groups,
+    take_step,
+    warmup_steps,
+)
+from skbert._core.training.recipe import Recipe
+from skbert.exceptions import NonFiniteError
+
+__all__ = ["TRAINING_TOKENS", "Stepper"]
+
+TRAINING_TOKENS = {"cpu": 8192, "cuda": 32768, "mps": 8192}
+_FIRST_LOSS_SCALE = 2.0**16
+_STEPS_TO_GROW = 2000  # without an overflow, after which the loss scale is doubled
+
+
+class Gradients(NamedTuple):
+    """The gradients of a step, which are still to be divided."""
+
+    tensors: list[torch.Tensor]
+    divisor: float | torch.Tensor
+    scalars: torch.Tensor  # (3,): loss, weight, norm of the divided gradients
+
+
+class StepResult(NamedTuple):
+    """The outcome of a step, which the device may have yet to compute."""
+
+    scalars: AsyncScalars  # loss, weight, norm of the gradients
+    items: IntArray
+    number: int  # of the step, counted from 1
+    learning_rate: float
+
+
+class LossScale:
+    """The factor on the loss that keeps small gradients in the range of float16.
+
+    Attributes
+    ----------
+    value : float
+        1 in precisions that need none.
+    """
+
+    def __init__(self, precision: Precision) -> None:
+        self.value = _FIRST_LOSS_SCALE if precision.needs_loss_scale else 1.0
+        self._grows = precision.needs_loss_scale
+        self._n_steps = 0  # without an overflow
+
+    def note_step(self) -> None:
+        """Note a step without an overflow; after many of them the scale is doubled."""
+        self._n_steps += 1
+        if self._grows and self._n_steps % _STEPS_TO_GROW == 0:
+            self.value *= 2.0
+
+    def note_overflow(self) -> None:
+        """Halve the scale."""
+        self.value, self._n_steps = self.value / 2.0, 0
+
+
+class Stepper:
+    """Takes optimizer steps without waiting for the device to have computed them.
+
+    A step that is not finite changes nothing, and neither does any step after it.
+
+    Attributes
+    ----------
+    group : ProcessGroup
+        The processes that take the steps together.
+    learning_rate : float
+        The encoder's, in the newest step.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        task: Task,
+        recipe: Recipe,
+        precision: Precision,
+        n_steps: int,
+    ) -> None:
+        self.group, self.learning_rate = process_group(), recipe.learning_rate
+        self._network, self._task, self._recipe, self._precision = network, task, recipe, precision
+        self._budget = Budget(TRAINING_TOKENS[network.device.type])
+        self._loss_scale = LossScale(precision)
+        self._n_steps, self._n_done = n_steps, 0
+        self._pending: deque[StepResult] = deque()
+        self._failed = torch.zeros((), device=network.device, dtype=torch.float32)  # 1: not finite
+        if network.is_handed_out:
+            network.is_packed = can_pack(network)
+            for weight in network.model.parameters():  # none may be a view of another's memory
+                weight.data = weight.data.contiguous()
+        freeze(network.model, network.output_path, recipe.freeze)
+        self._optimizer = _optimizer_of(network, recipe)
+        is_alone = self.group.size == 1
+        network.layer_runner.forget(self._optimizer.bf16_grads if is_alone else None)
+        if recipe.gradient_checkpointing:
+            _checkpointing("enable", network.model)({"use_reentrant": False})
+        self.group.broadcast([tensor.detach() for tensor in network.model.parameters()])
+        if is_alone and _can_train_words_by_row(network):
+            network.words = RowGradients(network.model.get_input_embeddings().weight)
+            self._replace_parameter(network.words.table, network.words.rows)
+
+    def set_items(self, items: Items) -> None:
+        """Set the items that the following steps are taken on."""
+        self._items, self._sizes = items, items.sizes
+        words = self._network.words
+        if words is not None:
+            before, ids = words.rows, torch.from_numpy(items.tokens.ids.values.astype(np.int64))
+            if n_new := words.cover(ids):
+                self._replace_parameter(before, words.rows)
+                state = self._optimizer.state.pop(before, {})
+                for name in ("exp_avg", "exp_avg_sq") if state else ():
+                    state[name] = F.pad(state[name], (0, 0, 0, n_new))
+                self._optimizer.state[words.rows] = state
+
+    def _replace_parameter(self, old: torch.nn.Parameter, new: torch.nn.Parameter) -> None:
+        """Let the optimizer train ``new`` instead of ``old``."""
+        for group in self._optimizer.param_groups:
+            group["params"] = [new if p is old else p for p in group["params"]]
+
+    def run(self, steps: list[IntArray]) -> Iterator[tuple[float, float]]:
+        """Take these steps, and yield the loss and the weight of each as they become known."""
+        for chosen in steps:
+            self.step(chosen)
+            while self._pending and self._pending[0].scalars.is_ready():
+                yield self._pop_result()
+        while self._pending:
+            yield self._pop_result()
+
+    def step(self, chosen: IntArray) -> None:
+        """Take one optimizer step on the chosen items."""
+        self._update_learning_rates()
+        gradients = self._compute_gradients(chosen)
+        scalars = gradients.scalars
+        self._n_done += 1
+        result = StepResult(AsyncScalars(scalars), chosen, self._n_done, self.learning_rate)
+        self._pending.append(result)
+        if result.scalars.is_ready():
+            self._raise_if_not_finite(result)
+        self._failed = torch.maximum(self._failed, (~scalars.isfinite().all()).to(self._failed))
+        max_norm = self._recipe.max_grad_norm or math.inf
+        clipping = torch.clamp((scalars[2] + 1e-6) / max_norm, min=1.0)
+        take_step(self._optimizer, gradients.tensors, clipping * gradients.divisor, self._failed)
+        if self._network.words is not None:
+            self._network.words.decay(self._optimizer.param_groups)
+        self._loss_scale.note_step()
+
+    def _compute_gradients(self, chosen: IntArray) -> Gradients:
+        """The gradients of a step, computed again where memory or the range of float16 fails."""
+        while True:
+            self._clear_gradients()
+            try:
+                sums, divisor = self._backward(chosen)
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                self._budget.halve(error, self._network.device)
+                continue
+            tensors = self._optimizer.gradients()
+            if self.group.size > 1:
+                self.group.all_reduce([sums])
+                self.group.all_reduce(tensors)
+                divisor = self._loss_scale.value * sums[1]
+            norm = gradient_norm(tensors) / divisor
+            scalars = torch.cat([sums, norm[None].to(sums)])
+            if self._loss_scale.value == 1.0 or not _has_overflow(scalars):
+                return Gradients(tensors, divisor, scalars)
+            self._loss_scale.note_overflow()
+
+    def finish_pass(self) -> None:
+        """Bring the network up to date after the steps of a pass, and into eval mode."""
+        if self._network.words is not None:
+            self._network.words.put_together()
+        self._network.model.eval()
+
+    def close(self) -> None:
+        """Leave the network as an ordinary model in eval mode, and let go of the gradients."""
+        self.finish_pass()
+        self._clear_gradients()
+        model = self._network.model
+        self._network.words = None
+        self._network.layer_runner.forget()
+        model.eval().requires_grad_(True)
+        if self._recipe.gradient_checkpointing:
+            _checkpointing("disable", model)()
+
+    def _clear_gradients(self) -> None:
+        if self._network.words is not None:
+            self._network.words.clear()
+        self._optimizer.zero_grad()
+
+    def _backward(self, chosen: IntArray) -> tuple[torch.Tensor, float | torch.Tensor]:
+        """Accumulate gradients over the micro-batches of this process's share of a step.
+
+        Returns the sums of the losses and of their weights, ``(2,)``, and what to divide the
+        gradients by. The loss of a single micro-batch is divided before its backward pass.
+        """
+        chosen, factor = self.group.share(chosen)
+        micro_batches = self._micro_batches(chosen)
+        is_single = len(micro_batches) == self.group.size == 1
+        scale = self._loss_scale.value
+        sums = torch.zeros(2, device=self._network.device, dtype=self._network.dtype)
+        for part in micro_batches:
+            batch = collate(self._items, part, self._network.device, self._precision.weights)
+            with self._precision.context():
+                logits = self._logits(part, batch)
+            loss, weight = self._task.loss(logits, batch)
+            divided = loss / weight if is_single else loss
+            (divided * (factor * scale)).backward()  # type: ignore[no-untyped-call]
+            sums = sums + factor * torch.stack([loss.detach(), weight.to(loss)])
+        return sums, scale if is_single else scale * sums[1]
+
+    def _micro_batches(self, chosen: IntArray) -> list[IntArray]:
+        """The items of each micro-batch: ``accumulate`` of them, or more within the budget."""
+        parts = np.array_split(chosen, min(self._recipe.accumulate, len(chosen)))
+        budget = self._budget.tokens
+        return [part[cut] for part in parts for cut in by_budget(self._sizes[part], budget)]
+
+    def _logits(self, part: IntArray, batch: Batch) -> Any:
+        """Logits of a micro-batch; the rows of an item beyond the budget are computed in turns.
+
+        Each turn is computed once more in the backward pass, so that only one is in memory.
+        """
+        network, budget = self._network, self._budget.tokens
+        rows = self._items.take(part).by_row()
+        if len(part) > 1 or len(rows) == 1 or rows.sizes.sum() <= budget:
+            return network.logits(batch)
+        turns = (
+            collate(rows, np.arange(len(rows))[cut], network.device, self._precision.weights)
+            for cut in by_budget(rows.sizes, budget)
+        )
+        return torch.cat([checkpoint(network.logits, turn, use_reentrant=False) for turn in turns])
+
+    def _update_learning_rates(self) -> None:
+        """Set the learning rates of the next step, as the schedule says."""
+        recipe, n_steps = self._recipe, self._n_steps
+        n_warmup = warmup_steps(recipe.warmup, n_steps)
+
+        def scheduled(rate: float) -> float:
+            return rate * multiplier(recipe.schedule, self._n_done, n_steps, n_warmup, rate)
+
+        for group in self._optimizer.param_groups:
+            group["lr"] = scheduled(group["initial_lr"])
+        self.learning_rate = scheduled(recipe.learning_rate)
+
+    def _pop_result(self) -> tuple[float, float]:
+        """Loss and weight of the oldest pending step; waits for the device."""
+        result = self._pending.popleft()
+        self._raise_if_not_finite(result)
+        loss, weight, _ = result.scalars.read()
+        return loss, weight
+
+    def _raise_if_not_finite(self, result: StepResult) -> None:
+        loss, _, norm = result.scalars.read()
+        if math.isfinite(norm) and math.isfinite(loss):
+            return
+        samples = np.unique(self._items.samples[result.items])
+        raise NonFiniteError(
+            f"At step {result.number} of {self._n_steps} the loss is {loss:g} and the norm of "
+            f"the gradient {norm:g}, on rows {samples[:8].tolist()} of the training data "
+            f"({len(samples)} rows in the step), learning rate {result.learning_rate:g}. No "
+            "weight was changed by this step. Use a lower learning_rate, more warmup, or "
+            "precision='float32'."
+        )
+
+
+def _optimizer_of(network: Network, recipe: Recipe) -> AdamW:
+    """The optimizer of all weights that are trained."""
+    groups = parameter_groups(
+        network.model,
+        network.output_path,
+        learning_rate=recipe.learning_rate,
+        head_learning_rate=recipe.head_learning_rate,
+        weight_decay=recipe.weight_decay,
+        layer_decay=recipe.layer_decay,
+    )
+    return adamw(groups, network.device)
+
+
+def _has_overflow(scalars: torch.Tensor) -> bool:
+    """Whether gradients left the range of float16 where the loss did not."""
+    loss, _, norm = scalars.tolist()  # waits for the device
+    return math.isfinite(loss) and not math.isfinite(norm)
+
+
+def _can_train_words_by_row(network: Network) -> bool:
+    """Whether nothing but the look-up of packed batches needs the table of word embeddings."""
+    model = network.model
+    is_tied = model.get_output_embeddings() is not None
+    is_trained = model.get_input_embeddings().weight.requires_grad
+    return network.is_packed and network.device.type == "cpu" and is_trained and not is_tied
+
+
+def _checkpointing(verb: str, model: Any) -> Callable[..., None]:
+    """The method that turns it on or off; transformers 5 gave it another name on the way."""
+    old = f"gradient_checkpointing_{verb}"
+    new = f"activation_checkpointing_{verb}"
+    method: Callable[..., None] = getattr(model, new if hasattr(model, new) else old)
+    return method
