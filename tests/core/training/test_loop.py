@@ -23,6 +23,7 @@ from support.training import (
     make_items,
     run,
     same,
+    sizes,
     weigh,
     weights_of,
 )
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
     from skbert._core.task import Items
 
+__all__ = ["sizes"]  # a fixture
 
 # --- a step is worth the same, whatever it is cut into ------------------------------------------
 
