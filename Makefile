@@ -3,6 +3,7 @@
 # PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make ..., or pip brings torch with CUDA.
 
 PYTHON ?= python3
+WORKERS ?= 2
 BIN := .venv/bin
 BENCH := $(BIN)/python examples/benchmarks
 FOUND := build/bench
@@ -15,7 +16,7 @@ demo: .venv/demo.stamp
 	$(BIN)/python examples/demo.py
 
 test: .venv/dev.stamp
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 lint: .venv/dev.stamp
 	$(BIN)/ruff check .

@@ -12,6 +12,7 @@ import importlib
 import inspect
 import io
 import re
+import statistics
 import sys
 import textwrap
 import tokenize
@@ -37,6 +38,9 @@ MODULE_LINES = 300
 FUNCTION_LINES = 40
 COMPLEXITY = 8
 METHODS = 15
+PARAMETERS = 8
+MEDIAN_FUNCTION, P90_FUNCTION = 6, 18
+ANY_PARAMETERS = 409  # as many as there are: lower it with them, and never raise it
 TASK_METHODS = {"encode", "head", "loss", "decode"}
 FEWEST_MODULES = 5
 ROOMS = 20
@@ -246,6 +250,45 @@ def big_classes(modules: list[Module]) -> list[str]:
     ]
 
 
+def parameters(function: Function) -> list[ast.arg]:
+    """Named parameters, without what ``*`` and ``**`` collect."""
+    return [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+
+
+def wide_functions(modules: list[Module]) -> list[str]:
+    offences = []
+    for each in modules:
+        for function in each.functions:
+            count = sum(one.arg not in {"self", "cls"} for one in parameters(function))
+            if count > PARAMETERS and function.name != "__init__":
+                where = f"{each.path}:{function.lineno} {function.name}"
+                offences.append(f"{where}: {count} parameters, at most {PARAMETERS}")
+    return offences
+
+
+def long_in_general(modules: list[Module]) -> list[str]:
+    """Half of all functions have few lines, and nine in ten have not many."""
+    counts = [function_lines(each, function) for each in modules for function in each.functions]
+    tenths = statistics.quantiles(counts, n=10, method="inclusive")
+    limits = {"median": (tenths[4], MEDIAN_FUNCTION), "p90": (tenths[8], P90_FUNCTION)}
+    return [
+        f"{name} of the functions: {lines:g} code lines, at most {most}"
+        for name, (lines, most) in limits.items()
+        if lines > most
+    ]
+
+
+def any_parameters(modules: list[Module]) -> list[str]:
+    """Parameters that are annotated as ``Any`` and nothing more; collected ones too."""
+    return [
+        f"{each.path}:{function.lineno} {function.name}: {one.arg}"
+        for each in modules
+        for function in each.functions
+        for one in [*parameters(function), function.args.vararg, function.args.kwarg]
+        if one is not None and isinstance(one.annotation, ast.Name) and one.annotation.id == "Any"
+    ]
+
+
 def test_module_length(modules: list[Module]) -> None:
     assert not (found := long_modules(modules)), show(found)
 
@@ -256,6 +299,46 @@ def test_function_length_and_complexity(modules: list[Module]) -> None:
 
 def test_class_size(modules: list[Module]) -> None:
     assert not (found := big_classes(modules)), show(found)
+
+
+def test_number_of_parameters(modules: list[Module]) -> None:
+    assert not (found := wide_functions(modules)), show(found)
+
+
+def test_most_functions_are_short(modules: list[Module]) -> None:
+    assert not (found := long_in_general(modules)), show(found)
+
+
+def test_no_more_parameters_of_any_type(modules: list[Module]) -> None:
+    found = any_parameters(modules)
+    assert len(found) <= ANY_PARAMETERS, f"{len(found)}, at most {ANY_PARAMETERS}" + show(found)
+
+
+def test_number_of_parameters_can_fail() -> None:
+    fits = "def f(self, a, b, /, c, d, e, *args, f, g, h, **kwargs): pass\n"
+    made = "def __init__(self, a, b, c, d, e, f, g, h, i): pass\n"
+    assert wide_functions([module(fits + made)]) == []
+    assert wide_functions([module(fits.replace("h,", "h, i,"))]) == [
+        "skbert/sample.py:1 f: 9 parameters, at most 8"
+    ]
+
+
+def test_short_functions_can_fail() -> None:
+    functions = [
+        f"def f{i}():\n" + "    x = 1\n" * lines for i, lines in enumerate([5] * 9 + [30])
+    ]
+    assert long_in_general([module("".join(functions))]) == []
+    functions += [functions[-1]] * 10
+    assert long_in_general([module("".join(functions))]) == [
+        "median of the functions: 31 code lines, at most 6",
+        "p90 of the functions: 31 code lines, at most 18",
+    ]
+
+
+def test_parameters_of_any_type_are_counted() -> None:
+    text = "def f(a: Any, b: list[Any], /, c, *args: Any, d: Any = 0, **kwargs: Any) -> Any: pass"
+    found = [each.rpartition(" ")[2] for each in any_parameters([module(text)])]
+    assert found == ["a", "d", "args", "kwargs"]
 
 
 def test_module_length_can_fail() -> None:

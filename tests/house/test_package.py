@@ -268,8 +268,8 @@ def test_a_fresh_clone_installs_what_the_target_needs(
 ) -> None:
     for name in ("Makefile", "pyproject.toml", "setup.py", "constraints.txt"):
         shutil.copy(ROOT / name, tmp_path)
-    (tmp_path / "skbert" / "_core").mkdir(parents=True)
-    (tmp_path / "skbert" / "_core" / "kernels.c").touch()
+    (tmp_path / "skbert" / "_core" / "cpu" / "csrc").mkdir(parents=True)
+    (tmp_path / "skbert" / "_core" / "cpu" / "csrc" / "kernels.c").touch()
     shown = subprocess.run(
         ["make", "--dry-run", target], cwd=tmp_path, capture_output=True, text=True, check=True
     )
