@@ -52,19 +52,23 @@ class EncoderPaths(NamedTuple):
 class LayerParts(NamedTuple, Generic[Part]):
     """The modules of one layer, or where they lie in it."""
 
-    attention: Part  # holds query, key and value, and knows the size of a head
+    attention: Part  # knows the size of a head, scaling, causality and the dropout of weights
     query: Part
     key: Part
     value: Part
-    attention_dropout: Part  # of the weights of attention
-    attention_output: Part
-    attention_output_dropout: Part
+    attention_out: Part
+    attention_dropout: Part  # after attention_out
     attention_norm: Part
-    mlp_input: Part
+    mlp_in: Part
     activation: Part
-    mlp_output: Part
+    mlp_out: Part
     mlp_dropout: Part
     mlp_norm: Part
+
+    @property
+    def qkv(self) -> tuple[Part, Part, Part]:
+        """Query, key and value."""
+        return self.query, self.key, self.value
 
 
 @dataclass(frozen=True)
@@ -162,13 +166,12 @@ BERT = Family(
         query="attention.self.query",
         key="attention.self.key",
         value="attention.self.value",
-        attention_dropout="attention.self.dropout",
-        attention_output="attention.output.dense",
-        attention_output_dropout="attention.output.dropout",
+        attention_out="attention.output.dense",
+        attention_dropout="attention.output.dropout",
         attention_norm="attention.output.LayerNorm",
-        mlp_input="intermediate.dense",
+        mlp_in="intermediate.dense",
         activation="intermediate.intermediate_act_fn",
-        mlp_output="output.dense",
+        mlp_out="output.dense",
         mlp_dropout="output.dropout",
         mlp_norm="output.LayerNorm",
     ),

@@ -159,7 +159,7 @@ def _gated(network: Network, factors: Sequence[torch.Tensor]) -> Iterator[None]:
         return hook
 
     with ExitStack() as hooks:
-        output_of = attrgetter(network.family.layer.attention_output)
+        output_of = attrgetter(network.family.layer.attention_out)
         layers = network.family.layers(network.model)
         for layer, factor in zip(layers, factors, strict=True):
             hooks.enter_context(output_of(layer).register_forward_pre_hook(gate(factor)))

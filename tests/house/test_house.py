@@ -762,7 +762,7 @@ def test_task_rule_can_fail(text: str) -> None:
 
 # --- architectures -------------------------------------------------------------------------------
 
-ARCHITECTURES = ("skbert._core.families", "skbert._core.cpu", "skbert._conversion")
+ARCHITECTURES = ("skbert._core.families", "skbert._conversion")
 
 
 def spellings(family: Family) -> re.Pattern[str]:

@@ -56,10 +56,10 @@ def prune(model: Any, pruned: Mapping[Any, Collection[int]]) -> None:
 def _shrink(family: Family, layer: Any, kept: list[int]) -> None:
     """Keep the weights of the heads with these places among the heads that the layer has."""
     paths = family.layer
-    attention, output = attrgetter(paths.attention, paths.attention_output)(layer)
+    attention, output = attrgetter(paths.attention, paths.attention_out)(layer)
     size = attention.attention_head_size
     rows = [place * size + i for place in kept for i in range(size)]
-    for linear in attrgetter(paths.query, paths.key, paths.value)(layer):
+    for linear in attrgetter(*paths.qkv)(layer):
         linear.weight, linear.bias = _like(linear.weight, rows), _like(linear.bias, rows)
         linear.out_features = len(rows)
     output.weight = _like(output.weight, (slice(None), rows))

@@ -1,9 +1,9 @@
-"""BERT's encoder layers over packed batches on a CPU, with few passes over memory.
+"""Encoder layers over packed batches on a CPU, with few passes over memory.
 
 The arithmetic is that of transformers' modules, whose parameters are read where they are. In
 training, rows of about one length share their attention, whose backward pass is written out, and
 dropout draws fewer random numbers. Depends on torch, ``packed``, ``bindings``,
-``fused``, ``linear`` and ``encoder_layer``; knows no task.
+``fused``, ``linear`` and the record of a family; knows no task.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from skbert._arrays import IntArray
 from skbert._core.attention.packed import later, within_rows
 from skbert._core.attention.relative import reads_distances
 from skbert._core.cpu.bindings import AttentionSettings
-from skbert._core.cpu.encoder_layer import EncoderLayer, encoder_layer
 from skbert._core.cpu.fused import (
     can_fuse_attention,
     can_fuse_layernorm,
@@ -30,6 +29,7 @@ from skbert._core.cpu.fused import (
     fused_layernorm,
 )
 from skbert._core.cpu.linear import Gradients, LayerProducts, ProductCache
+from skbert._core.families import Family, LayerParts
 from skbert._core.task import Layout
 
 __all__ = ["Layers", "can_compute"]
@@ -65,11 +65,11 @@ class Layers:
         return {"own": self.own, "products": {}, "bf16_grads": None}
 
     def __call__(
-        self, modules: Sequence[Any], states: torch.Tensor, layout: Layout
+        self, family: Family, modules: Sequence[Any], states: torch.Tensor, layout: Layout
     ) -> list[torch.Tensor]:
         """Hidden states ``(n_tokens, size)`` after each layer, from ``(1, n_tokens, size)``."""
         if self.own and states.is_cpu:
-            return self._compute(modules, states[0], layout)
+            return self._compute(family, modules, states[0], layout)
         all_states = []
         for module in modules:
             states = module(states, attention_mask=None, layout=layout)
@@ -77,13 +77,13 @@ class Layers:
         return all_states
 
     def _compute(
-        self, modules: Sequence[Any], states: torch.Tensor, layout: Layout
+        self, family: Family, modules: Sequence[Any], states: torch.Tensor, layout: Layout
     ) -> list[torch.Tensor]:
         dtype = states.dtype
         if torch.is_autocast_enabled("cpu"):
             dtype = torch.get_autocast_dtype("cpu")
         training = torch.is_grad_enabled() or any(module.training for module in modules[:1])
-        caches = [self._cache_of(module) for module in modules]
+        caches = [self._cache_of(family, module) for module in modules]
         groups, n_tokens = None, states.shape[0]
         if training:
             groups = cache(partial(_group_rows, layout.lengths))
@@ -100,15 +100,15 @@ class Layers:
                 all_states.append(states[:n_tokens])
         return all_states
 
-    def _cache_of(self, module: Any) -> ProductCache:
+    def _cache_of(self, family: Family, module: Any) -> ProductCache:
         if module not in self.products:
-            self.products[module] = ProductCache(encoder_layer(module), self.bf16_grads)
+            self.products[module] = ProductCache(family.layer_parts(module), self.bf16_grads)
         return self.products[module]
 
 
-def can_compute(module: Any) -> bool:
+def can_compute(family: Family, module: Any) -> bool:
     """Whether the weights of a layer are plain tensors of sizes that belong together."""
-    layer = encoder_layer(module)
+    layer = family.layer_parts(module)
     linears = *layer.qkv, layer.attention_out, layer.mlp_in, layer.mlp_out
     if any(linear.bias is None for linear in linears):
         return False
@@ -133,7 +133,7 @@ def _pad_tokens(
 
 
 def _run_layer(
-    layer: EncoderLayer,
+    layer: LayerParts[Any],
     products: LayerProducts,
     states: torch.Tensor,
     rounded: torch.Tensor,

@@ -3,7 +3,7 @@
 Query, key and value are one product. For inference weights are converted to the lower precision
 and packed as the kernel or oneDNN reads them, once for as long as they stay the same. In training
 the kernel reads them as they are; for oneDNN they are converted at each step. Depends on torch,
-``bindings``, ``fused`` and ``encoder_layer``.
+``bindings``, ``fused`` and the parts of a layer in ``families``.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import torch
 from torch.nn import functional as F
 
 from skbert._core.cpu.bindings import packed_linear
-from skbert._core.cpu.encoder_layer import EncoderLayer
 from skbert._core.cpu.fused import (
     StackedLinear,
     can_fuse_linear,
     max_packed_tokens,
     pack_weight,
 )
+from skbert._core.families import LayerParts
 
 __all__ = ["Gradients", "LayerProducts", "ProductCache"]
 
@@ -53,7 +53,7 @@ class ProductCache:
     if there is one, by weight.
     """
 
-    def __init__(self, layer: EncoderLayer, bf16_grads: Gradients | None = None) -> None:
+    def __init__(self, layer: LayerParts[Any], bf16_grads: Gradients | None = None) -> None:
         self.layer, self.bf16_grads = layer, bf16_grads
         # What is multiplied side by side.
         self.linears: list[Sequence[torch.nn.Linear]] = [

@@ -244,7 +244,7 @@ def can_pack(network: Network) -> bool:
         and (here or model.config._attn_implementation == packed.NAME)
         and has_own_modules(network)
         and not is_hooked(model)
-        and all(map(can_compute, network.family.layers(model)))
+        and all(can_compute(network.family, layer) for layer in network.family.layers(model))
     )
 
 
@@ -260,7 +260,7 @@ def _packed_states(network: Network, batch: Batch) -> list[torch.Tensor]:
     layers = family.layers(network.model)
     read = network.layers or (len(layers),)
     layers = list(layers)[: max(read)]
-    all_states = [states[0], *network.layer_runner(layers, states, batch.layout)]
+    all_states = [states[0], *network.layer_runner(family, layers, states, batch.layout)]
     return [all_states[i] for i in read]
 
 

@@ -33,9 +33,9 @@ from skbert._core.attention.pruned import prune
 from skbert._core.batches import collate
 from skbert._core.checkpoints.vet import vet
 from skbert._core.cpu.bindings import AttentionSettings
-from skbert._core.cpu.encoder_layer import encoder_layer
 from skbert._core.cpu.layers import _SPARE_SCORES, _dropout_mask, _group_rows, _GroupedAttention
 from skbert._core.cpu.linear import ProductCache
+from skbert._core.families import BERT
 from skbert._core.models.network import inference_network
 from skbert._core.models.opening import open_network
 from skbert._core.runtime.device import Precision, seeded
@@ -310,7 +310,7 @@ def test_a_changed_weight_is_read_again(
 
 def test_weights_are_laid_out_once(tiny_model: Path) -> None:
     network = open_model(tiny_model)
-    products = ProductCache(encoder_layer(network.model.bert.encoder.layer[0]))
+    products = ProductCache(BERT.layer_parts(network.model.bert.encoder.layer[0]))
     first = products(torch.float32, training=False)
     assert products(torch.float32, training=False).qkv is first.qkv
     assert products(torch.bfloat16, training=False).qkv is not first.qkv
@@ -321,7 +321,7 @@ def test_few_tokens_see_a_changed_weight(
     tiny_model: Path, change: Callable[[torch.nn.Parameter], None]
 ) -> None:
     network = open_model(tiny_model)
-    products = ProductCache(encoder_layer(network.model.bert.encoder.layer[0]))
+    products = ProductCache(BERT.layer_parts(network.model.bert.encoder.layer[0]))
     layer = network.model.bert.encoder.layer[0].attention.output.dense
     torch.manual_seed(0)
     x = torch.randn(3, layer.in_features).bfloat16()
