@@ -943,10 +943,15 @@ def test_the_package_lists_its_names_alike(modules: list[Module]) -> None:
     assert set(skbert.__all__) == set(skbert._HOMES) | {"__version__"}
 
 
-def test_the_house_page_names_every_room(modules: list[Module]) -> None:
-    page = (ROOT / "docs" / "house.md").read_text(encoding="utf-8")
+def test_the_house_page_and_its_drawing_name_every_room(modules: list[Module]) -> None:
+    page, drawing = (
+        (ROOT / "docs" / name).read_text("utf-8") for name in ("house.md", "house.svg")
+    )
     rooms = {room_of(each.name, root) for each in modules for root in ("skbert", "skbert._core")}
-    assert sorted(room for room in rooms - {""} if f"`{room}" not in page) == []
+    drawn = {f">{room}<" for room in rooms - {""}}
+    assert sorted(room for room in drawn if room not in drawing) == []
+    above = {room_of(each.name, "skbert") for each in modules} - {""}
+    assert sorted(room for room in above if f"`{room}" not in page) == []
 
 
 def test_the_api_page_lists_every_public_name() -> None:
