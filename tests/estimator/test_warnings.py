@@ -108,15 +108,15 @@ def cached(fitted: Fitted, name: str, content: bytes | None) -> BertTransformer:
 
 
 Call = Callable[[Fitted], Any]
-# Where the warning is given -> calls of a user, each a lambda on one line.
+# What is checked, and the function that warns -> calls of a user, each a lambda on one line.
 CALLS: dict[str, list[Call]] = {
-    "_check._replace_surrogates": [
+    "texts.warn_of_surrogates": [
         lambda f: new(f).fit(BROKEN, LABELS),
         lambda f: f.classifier.predict(BROKEN),
         lambda f: f.classifier.score(BROKEN, LABELS),
         lambda f: f.transformer.transform(BROKEN),
     ],
-    "_check._warn_if_mostly_empty": [
+    "texts.warn_if_mostly_empty": [
         lambda f: new(f).fit(EMPTY, LABELS),
         lambda f: new(f).partial_fit(EMPTY, LABELS),
         lambda f: f.classifier.predict(EMPTY),
@@ -128,20 +128,20 @@ CALLS: dict[str, list[Call]] = {
         lambda f: cross_val_score(new(f), EMPTY, LABELS, cv=2),
         lambda f: GridSearchCV(new(f), {"freeze": [0]}, cv=2).fit(EMPTY, LABELS),
     ],
-    "_check_y._open_y": [
+    "targets.warn_if_column_vector": [
         lambda f: new(f).fit(TEXTS, np.array(LABELS)[:, None]),
         lambda f: f.classifier.score(TEXTS, np.array(LABELS)[:, None]),
         lambda f: new(f, BertRegressor).fit(TEXTS, np.ones((4, 1))),
         lambda f: f.pipeline.fit(TEXTS, np.array(LABELS)[:, None]),
     ],
-    "_check_answers.warn_if_swapped": [
+    "answers.warn_if_swapped": [
         lambda f: new(f, BertSpanExtractor, max_length=64).fit(SWAPPED, ["?", "?"]),
         lambda f: f.extractor.predict(SWAPPED),
         lambda f: f.extractor.predict_answers(SWAPPED),
         lambda f: f.extractor.score(SWAPPED, ["Ann", "Bob"]),
         lambda f: make_pipeline(f.extractor).predict(SWAPPED),
     ],
-    "_pretrained._say_if_cut": [
+    "base._say_if_cut": [
         lambda f: new(f).fit(LONG, LABELS),
         lambda f: f.classifier.predict(LONG),
         lambda f: f.classifier.score(LONG, LABELS),
@@ -150,50 +150,50 @@ CALLS: dict[str, list[Call]] = {
         lambda f: f.pipeline.predict(LONG),
         lambda f: cross_val_score(new(f), LONG, LABELS, cv=2),
     ],
-    "_check_choices._replace_surrogates": [
+    "choices.warn_of_surrogates": [
         lambda f: new(f, BertChoiceRanker).fit([("the", ["good \udc80", "bad"])], [0]),
         lambda f: f.ranker.predict([("the", ["good \udc80", "bad"])]),
         lambda f: f.ranker.score([("the", ["good \udc80", "bad"])], [0]),
     ],
-    "_check_choices._cells": [
+    "choices.warn_if_column_vector": [
         lambda f: new(f, BertChoiceRanker).fit(OPTIONS, [[0], [1]]),
         lambda f: f.ranker.score(OPTIONS, [[0], [1]]),
     ],
-    "_core.weights.warn_of_odd_use": [
+    "weights.warn_of_odd_use": [
         lambda f: new(f, model=f.causal).fit(TEXTS, LABELS),
         lambda f: new(f, model=f.headless, pooling="pooler").fit(TEXTS, LABELS),
         lambda f: BertTransformer.from_pretrained(f.causal),
     ],
-    "_embedding_cache._set_aside": [
+    "cache._rename_if_damaged": [
         lambda f: cached(f, "damaged", b"no database" * 1000).transform(TEXTS),
         lambda f: cached(f, "folder", None).transform(TEXTS),
     ],
-    "_check_words._warn_if_single_words": [
+    "words._warn_if_single_words": [
         lambda f: f.tagger.predict(["good", "film"]),
     ],
-    "_check_words._replace_surrogates": [
+    "words.warn_of_surrogates": [
         lambda f: new(f, BertTokenTagger).fit([["good", "\udc80"]], [["O", "B-X"]]),
         lambda f: f.tagger.predict([["good", "\udc80"]]),
     ],
-    "_check_words._warn_if_mostly_empty": [
+    "words.warn_if_mostly_empty": [
         lambda f: new(f, BertTokenTagger).fit([["good"], [], []], [["B-X"], [], []]),
         lambda f: f.tagger.predict([["good"], [], []]),
         lambda f: f.tagger.score([["good"], [], []], [["B-X"], [], []]),
     ],
-    "_tags.follow": [
+    "schemes.follow": [
         lambda f: new(f, BertTokenTagger, scheme="IOB2").fit(WORDS, [["I-X", "O"], ["O", "B-X"]]),
     ],
-    "_tags.warn_if_prefixed": [
+    "schemes.warn_if_prefixed": [
         lambda f: new(f, BertTokenTagger).fit(WORDS, [["B-X", "odd"], ["O", "B-X"]]),
     ],
-    "_tags.on": [
+    "schemes.codes": [
         lambda f: new(f, BertTokenTagger).fit(["good film", "bad film"], [[(0, 3, "X")], []]),
     ],
 }
 
 ELSEWHERE = {  # provoked, and their place looked at, where TensorFlow's checkpoints are tested
-    "_convert._read_pieces",
-    "_tf_names._check_rest",
+    "tensorflow._read_pieces",
+    "variable_names._check_rest",
 }
 
 
