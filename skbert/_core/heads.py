@@ -25,7 +25,7 @@ from skbert._core.batches import by_length, collate
 from skbert._core.infer import INFERENCE_TOKENS
 from skbert._core.models.network import Network, can_pack
 from skbert._core.runtime.device import is_out_of_memory
-from skbert._core.runtime.interrupts import held
+from skbert._core.runtime.interrupts import deferred_interrupts
 from skbert._core.runtime.modes import default_modes
 from skbert._core.task import Batch, Items, Layout, Task
 from skbert._core.training.stepper import TRAINING_TOKENS
@@ -49,7 +49,7 @@ def share_weights(network: Network) -> Network:
     return twin
 
 
-@held()
+@deferred_interrupts()
 @default_modes()
 def gate_gradients(network: Network, task: Task, items: Items) -> FloatArray:
     """Absolute gradient of each sample's loss by a gate of 1 on each head's output, averaged.
@@ -78,7 +78,7 @@ def gate_gradients(network: Network, task: Task, items: Items) -> FloatArray:
     return _in_place(network, np.split(means, ends[:-1]))
 
 
-@held()
+@deferred_interrupts()
 @default_modes()
 def attention_weights(
     network: Network, items: Items, mask: FloatArray | None = None

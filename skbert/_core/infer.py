@@ -15,22 +15,22 @@ from skbert._arrays import FloatArray, IntArray
 from skbert._core.batches import by_length, collate
 from skbert._core.models.network import Network, inference_network
 from skbert._core.runtime.device import Budget, Precision, is_out_of_memory
-from skbert._core.runtime.interrupts import held, let_through
+from skbert._core.runtime.interrupts import deferred_interrupts, raise_deferred
 from skbert._core.runtime.modes import default_modes
-from skbert._core.runtime.sharing import sharing_processors
+from skbert._core.runtime.wait_policy import adaptive_wait_policy
 from skbert._core.task import Batch, Items, Task
 from skbert._core.text.tokens import Ragged
 from skbert.exceptions import NonFiniteError
 
 __all__ = ["INFERENCE_TOKENS", "infer", "mean_loss"]
 
-Found = TypeVar("Found")
+Computed = TypeVar("Computed")
 
 INFERENCE_TOKENS = {"cpu": 4096, "cuda": 65536, "mps": 8192}
 
 
-@held()
-@sharing_processors()
+@deferred_interrupts()
+@adaptive_wait_policy()
 @default_modes()
 def infer(
     network: Network, items: Items, precision: Precision, *, features: bool = False
@@ -68,24 +68,24 @@ def infer(
     return Ragged(out, where.starts[items.rows])
 
 
-@held()
-@sharing_processors()
+@deferred_interrupts()
+@adaptive_wait_policy()
 @default_modes()
 def mean_loss(network: Network, task: Task, items: Items, precision: Precision) -> float:
-    """Loss of the task on the items per unit of weight; of the outputs nothing is kept."""
+    """Loss of the task on the items per unit of weight, without keeping the outputs."""
     network = inference_network(network)
     total, weight = 0.0, 0.0
-    for _, found in _batch_by_batch(
+    for _, (batch_loss, batch_weight) in _batch_by_batch(
         network, items, precision, lambda batch: task.loss(network.logits(batch), batch)
     ):
-        total, weight = total + float(found[0]), weight + float(found[1])
+        total, weight = total + float(batch_loss), weight + float(batch_weight)
     return total / weight
 
 
 def _batch_by_batch(
-    network: Network, items: Items, precision: Precision, compute: Callable[[Batch], Found]
-) -> Iterator[tuple[IntArray, Found]]:
-    """Which items, and what is computed for them; smaller batches where memory runs out."""
+    network: Network, items: Items, precision: Precision, compute: Callable[[Batch], Computed]
+) -> Iterator[tuple[IntArray, Computed]]:
+    """Which items, and what is computed for them, in smaller batches where memory runs out."""
     budget = Budget(INFERENCE_TOKENS[network.device.type])
     sizes = items.sizes
     waiting = by_length(sizes, budget.tokens)[::-1]
@@ -94,14 +94,14 @@ def _batch_by_batch(
         try:
             with torch.inference_mode(), precision.context():
                 batch = collate(items, chosen, network.device, precision.weights)
-                found = compute(batch)
+                computed = compute(batch)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
             budget.halve(error, network.device)
-            rest = np.concatenate([chosen, *waiting[::-1]])  # all that waits is planned anew
+            rest = np.concatenate([chosen, *waiting[::-1]])  # all of it is planned again
             parts = by_length(sizes[rest], budget.tokens)
             waiting = [rest[part] for part in parts][::-1]
             continue
-        let_through()
-        yield chosen, found
+        raise_deferred()
+        yield chosen, computed

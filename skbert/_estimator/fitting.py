@@ -31,7 +31,7 @@ from skbert._core.training.loop import DrawItems, train
 from skbert._core.training.optim import SCHEDULES, freezes_encoder, learning_parameters
 from skbert._core.training.probe import probe
 from skbert._core.training.recipe import Recipe
-from skbert._core.training.watch import Watch, hold_out
+from skbert._core.training.watch import EarlyStopping, hold_out
 from skbert._estimator.base import COUNT, RealInterval, TextEstimator, encode, longest_row
 from skbert._estimator.callbacks import CallbackSupportMixin, with_callbacks
 from skbert._estimator.guidance import requires_y
@@ -339,7 +339,7 @@ def _train(
 ) -> list[dict[str, float]]:
     """Pass after pass: validate, keep the best weights, stop early, report."""
     history: list[dict[str, float]] = []
-    watch = Watch(run.network.model, patience)
+    watch = EarlyStopping(run.network.model, patience)
     for epoch in train(
         run.network, run.task, run.learn, run.recipe, run.precision, run.seed, report.tick,
         run.fresh,
@@ -349,7 +349,7 @@ def _train(
             record |= validate(run, metric)
             watch.note(record["validation_loss"])
         history.append(record)
-        if report.passed(record, last=watch.exhausted):
+        if report.passed(record, last=watch.is_exhausted):
             break
     watch.restore()
     check_learned(run.network.model, run.network.output_path)

@@ -22,7 +22,7 @@ from skbert._core.checkpoints.vet import vet
 from skbert._core.models.network import Network
 from skbert._core.models.opening import open_network, write_folder
 from skbert._core.runtime.device import pick_device, seeded
-from skbert._core.runtime.interrupts import held
+from skbert._core.runtime.interrupts import deferred_interrupts
 from skbert._core.runtime.modes import default_modes
 from skbert._core.task import Head
 from skbert._estimator.state import check_attributes, check_task, dumps, loads, record_of
@@ -112,7 +112,7 @@ def export(network: Network, folder: str | os.PathLike[str]) -> None:
         ) from error
 
 
-@held()
+@deferred_interrupts()
 @default_modes()
 def load(cls: type[Any], folder: Path) -> Any:
     """Check everything that was written, then build the estimator from it."""

@@ -26,7 +26,7 @@ from skbert._core.models.intact import (
     is_hooked,
     without_recorders,
 )
-from skbert._core.runtime.interrupts import held
+from skbert._core.runtime.interrupts import deferred_interrupts
 from skbert._core.runtime.modes import default_modes
 from skbert._core.task import Batch, Head
 from skbert._core.text.tokens import TextTokenizer
@@ -180,7 +180,7 @@ class Network:
     def to(self, device: torch.device, dtype: torch.dtype) -> None:
         """Move the weights to a device, and convert them to a type."""
         if (self.device, self.dtype) != (device, dtype):
-            with held(), default_modes():
+            with deferred_interrupts(), default_modes():
                 self.model.to(device, dtype)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -38,7 +38,7 @@ from skbert._core.families import FAMILIES, Family, family_of
 from skbert._core.models.intact import anatomy_of
 from skbert._core.models.network import Network, can_pack, draw_output, has_own_modules
 from skbert._core.models.new_model import NewModel
-from skbert._core.runtime.interrupts import held
+from skbert._core.runtime.interrupts import deferred_interrupts
 from skbert._core.runtime.modes import default_modes, single_precision
 from skbert._core.task import Head, Layout
 from skbert.exceptions import ModelError, SkbertError
@@ -133,7 +133,7 @@ def copy_encoder(network: Network, head: Head, pooling: str, dtype: torch.dtype)
     return twin
 
 
-@held()
+@deferred_interrupts()
 @default_modes()
 def open_network(
     checkpoint: Checkpoint | NewModel,
@@ -343,7 +343,7 @@ def _has_sizes_of_its_settings(model: Any) -> bool:
     return all(sizes.get(name) == weight.shape for name, weight in model.named_parameters())
 
 
-@held()
+@deferred_interrupts()
 def write_folder(network: Network, folder: Path, *, weights: bool = True) -> None:
     """Write a plain transformers folder: configuration, safetensors and tokenizer files."""
     if not (has_own_modules(network) and _has_sizes_of_its_settings(network.model)):

@@ -1,6 +1,6 @@
-"""Where and how exactly to compute: device, precision, seeds, and memory that runs out.
+"""Device, precision, seeds, and memory that runs out.
 
-Depends on torch, ``forks``, ``interrupts``, ``modes``, ``sharing`` and ``distributed``.
+Depends on torch and the other modules of this folder.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any
 import torch
 
 from skbert._core.runtime.distributed import local_rank
-from skbert._core.runtime.forks import Turns
-from skbert._core.runtime.interrupts import held
+from skbert._core.runtime.forks import ForkSafeLock
+from skbert._core.runtime.interrupts import deferred_interrupts
 from skbert._core.runtime.modes import default_modes
-from skbert._core.runtime.sharing import sharing_processors
+from skbert._core.runtime.wait_policy import adaptive_wait_policy
 from skbert.exceptions import InputError
 
 __all__ = [
@@ -30,7 +30,7 @@ __all__ = [
     "seeded",
 ]
 
-_SEEDING = Turns()
+_SEEDING = ForkSafeLock()
 # oneDNN refuses what it cannot compute when it describes a primitive; to create it takes memory.
 _NO_MEMORY = re.compile(
     "can't allocate memory|out of memory|CUBLAS_STATUS_ALLOC_FAILED|could not create a primitive$"
@@ -65,7 +65,7 @@ def pick_device(name: str) -> torch.device:
 
 
 class Precision:
-    """Type of the weights, and the lower type that products are computed in, if any."""
+    """The type of the weights, and the type that autocast computes products in, if it is lower."""
 
     def __init__(self, name: str, device: torch.device) -> None:
         if name == "auto":
@@ -76,7 +76,7 @@ class Precision:
 
     @contextmanager
     def context(self) -> Iterator[None]:
-        """Compute in this precision inside the ``with``."""
+        """Autocast inside the ``with``, where the precision is a mixed one."""
         if self.products == self.weights:
             yield
             return
@@ -102,19 +102,19 @@ def _has_fast_bfloat16(device: torch.device) -> bool:
 
 
 def has_instructions(name: str) -> bool:
-    """Whether the processor has these, in torch's words; it never does where torch cannot tell."""
+    """Whether torch knows that the processor has these instructions, such as avx512_bf16."""
     capabilities: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()
     return bool(capabilities.get(name))
 
 
 class Budget:
-    """How many tokens may be computed together; halved when memory runs out."""
+    """The most tokens that are computed together; halved when memory runs out."""
 
     def __init__(self, tokens: int) -> None:
         self.tokens = tokens
 
     def halve(self, error: BaseException, device: torch.device) -> None:
-        """Make do with half, or give up with advice when half is next to nothing."""
+        """Halve the number, or raise with advice where it is very small already."""
         if self.tokens < 64:
             raise MemoryError(
                 f"Out of memory on {device} with only {self.tokens} tokens at a time: the model "
@@ -159,15 +159,15 @@ class AsyncScalars:
 
 @contextmanager
 def seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Draw torch's random numbers from ``seed`` inside, and leave the process as it was.
+    """Seed torch's random numbers inside the ``with``, and restore the generators after it.
 
     torch's layers draw from one global generator, so that threads which fit at the same time
     would take each other's numbers: they wait for each other here. torch's modes are the default
-    ones, and Ctrl-C is held.
+    ones, and Ctrl-C is deferred.
     """
     devices = [device] if device.type == "cuda" else []
     with (
-        _SEEDING.lock, held(), sharing_processors(), default_modes(),
+        _SEEDING.lock, deferred_interrupts(), adaptive_wait_policy(), default_modes(),
         torch.random.fork_rng(devices),
     ):  # fmt: skip
         torch.default_generator.manual_seed(seed)

@@ -1,7 +1,7 @@
 """The processes that train one model together, as torchrun starts them.
 
-Each computes its share of every step, gradients are added up, and all take the same step. Depends
-on torch only.
+Each process computes its share of every step, gradients are summed over all of them, and all take
+the same step. Depends on torch only.
 """
 
 from __future__ import annotations

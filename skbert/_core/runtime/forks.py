@@ -1,7 +1,7 @@
-"""Processes forked from this one: what they may not inherit.
+"""What a process may not inherit from the one it was forked from.
 
-The threads of OpenMP do not live on in a child, and whoever waits for them there waits for ever;
-so does who waits for a lock that another thread of the parent held. Depends on torch only.
+The threads of OpenMP do not live on in a child, which would wait for them for ever, as it would
+for a lock that another thread of the parent held. Depends on torch only.
 """
 
 from __future__ import annotations
@@ -11,30 +11,30 @@ import threading
 
 import torch
 
-__all__ = ["Turns"]
+__all__ = ["ForkSafeLock"]
 
 
-class Turns:
-    """One thread at a time.
+class ForkSafeLock:
+    """A lock that is free in a forked process.
 
     Attributes
     ----------
     lock : threading.RLock
-        For ``with``; in a forked process it is free.
+        For ``with``.
     """
 
     def __init__(self) -> None:
-        self._begin()
+        self._reset()
         if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._begin)
+            os.register_at_fork(after_in_child=self._reset)
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         self.lock = threading.RLock()
 
 
-def _compute_alone() -> None:
+def _use_one_thread() -> None:
     torch.set_num_threads(1)
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_compute_alone)
+    os.register_at_fork(after_in_child=_use_one_thread)

@@ -1,9 +1,9 @@
 """Ctrl-C that waits for a place where it breaks nothing.
 
 Python raises KeyboardInterrupt between any two instructions of the main thread, also where a mode
-of torch was just changed and nothing will change it back. Inside `held` it is noted instead, and
-raised where the code says that it may be: after a step or a batch, or at the end. Depends on the
-standard library only.
+of torch was just changed and nothing will change it back. Inside `deferred_interrupts` it is noted
+instead, and raised where the code says that it may be: after a step or a batch, or at the end.
+Depends on the standard library only.
 """
 
 from __future__ import annotations
@@ -14,34 +14,34 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["held", "let_through"]
+__all__ = ["deferred_interrupts", "raise_deferred"]
 
 
-class _Held:
-    """Notes Ctrl-C in the place of the handler that there was."""
+class _Deferral:
+    """Notes Ctrl-C instead of passing it on to the handler that was there before."""
 
     def __init__(self, handler: Callable[..., Any]) -> None:
-        self.handler = handler
-        self.waits = False
+        self._handler = handler
+        self._is_pending = False
 
-    def note(self, number: int, frame: Any) -> None:
-        """Be the handler: wait, but not for who presses it twice."""
-        if self.waits:
-            self.waits = False
-            self.handler(number, frame)
-        self.waits = True
+    def handle(self, number: int, frame: Any) -> None:
+        """Note the signal; a second one is passed on at once."""
+        if self._is_pending:
+            self._is_pending = False
+            self._handler(number, frame)
+        self._is_pending = True
 
-    def let_through(self) -> None:
-        """Do now what was to be done."""
-        if self.waits:
-            self.waits = False
-            self.handler(signal.SIGINT, None)
+    def pass_on(self) -> None:
+        """Pass a noted signal on."""
+        if self._is_pending:
+            self._is_pending = False
+            self._handler(signal.SIGINT, None)
 
 
-def _holder_of(handler: Any) -> _Held | None:
-    """What holds Ctrl-C, if anything does."""
+def _deferral_of(handler: Any) -> _Deferral | None:
+    """The deferral that a signal handler belongs to, if it belongs to one."""
     owner = getattr(handler, "__self__", None)
-    return owner if isinstance(owner, _Held) else None
+    return owner if isinstance(owner, _Deferral) else None
 
 
 def _is_main_thread() -> bool:
@@ -49,24 +49,24 @@ def _is_main_thread() -> bool:
 
 
 @contextmanager
-def held() -> Iterator[None]:
-    """Hold Ctrl-C inside; in other threads than the main one there is none to hold."""
+def deferred_interrupts() -> Iterator[None]:
+    """Defer Ctrl-C inside the ``with``; in threads other than the main one nothing changes."""
     handler = signal.getsignal(signal.SIGINT)
-    if not (_is_main_thread() and callable(handler)) or _holder_of(handler) is not None:
+    if not (_is_main_thread() and callable(handler)) or _deferral_of(handler) is not None:
         yield
         return
-    holder = _Held(handler)
-    signal.signal(signal.SIGINT, holder.note)
+    deferral = _Deferral(handler)
+    signal.signal(signal.SIGINT, deferral.handle)
     try:
         yield
     finally:
-        if _holder_of(signal.getsignal(signal.SIGINT)) is holder:
+        if _deferral_of(signal.getsignal(signal.SIGINT)) is deferral:
             signal.signal(signal.SIGINT, handler)
-        holder.let_through()
+        deferral.pass_on()
 
 
-def let_through() -> None:
-    """Raise what was held, here."""
-    holder = _holder_of(signal.getsignal(signal.SIGINT))
-    if holder is not None and _is_main_thread():
-        holder.let_through()
+def raise_deferred() -> None:
+    """Raise the KeyboardInterrupt that was deferred, if there was one."""
+    deferral = _deferral_of(signal.getsignal(signal.SIGINT))
+    if deferral is not None and _is_main_thread():
+        deferral.pass_on()

@@ -1,7 +1,7 @@
 """torch's modes as they are by default, whatever the caller of skbert has set.
 
-A fit inside ``torch.no_grad()`` has to learn all the same, and a prediction inside somebody's
-autocast must not change its precision. Depends on torch only.
+A fit inside ``torch.no_grad()`` needs gradients all the same, and a prediction inside the
+caller's autocast must keep its precision. Depends on torch only.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _DEVICES = ("cpu", "cuda", "mps")
 
 @contextmanager
 def default_modes() -> Iterator[None]:
-    """Gradients on, no inference mode, no autocast, no modes over functions such as a device's."""
+    """Turn gradients on, and inference mode, autocast and device contexts off, inside."""
     casts = [device for device in _DEVICES if torch.is_autocast_enabled(device)]
     modes = []
     while count_modes():
@@ -41,7 +41,7 @@ def default_modes() -> Iterator[None]:
 
 @contextmanager
 def single_precision() -> Iterator[None]:
-    """New tensors are float32 inside. All threads notice: for one fit at a time."""
+    """Make new tensors float32 inside, in all threads: for one fit at a time."""
     dtype = torch.get_default_dtype()
     torch.set_default_dtype(torch.float32)
     try:

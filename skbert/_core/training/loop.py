@@ -16,7 +16,7 @@ import numpy as np
 from skbert._core.batches import steps_of_a_pass
 from skbert._core.models.network import Network
 from skbert._core.runtime.device import Precision, seeded
-from skbert._core.runtime.interrupts import let_through
+from skbert._core.runtime.interrupts import raise_deferred
 from skbert._core.task import Items, Task
 from skbert._core.training.recipe import Recipe
 from skbert._core.training.stepper import Stepper
@@ -69,7 +69,7 @@ def train(
             for step_loss, step_weight in stepper.run(steps):
                 total, weight = total + step_loss, weight + step_weight
                 on_step(step_loss / step_weight)
-                let_through()
+                raise_deferred()
             stepper.finish_pass()
             n_tokens, seconds = int(drawn.sizes.sum()), time.perf_counter() - began
             rate = stepper.learning_rate

@@ -15,7 +15,7 @@ from skbert._core.batches import collate
 from skbert._core.infer import infer
 from skbert._core.models.network import Network
 from skbert._core.runtime.device import Precision
-from skbert._core.runtime.interrupts import let_through
+from skbert._core.runtime.interrupts import raise_deferred
 from skbert._core.task import Items, Task
 
 __all__ = ["probe"]
@@ -48,7 +48,7 @@ def probe(network: Network, task: Task, items: Items, precision: Precision) -> N
     )
 
     def mean_loss() -> torch.Tensor:
-        let_through()
+        raise_deferred()
         optimizer.zero_grad()
         total, weight = task.loss(layer(features), everything)
         ridge = torch.clamp(network.head.ridge * weight.square(), min=1.0)

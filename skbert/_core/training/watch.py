@@ -1,6 +1,6 @@
-"""What is held out, what was best on it, and when to stop.
+"""Held-out samples, the best weights on them, and early stopping.
 
-Depends on numpy and torch; knows no model but as a bag of weights.
+Depends on numpy and torch; knows of a model its weights only.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import torch
 
 from skbert._arrays import IntArray, numbers_within
 
-__all__ = ["Watch", "hold_out"]
+__all__ = ["EarlyStopping", "hold_out"]
 
 
 def hold_out(
     n_samples: int, fraction: float, rng: np.random.Generator, strata: IntArray | None = None
 ) -> tuple[IntArray, IntArray]:
-    """Samples to learn from and samples held out, both ascending.
+    """Samples to train on and samples held out, both ascending.
 
     With ``strata``, ``(n_samples,)``, each stratum gives about its share. At least one sample
     is on either side.
@@ -35,31 +35,37 @@ def hold_out(
     return np.sort(order[n_out:]), np.sort(order[:n_out])
 
 
-class Watch:
-    """Keeps the best weights seen, in memory, and says when patience has run out."""
+class EarlyStopping:
+    """Keeps the best weights in memory, and says when patience has run out.
+
+    Attributes
+    ----------
+    best : float
+        The lowest loss so far.
+    """
 
     def __init__(self, model: torch.nn.Module, patience: int | None) -> None:
-        self.model = model
-        self.patience = math.inf if patience is None else patience
+        self._model = model
+        self._patience = math.inf if patience is None else patience
         self.best = math.inf
-        self.waited = 0
-        self.weights: dict[str, Any] = {}
+        self._waited = 0
+        self._weights: dict[str, Any] = {}
 
     def note(self, loss: float) -> None:
         """Note the loss after one more pass."""
         if not loss < self.best:  # NaN is no improvement
-            self.waited += 1
+            self._waited += 1
             return
-        self.best, self.waited = loss, 0
-        for name, tensor in self.model.state_dict().items():
-            self.weights.setdefault(name, torch.empty_like(tensor)).copy_(tensor)
+        self.best, self._waited = loss, 0
+        for name, tensor in self._model.state_dict().items():
+            self._weights.setdefault(name, torch.empty_like(tensor)).copy_(tensor)
 
     @property
-    def exhausted(self) -> bool:
-        """Whether it is time to stop."""
-        return self.waited >= self.patience
+    def is_exhausted(self) -> bool:
+        """Whether no pass of the last ``patience`` ones was an improvement."""
+        return self._waited >= self._patience
 
     def restore(self) -> None:
         """Put the best weights back."""
-        if self.weights:
-            self.model.load_state_dict(self.weights)
+        if self._weights:
+            self._model.load_state_dict(self._weights)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from skbert._core.runtime.forks import Turns
+from skbert._core.runtime.forks import ForkSafeLock
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -99,7 +99,7 @@ def in_a_child(ok: object) -> bool:
 
 
 def test_a_lock_that_another_thread_holds_is_free_in_a_child() -> None:
-    turns, taken, end = Turns(), threading.Event(), threading.Event()
+    turns, taken, end = ForkSafeLock(), threading.Event(), threading.Event()
 
     def hold() -> None:
         with turns.lock:

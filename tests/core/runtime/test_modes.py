@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 from skbert import BertClassifier, BertPretrainer, BertRegressor, BertTransformer
 from skbert._core import infer
 from skbert._core.runtime import device
-from skbert._core.runtime.interrupts import held, let_through
+from skbert._core.runtime.interrupts import deferred_interrupts, raise_deferred
 from skbert._core.runtime.modes import default_modes
 from skbert._core.training import probe, stepper
 from skbert.inspection import attentions, head_importance
@@ -164,27 +164,27 @@ def press() -> None:
 @pytest.mark.usefixtures("handler")
 def test_it_waits_until_it_is_let_through() -> None:
     done = []
-    with suppress(KeyboardInterrupt), held():
-        let_through()  # nothing yet
-        with held():
+    with suppress(KeyboardInterrupt), deferred_interrupts():
+        raise_deferred()  # nothing yet
+        with deferred_interrupts():
             press()
             done.append("inside")
         done.append("outside")
-        let_through()
+        raise_deferred()
         done.append("never")
     assert done == ["inside", "outside"]
-    let_through()  # once only
+    raise_deferred()  # once only
 
 
 @pytest.mark.usefixtures("handler")
 def test_it_comes_at_the_end_at_the_latest() -> None:
     done = []
     with suppress(KeyboardInterrupt):
-        with held():
+        with deferred_interrupts():
             press()
             done.append("all")
         done.append("never")
-    with suppress(KeyboardInterrupt), held():
+    with suppress(KeyboardInterrupt), deferred_interrupts():
         press()
         raise ZeroDivisionError
     assert done == ["all"]
@@ -193,7 +193,7 @@ def test_it_comes_at_the_end_at_the_latest() -> None:
 @pytest.mark.usefixtures("handler")
 def test_pressed_twice_it_does_not_wait() -> None:
     done = []
-    with suppress(KeyboardInterrupt), held():
+    with suppress(KeyboardInterrupt), deferred_interrupts():
         press()
         done.append("once")
         press()
@@ -205,15 +205,15 @@ def test_handlers_of_others_stay() -> None:
     before, noted = signal.getsignal(signal.SIGINT), []
     try:
         signal.signal(signal.SIGINT, lambda number, _: noted.append(number))
-        with held():
+        with deferred_interrupts():
             press()
             assert noted == []
         assert noted == [signal.SIGINT]
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        with held():
+        with deferred_interrupts():
             press()
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-        with held():
+        with deferred_interrupts():
             signal.signal(signal.SIGINT, before)
         assert signal.getsignal(signal.SIGINT) is before
     finally:
@@ -224,9 +224,9 @@ def test_other_threads_hold_nothing(handler: Callable[..., Any]) -> None:
     seen = []
 
     def run() -> None:
-        with held():
+        with deferred_interrupts():
             seen.append(signal.getsignal(signal.SIGINT))
-            let_through()
+            raise_deferred()
 
     other = threading.Thread(target=run)
     other.start()

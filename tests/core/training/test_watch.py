@@ -15,7 +15,7 @@ from support.training import RECIPE, make_items, same, weights_of
 
 from skbert._core.runtime.device import Precision, seeded
 from skbert._core.training.loop import train
-from skbert._core.training.watch import Watch, hold_out
+from skbert._core.training.watch import EarlyStopping, hold_out
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -104,16 +104,16 @@ class Still(torch.nn.Module):
             self.count.fill_(value)
 
 
-def watched(losses: list[float], patience: int | None = None) -> tuple[Still, Watch, int]:
+def watched(losses: list[float], patience: int | None = None) -> tuple[Still, EarlyStopping, int]:
     """Pass k has weights k and the k-th loss; what is left, and how many passes it took."""
     model = Still()
-    watch = Watch(model, patience)
+    watch = EarlyStopping(model, patience)
     n_passes = 0
     for number, loss in enumerate(losses, start=1):
         model.become(float(number))
         watch.note(loss)
         n_passes = number
-        if watch.exhausted:
+        if watch.is_exhausted:
             break
     watch.restore()
     return model, watch, n_passes
@@ -146,13 +146,13 @@ def test_without_a_single_number_the_last_weights_stay() -> None:
 
 def test_what_is_kept_does_not_move_with_the_model() -> None:
     model = Still()
-    watch = Watch(model, None)
+    watch = EarlyStopping(model, None)
     parameter = model.weight
     for loss in (2.0, 1.0):
         model.become(loss)
         watch.note(loss)
     model.become(9.0)
-    assert watch.weights["weight"].tolist() == [1.0, 1.0]
+    assert watch._weights["weight"].tolist() == [1.0, 1.0]
     watch.restore()
     assert model.weight is parameter  # an optimizer would still hold it
     assert parameter.tolist() == [1.0, 1.0]
@@ -178,13 +178,13 @@ def test_patience(losses: list[float], patience: int | None, n_passes: int) -> N
 def test_the_best_pass_of_a_training(tiny_model: Path) -> None:
     network = open_model(tiny_model)
     items = make_items(network)
-    watch = Watch(network.model, 1)
+    watch = EarlyStopping(network.model, 1)
     seen = []
     with seeded(0, CPU):
         for epoch in train(network, Labels(), items, RECIPE, Precision("float32", CPU), 0):
             seen.append(weights_of(network))
             watch.note({1: 0.5, 2: 0.9}[epoch.epoch])
-            if watch.exhausted:
+            if watch.is_exhausted:
                 break
     assert len(seen) == 2
     assert same(weights_of(network), seen[1])

@@ -15,8 +15,8 @@ import pytest
 import torch
 
 from skbert import BertClassifier
-from skbert._core.runtime import sharing
-from skbert._core.runtime.sharing import sharing_processors
+from skbert._core.runtime import wait_policy
+from skbert._core.runtime.wait_policy import adaptive_wait_policy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 HERE = threading.get_native_id()
 
 serves = pytest.mark.skipif(
-    not Path("/proc/self/schedstat").exists() or sharing._runtime() is None,
+    not Path("/proc/self/schedstat").exists() or wait_policy._runtime() is None,
     reason="torch computes without libgomp here, or OMP_WAIT_POLICY or GOMP_SPINCOUNT is set",
 )
 
@@ -59,7 +59,7 @@ def times_asleep() -> int:
 def watch(monkeypatch: pytest.MonkeyPatch) -> Any:
     """One that looks often; ``share`` is how much of its time a thread waits."""
 
-    class Watch(sharing._Watch):
+    class Watch(wait_policy._Watch):
         share = 0.0
 
         def _waited(self) -> dict[int, float]:
@@ -74,9 +74,9 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Any:
         def leave(self) -> None:
             team.remove(self)
 
-    monkeypatch.setattr(sharing, "_LOOK", 0.005)
-    monkeypatch.setattr(sharing, "_LINGER", 0.05)
-    monkeypatch.setattr(sharing, "_Sleepers", Sleepers)
+    monkeypatch.setattr(wait_policy, "_LOOK", 0.005)
+    monkeypatch.setattr(wait_policy, "_LINGER", 0.05)
+    monkeypatch.setattr(wait_policy, "_Sleepers", Sleepers)
     watch: Any = Watch()
     watch.team = team
     return watch
@@ -131,7 +131,7 @@ def test_an_error_ends_it_too(watch: Any) -> None:
 
 @serves
 def test_how_long_a_thread_has_waited_is_read() -> None:
-    watch = sharing._Watch()
+    watch = wait_policy._Watch()
     watch.until = {HERE: math.inf, 2**22 + 1: math.inf}  # no thread has that number
     assert watch._waited().keys() == {HERE}
     assert watch._waited()[HERE] >= 0
@@ -154,7 +154,7 @@ def test_sleepers_let_waiting_threads_sleep() -> None:
 
     sleeps()
     n_threads, n_awake = len(threads()), sleeps()
-    sleepers = sharing._Sleepers()
+    sleepers = wait_policy._Sleepers()
     wait_until(lambda: len(threads()) > n_threads + len(os.sched_getaffinity(0)))
     n_asleep = sleeps()
     sleepers.leave()
@@ -168,8 +168,8 @@ def test_sleepers_let_waiting_threads_sleep() -> None:
 def test_fits_and_predictions_are_watched(
     tiny_model: Path, sentiment: Sentiment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    watch = sharing._Watch()
-    monkeypatch.setattr(sharing, "_watch", watch)
+    watch = wait_policy._Watch()
+    monkeypatch.setattr(wait_policy, "_watch", watch)
     classifier = BertClassifier(tiny_model, epochs=1, device="cpu", random_state=0)
     classifier.fit(sentiment.texts, sentiment.labels)
     assert watch.until.keys() == {threading.get_native_id()}
@@ -187,15 +187,15 @@ def test_results_are_the_same_bits(tiny_model: Path, sentiment: Sentiment) -> No
         return bytes(found.tobytes())
 
     alone = outputs()
-    sleepers = sharing._Sleepers()
+    sleepers = wait_policy._Sleepers()
     assert outputs() == alone
     sleepers.leave()
 
 
 def test_one_thread_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sharing, "_watch", None)
+    monkeypatch.setattr(wait_policy, "_watch", None)
     assert torch.get_num_threads() == 1
-    with sharing_processors():
+    with adaptive_wait_policy():
         pass
 
 
@@ -203,7 +203,7 @@ def test_one_thread_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     ("name", "setting"), [("OMP_WAIT_POLICY", "passive"), ("GOMP_SPINCOUNT", "1000")]
 )
 def test_what_the_user_has_set_holds(name: str, setting: str) -> None:
-    script = "from skbert._core import sharing; print(sharing._runtime())"
+    script = "from skbert._core.runtime import wait_policy; print(wait_policy._runtime())"
     done = subprocess.run(
         [sys.executable, "-c", script], env={**os.environ, name: setting}, check=True,
         capture_output=True, text=True,

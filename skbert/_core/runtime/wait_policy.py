@@ -1,11 +1,11 @@
-"""Threads that wait for each other while other programs want the processors, too.
+"""How OpenMP's threads wait for each other where other programs need the processors, too.
 
-A thread of OpenMP that has nothing to do stays awake for some milliseconds, to begin at once with
-what comes next. Where programs share the processors, whoever it waits for may not be running, and
-it wastes the time that the other one needs. libgomp, which torch computes with on Linux, lets its
-threads sleep almost at once while it has more of them than there are processors. So here it gets
-more, all asleep, for as long as somebody who computes has to wait for a processor. The number of
-threads that compute, and with it every bit of the results, stays the same. Depends on torch only.
+An idle thread of OpenMP spins for some milliseconds, so that it can go on at once. Where programs
+share the processors, the thread that it waits for may not be running, and spinning takes the time
+that this one needs. libgomp, with which torch computes on Linux, lets its threads sleep almost at
+once while there are more of them than processors. So more threads are started here, all asleep,
+for as long as a thread that computes has to wait for a processor. The number of threads that
+compute, and with it every bit of the results, stays the same. Depends on torch only.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from typing import Any
 
 import torch
 
-__all__ = ["sharing_processors"]
+__all__ = ["adaptive_wait_policy"]
 
-_LOOK = 0.03  # seconds from one look to the next
-_NEWEST = 0.3  # what the last look counts, beside all before it
+_LOOK = 0.03  # seconds between two measurements
+_NEWEST = 0.3  # weight of the newest measurement in their moving average
 _BUSY, _CALM = 0.3, 0.05  # shares of its time that a thread is ready to run and does not
-_LINGER = 1.0  # seconds after a computation, in which another one may come
+_LINGER = 1.0  # seconds for which a thread is watched after a computation
 _POLICIES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
 
 
 @contextmanager
-def sharing_processors() -> Iterator[None]:
-    """Let threads that wait sleep inside, while other programs keep the processors busy."""
+def adaptive_wait_policy() -> Iterator[None]:
+    """Let idle threads sleep, not spin, inside, while other programs keep the processors busy."""
     if torch.get_num_threads() == 1 or _runtime() is None:
         yield
         return
@@ -44,7 +44,7 @@ def sharing_processors() -> Iterator[None]:
 
 @cache
 def _runtime() -> Any:
-    """Libgomp as torch has loaded it; None where that is another one, or the user has chosen."""
+    """The libgomp that torch has loaded; None for other runtimes, or if the user set a policy."""
     if any(name in os.environ for name in _POLICIES) or not Path("/proc/self/schedstat").exists():
         return None
     names = ctypes.CDLL(None)
@@ -53,7 +53,7 @@ def _runtime() -> Any:
 
 
 class _Sleepers:
-    """A team of threads, one more than there are processors; all of them sleep."""
+    """A team of sleeping threads, one more than there are processors."""
 
     def __init__(self) -> None:
         self.is_over = threading.Event()
@@ -66,13 +66,13 @@ class _Sleepers:
         self.is_over.wait()  # its team lives as long as this thread
 
     def leave(self) -> None:
-        """Have them no more."""
+        """End the threads."""
         self.is_over.set()
         self.thread.join()
 
 
 class _Watch:
-    """Looks how long those who compute have to wait for a processor, while there are any."""
+    """Measures how long computing threads wait for a processor, as long as there are any."""
 
     def __init__(self) -> None:
         self._begin()
@@ -82,11 +82,11 @@ class _Watch:
     def _begin(self) -> None:
         self.lock = threading.Lock()
         self.thread: threading.Thread | None = None
-        self.until: dict[int, float] = {}  # by thread: when to forget it
+        self.until: dict[int, float] = {}  # by thread: until when it is watched
 
     @contextmanager
     def over(self, thread: int) -> Iterator[None]:
-        """Watch a thread inside, and some time longer."""
+        """Watch a thread inside the ``with``, and some time longer."""
         with self.lock:
             outer = self.until.get(thread)
             self.until[thread] = math.inf
@@ -108,7 +108,7 @@ class _Watch:
     def _look(self) -> None:
         level, before, began = 0.0, self._waited(), time.monotonic()
         sleepers: _Sleepers | None = None
-        while self._goes_on():
+        while self._is_needed():
             time.sleep(_LOOK)
             waited, now = self._waited(), time.monotonic()
             longest = max((waited[thread] - before.get(thread, math.inf) for thread in waited),
@@ -123,8 +123,8 @@ class _Watch:
         if sleepers is not None:
             sleepers.leave()
 
-    def _goes_on(self) -> bool:
-        """Whether there is still somebody to watch; else the next one starts another thread."""
+    def _is_needed(self) -> bool:
+        """Whether a thread is still to be watched; if not, the next one starts a new watcher."""
         with self.lock:
             now = time.monotonic()
             self.until = {thread: end for thread, end in self.until.items() if end > now}
@@ -133,7 +133,7 @@ class _Watch:
             return bool(self.until)
 
     def _waited(self) -> dict[int, float]:
-        """Seconds for which each thread has been ready to run, and did not."""
+        """Seconds for which each watched thread has been ready to run without running."""
         seconds = {}
         for thread in list(self.until):
             with suppress(OSError):  # it has ended
