@@ -7,7 +7,7 @@ WORKERS ?= 2
 BIN := .venv/bin
 BENCH := $(BIN)/python examples/benchmarks
 FOUND := build/bench
-SOURCES := pyproject.toml setup.py constraints.txt skbert/_core/cpu/csrc/kernels.c
+SOURCES := pyproject.toml setup.py constraints.txt $(wildcard skbert/_core/cpu/csrc/*)
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: demo test lint types bench docs wheel clean

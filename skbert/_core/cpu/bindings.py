@@ -62,7 +62,7 @@ def has_kernels() -> bool:
 
 def has_bf16_products() -> bool:
     """Whether the kernels were built, and the processor multiplies bfloat16 in vectors."""
-    return bool(getattr(kernels, "dots", False))
+    return bool(getattr(kernels, "has_bf16_dot", False))
 
 
 # --- attention -----------------------------------------------------------------------------------
@@ -96,9 +96,9 @@ def attention_forward(
     logsumexp = None
     if with_logsumexp:
         logsumexp = qkv.new_empty(n_tokens, n_heads, dtype=torch.float32)
-    kernels.attention(
+    kernels.attention_forward(
         address_of("qkv", qkv, qkv.shape, qkv.dtype),
-        *addresses(output, None, logsumexp),
+        *addresses(output, logsumexp),
         *_attention_arguments(qkv, cu_seqlens, max_seqlen, settings, seed),
     )
     return output, logsumexp
@@ -117,7 +117,7 @@ def attention_backward(
     """The gradient of ``qkv``; tokens behind the last row are left as they are."""
     n_tokens, n_heads = _attention_shape(qkv, settings)
     grad_qkv = torch.empty_like(qkv)
-    kernels.attention(
+    kernels.attention_backward(
         address_of("qkv", qkv, qkv.shape, qkv.dtype),
         address_of(
             "grad_output", grad_output, (n_tokens, n_heads * settings.head_size), qkv.dtype
@@ -152,7 +152,7 @@ def _attention_arguments(
     n_rows, head_size = len(cu_seqlens) - 1, settings.head_size
     return (
         address_of("cu_seqlens", cu_seqlens, (n_rows + 1,), torch.int32),
-        n_rows, qkv.shape[1] // (3 * head_size), head_size, max_seqlen,
+        len(qkv), n_rows, qkv.shape[1] // (3 * head_size), head_size, max_seqlen,
         settings.causal, qkv.dtype == torch.bfloat16, settings.scaling, settings.dropout, seed,
         torch.get_num_threads(),
     )  # fmt: skip
@@ -193,7 +193,7 @@ def layernorm_forward(
     output, rstd = torch.empty_like(residual), residual.new_empty(n_tokens)
     rounded = torch.empty_like(x) if is_bf16 else None
     normalized = torch.empty_like(x) if with_normalized else None
-    kernels.norm(
+    kernels.layernorm_forward(
         *inputs, *addresses(output, rstd, rounded, normalized),
         n_tokens, size, is_bf16, epsilon, dropout, seed, torch.get_num_threads(),
     )  # fmt: skip
@@ -223,7 +223,7 @@ def layernorm_backward(
     grad_residual = torch.empty_like(normalized, dtype=torch.float32)
     grad_x = torch.empty_like(normalized)
     partial_sums = normalized.new_zeros(n_threads, 2, size, dtype=torch.float32)
-    kernels.norm_back(
+    kernels.layernorm_backward(
         *inputs, *addresses(grad_residual, grad_x, partial_sums),
         n_tokens, size, is_bf16, dropout, seed, n_threads,
     )  # fmt: skip
@@ -248,7 +248,7 @@ class StackedWeights:
 
     def __init__(self, weights: Sequence[torch.Tensor]) -> None:
         self.n_rows, self.n_in = shape = weights[0].shape
-        if any(size % PANEL for size in shape):
+        if not all(size and size % PANEL == 0 for size in shape):
             raise ValueError(f"a kernel multiplies no weights of {tuple(shape)}")
         self.n_out = len(weights) * self.n_rows
         self.weights = weights  # whose memory must stay
@@ -264,11 +264,11 @@ def packed_linear(
     The weight is ``(n_out / PANEL, n_in / 2, PANEL, 2)``, the bias in float32.
     """
     (n_tokens, n_in), n_out = x.shape, len(bias)
-    if n_in % 2 or n_out % PANEL:
+    if n_in % 2 or n_out % PANEL or not n_in * n_out:
         raise ValueError(f"a kernel multiplies no weight of {n_out} times {n_in}")
     panels = n_out // PANEL, n_in // 2, PANEL, 2
     output = x.new_empty(n_tokens, n_out)
-    kernels.product(
+    kernels.linear_forward(
         address_of("x", x, (n_tokens, n_in), torch.bfloat16),
         address_of("packed_weight", packed_weight, panels, torch.bfloat16), 0,
         address_of("bias", bias, (n_out,), torch.float32), output.data_ptr(), 0,
@@ -289,7 +289,7 @@ def linear_stacked(
     output = x.new_empty(shape)
     if gelu_output is not None:
         check_apart([gelu_output], [x, bias, *weights.weights])
-    kernels.product(
+    kernels.linear_forward(
         address_of("x", x, (n_tokens, weights.n_in), torch.bfloat16),
         0, weights.addresses.data_ptr(),
         address_of("bias", bias, (weights.n_out,), torch.float32),
@@ -313,7 +313,7 @@ def linear_grad_input(
     """
     n_tokens, shape = len(grad_output), (len(grad_output), weights.n_in)
     grad_input = grad_output.new_empty(shape)
-    kernels.product(
+    kernels.linear_forward(
         address_of("grad_output", grad_output, (n_tokens, weights.n_out), torch.bfloat16),
         0, weights.addresses.data_ptr(), 0, grad_input.data_ptr(),
         optional_address("pre_activation", pre_activation, shape, torch.bfloat16),
@@ -339,7 +339,7 @@ def linear_grad_weight(
     if n_in % PANEL or n_out % PANEL:
         raise ValueError(f"a kernel computes no gradient of a weight of {n_out} times {n_in}")
     check_apart([grad_weight, grad_bias], [grad_output, x])
-    kernels.product_back(
+    kernels.linear_weight_grad(
         address_of("grad_output", grad_output, (n_tokens, n_out), torch.bfloat16),
         address_of("x", x, (n_tokens, n_in), torch.bfloat16),
         address_of("grad_weight", grad_weight, (n_out, n_in), torch.bfloat16),
@@ -376,7 +376,7 @@ def adamw_step(
     factors = [(t.decay, t.step_size, t.bias_correction2_sqrt) for t in tensors]
     table = torch.tensor(rows, dtype=torch.int64, device="cpu")
     numbers = torch.tensor(factors, dtype=torch.float32, device="cpu")
-    kernels.adamw(
+    kernels.adamw_step(
         *addresses(table, numbers), len(tensors), divisor, epsilon, *betas,
         torch.get_num_threads(),
     )  # fmt: skip
@@ -388,7 +388,7 @@ def grad_norm(gradients: Sequence[torch.Tensor]) -> torch.Tensor:
     squares = torch.zeros(n_threads, dtype=torch.float64, device="cpu")
     rows = [_table_row(gradient, None, None, None) for gradient in gradients]
     table = torch.tensor(rows, dtype=torch.int64, device="cpu")
-    kernels.square(table.data_ptr(), len(gradients), squares.data_ptr(), n_threads)
+    kernels.grad_norm(table.data_ptr(), len(gradients), squares.data_ptr(), n_threads)
     return squares.sum().sqrt().float()
 
 

@@ -467,9 +467,11 @@ def test_where_they_serve(monkeypatch: pytest.MonkeyPatch) -> None:
         assert can_fuse_attention(qkv.bfloat16(), layout_of([5, 512]), 32) is not amx
         assert can_fuse_attention(qkv.bfloat16(), layout_of([128]), 32)
         assert can_fuse_attention(qkv, layout_of([512]), 32)
-        expected = (16 if amx else math.inf) if bindings.kernels.dots else 0
+        expected = (16 if amx else math.inf) if bindings.kernels.has_bf16_dot else 0
         assert max_packed_tokens(2, 32, torch.bfloat16) == expected
-        assert can_fuse_linear([weight], torch.bfloat16) is (bindings.kernels.dots and not amx)
+        assert can_fuse_linear([weight], torch.bfloat16) is (
+            bindings.kernels.has_bf16_dot and not amx
+        )
     assert not max_packed_tokens(2, 32, torch.float32)
     assert not max_packed_tokens(2, 31, torch.bfloat16)
     assert not max_packed_tokens(3, 32, torch.bfloat16)
@@ -491,9 +493,16 @@ def test_where_they_serve(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_arguments_are_counted() -> None:
-    wanted = {"attention": 15, "norm": 15, "norm_back": 14, "adamw": 8, "square": 4}
-    if bindings.kernels.dots:
-        wanted |= {"product": 13, "product_back": 9}
+    wanted = {
+        "adamw_step": 8,
+        "attention_backward": 16,
+        "attention_forward": 15,
+        "grad_norm": 4,
+        "layernorm_backward": 14,
+        "layernorm_forward": 15,
+    }
+    if bindings.has_bf16_products():
+        wanted |= {"linear_forward": 13, "linear_weight_grad": 9}
     for name, n in wanted.items():
         with pytest.raises(TypeError, match=f"1 arguments instead of {n}$"):
             getattr(bindings.kernels, name)(0)

@@ -1,0 +1,301 @@
+/* Products of bfloat16, two numbers of a row at a time: linear layers, and their gradients.
+
+A product is computed in panels of PANEL columns. Each takes the weights of its columns packed in
+pairs, so that a vector holds a pair for each of sixteen columns. */
+
+#include <omp.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+#include "gemm.h"
+
+#ifdef HAS_BF16_DOT
+#define ROWS 12 /* whose sums fit in the registers */
+#define CACHE_LINE 64
+#define PACKED_BYTES (1 << 22) /* of a factor that are packed at once */
+
+/* ---- GELU ---- */
+
+/* Share of a normal distribution below x (Abramowitz and Stegun 1964, 7.1.26), and exp(-x x / 2),
+a power of 2 whose broken part is a polynomial: within 4e-6 of itself, enough for bfloat16. */
+BF16_DOT INLINE floats share_below(floats x, floats *density) {
+    __m512 far = _mm512_set1_ps(20); /* where they are 1 and 0; what is no number stays so */
+    floats size = (floats)_mm512_min_ps(far, _mm512_abs_ps((__m512)x));
+    floats divisor = 1 + size * (0.3275911f * 0.70710678f);
+    floats t = (floats)_mm512_rcp14_ps((__m512)divisor);
+    t *= 2 - divisor * t; /* Newton's step, from 14 bits to more than 23 */
+    floats power = size * size * (-0.5f * 1.44269504f);
+    __m512 whole = _mm512_roundscale_ps((__m512)power, _MM_FROUND_TO_NEAREST_INT);
+    floats rest = power - (floats)whole;
+    floats y = rest * 9.600409235e-3f + 5.591697746e-2f;
+    y = y * rest + 2.402371863e-1f;
+    y = y * rest + 6.931219847e-1f;
+    y = y * rest + 1;
+    *density = (floats)_mm512_scalef_ps((__m512)y, whole);
+    floats tail = t * 0.5307027145f - 0.7265760135f;
+    tail = tail * t + 0.7107068705f;
+    tail = tail * t - 0.142248368f;
+    tail = (tail * t + 0.127414796f) * t * *density;
+    return blend(x < 0, tail, 1 - tail);
+}
+
+BF16_DOT INLINE floats gelu(floats x) {
+    floats density;
+    return x * share_below(x, &density);
+}
+
+BF16_DOT INLINE floats gelu_slope(floats x) {
+    floats density, share = share_below(x, &density);
+    return share + x * density * 0.39894228f;
+}
+
+/* ---- The weights of a linear layer ---- */
+
+INLINE int64_t weight_width(const Linear *a) { return a->transposed ? a->n_out : a->n_in; }
+
+static const float *weight_row(const Linear *a, int64_t row) {
+    return a->weights[row / a->n_rows] + row % a->n_rows * weight_width(a);
+}
+
+typedef struct { /* lines of memory to fetch into the cache */
+    const char *first;
+    int64_t n, stride;
+} Prefetch;
+
+/* A share of the weights of a panel for each of the first turns, nothing for later ones. */
+static Prefetch prefetch_weights(const Linear *a, int64_t column, int64_t turn) {
+    if (!a->transposed) { /* rows, one after another in memory */
+        int64_t n = a->n_in / 2;
+        return (Prefetch){(const char *)weight_row(a, column) + turn * n * CACHE_LINE,
+                          turn < 4 ? n : 0, CACHE_LINE};
+    }
+    int64_t n_pieces = a->n_in == a->n_rows ? 2 : a->n_in / a->n_rows, n = a->n_in / n_pieces;
+    const float *row = weight_row(a, turn % n_pieces * n) + column;
+    return (Prefetch){(const char *)row + turn / n_pieces * CACHE_LINE,
+                      turn < 2 * n_pieces ? n : 0, 4 * weight_width(a)};
+}
+
+/* ---- Packing: a panel of a factor, (n / 2, PANEL, 2) ---- */
+
+BF16_DOT INLINE void store_bf16(void *to, floats left, floats right) {
+    _mm512_storeu_si512(to, (__m512i)_mm512_cvtne2ps_pbh((__m512)right, (__m512)left));
+}
+
+/* PANEL rows of float32, pairs of neighbours in a row; first rounded as they come in memory. */
+BF16_DOT static void pack_rows(const float *from, int64_t width, uint16_t *to,
+                               uint16_t *rounded) {
+    for (int half = 0; half < 2; half++, from += LANES * width) {
+        for (int64_t i = 0; i < LANES * width; i += 2 * LANES)
+            store_bf16(rounded + i, *(const floats *)(from + i),
+                       *(const floats *)(from + i + LANES));
+        for (int64_t i = 0; i < width; i += 2 * LANES) {
+            floats x[LANES];
+            for (int row = 0; row < LANES; row++)
+                x[row] = *(const floats *)(rounded + row * width + i);
+            transpose(x);
+            for (int j = 0; j < LANES; j++)
+                *(floats *)(to + i * PANEL + 2 * (j * PANEL + half * LANES)) = x[j];
+        }
+    }
+}
+
+/* PANEL columns: pairs of a number, or its GELU, and the one below. */
+BF16_DOT INLINE void pack_columns(const char *from, int64_t width, int64_t n_rows, int is_bf16,
+                                  int with_gelu, uint16_t *to) {
+    int64_t size = is_bf16 ? 2 : 4;
+    const words alternate = {0x100000, 0x110001, 0x120002, 0x130003, 0x140004, 0x150005,
+                             0x160006, 0x170007, 0x180008, 0x190009, 0x1a000a, 0x1b000b,
+                             0x1c000c, 0x1d000d, 0x1e000e, 0x1f000f};
+    for (int64_t row = 0; row < n_rows; row += 2, from += 2 * size * width)
+        for (int half = 0; half < 2; half++, to += 2 * LANES) {
+            const char *upper = from + half * LANES * size, *lower = upper + size * width;
+            floats x = load(upper, 0, is_bf16), y = {0};
+            if (row + 1 < n_rows) y = load(lower, 0, is_bf16);
+            if (with_gelu) x = gelu(x), y = gelu(y);
+            __m512i both = (__m512i)_mm512_cvtne2ps_pbh((__m512)y, (__m512)x);
+            _mm512_storeu_si512(to, _mm512_permutexvar_epi16((__m512i)alternate, both));
+        }
+}
+
+BF16_DOT static void pack_weights(const Linear *a, int64_t column, uint16_t *to) {
+    if (!a->transposed) {
+        pack_rows(weight_row(a, column), a->n_in, to, to + a->n_in * PANEL);
+        return;
+    }
+    for (int64_t row = 0; row < a->n_in; row += a->n_rows)
+        pack_columns((const char *)(weight_row(a, row) + column), a->n_out, a->n_rows, 0, 0,
+                     to + row * PANEL);
+}
+
+/* ---- A panel of a product ---- */
+
+typedef struct {
+    const uint16_t *x;     /* (n_rows, n_in), or packed, too, where n_in is 0 */
+    int64_t n_in, n_pairs;
+    const uint16_t *pairs; /* (n_pairs, PANEL, 2) */
+    const float *bias;     /* (PANEL,), or NULL */
+    char *output;
+    int64_t width; /* numbers from one row of the output to the next */
+    int epilogue;
+    char *other;   /* what the epilogue reads or writes: rows like those of the output */
+    const Linear *next; /* whose weights at next_column are fetched into the cache, or NULL */
+    int64_t next_column;
+} Panel;
+
+/* Stores a result and what follows it. */
+BF16_DOT INLINE void apply_epilogue(const Panel *a, int64_t offset, floats left, floats right) {
+    char *to = a->output + 2 * offset, *other = a->other ? a->other + 2 * offset : NULL;
+    if (a->epilogue == GELU) {
+        left = gelu(left), right = gelu(right);
+    } else if (a->epilogue == GELU_BACKWARD) {
+        left *= gelu_slope(load(other, 0, 1)), right *= gelu_slope(load(other, LANES, 1));
+    }
+    store_bf16(to, left, right);
+    if (a->epilogue == GELU_COPY)
+        store_bf16(other, gelu(load(to, 0, 1)), gelu(load(to, LANES, 1)));
+}
+
+/* Some rows of a panel, whose sums stay in the registers. */
+BF16_DOT INLINE void compute_rows(const Panel *a, int64_t first, int n_rows, int is_packed,
+                                  Prefetch ahead) {
+    int64_t row_stride = is_packed ? 2 : a->n_in, pair_stride = is_packed ? 2 * PANEL : 2;
+    const uint16_t *x = a->x + first * row_stride, *pairs = a->pairs;
+    floats total[ROWS][2];
+    for (int row = 0; row < n_rows; row++) {
+        __builtin_prefetch(a->output + 2 * (first + row) * a->width, 1);
+        for (int half = 0; half < 2; half++)
+            total[row][half] = a->bias ? *(const floats *)(a->bias + half * LANES) : (floats){0};
+    }
+    for (int64_t i = 0; i < a->n_pairs; i++, x += pair_stride, pairs += 2 * PANEL) {
+        __builtin_prefetch(ahead.first + (i < ahead.n ? i : 0) * ahead.stride);
+        for (int row = 0; row < n_rows; row++)
+            for (int half = 0; half < 2; half++)
+                total[row][half] =
+                    dot_pairs(total[row][half], x + row * row_stride, pairs + PANEL * half);
+    }
+    for (int row = 0; row < n_rows; row++)
+        apply_epilogue(a, (first + row) * a->width, total[row][0], total[row][1]);
+}
+
+#define CASE(n)                                                                            \
+    case n:                                                                                \
+        if (a->n_in) compute_rows(a, first, n, 0, ahead);                                  \
+        else compute_rows(a, first, n, 1, ahead);                                          \
+        break;
+
+BF16_DOT static void compute_panel(const Panel *a, int64_t begin, int64_t end) {
+    int64_t n_turns = (end - begin + ROWS - 1) / ROWS;
+    for (int64_t turn = 0; turn < n_turns; turn++) {
+        int64_t first = begin + turn * (end - begin) / n_turns;
+        int64_t last = begin + (turn + 1) * (end - begin) / n_turns;
+        Prefetch ahead = {0};
+        if (a->next) ahead = prefetch_weights(a->next, a->next_column, turn);
+        if (!ahead.n)
+            ahead = (Prefetch){(const char *)(a->x + last * a->n_in), a->n_pairs, CACHE_LINE};
+        switch (last - first) { /* each with its own registers */
+            CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6)
+            CASE(7) CASE(8) CASE(9) CASE(10) CASE(11) CASE(12)
+        }
+    }
+}
+
+/* ---- Linear layers ---- */
+
+static Panel panel_of(const Linear *a, int64_t number, const uint16_t *packed) {
+    int64_t column = number * PANEL;
+    Panel panel = {.x = a->x, .n_in = a->n_in, .n_pairs = a->n_in / 2, .pairs = packed,
+                   .bias = a->bias ? a->bias + column : NULL, .output = a->output + 2 * column,
+                   .width = a->n_out, .epilogue = a->epilogue,
+                   .other = a->other ? a->other + 2 * column : NULL};
+    if (a->packed_weight) panel.pairs = a->packed_weight + column * a->n_in;
+    else if (column + PANEL < a->n_out) panel.next = a, panel.next_column = column + PANEL;
+    return panel;
+}
+
+/* For each thread there is memory for a packed panel, and for LANES rows to round. */
+static void compute_panels(const Linear *a, uint16_t *memory, int n_threads) {
+    int64_t n_panels = a->n_out / PANEL, n_splits = (2 * n_threads + n_panels - 1) / n_panels;
+#pragma omp parallel num_threads(n_threads)
+    {
+        uint16_t *packed = NULL;
+        if (memory) packed = memory + omp_get_thread_num() * a->n_in * (PANEL + LANES);
+        int64_t last = -1;
+#pragma omp for schedule(static)
+        for (int64_t task = 0; task < n_panels * n_splits; task++) {
+            int64_t number = task / n_splits, split = task % n_splits;
+            if (packed && number != last) pack_weights(a, number * PANEL, packed);
+            last = number;
+            Panel panel = panel_of(a, number, packed);
+            compute_panel(&panel, a->n_tokens * split / n_splits,
+                          a->n_tokens * (split + 1) / n_splits);
+        }
+    }
+}
+
+int linear_forward(const Linear *a, int n_threads) {
+    uint16_t *memory = NULL;
+    if (!a->packed_weight) {
+        memory = aligned_alloc(64, 2 * n_threads * a->n_in * (PANEL + LANES));
+        if (!memory) return -1;
+    }
+    compute_panels(a, memory, n_threads);
+    free(memory);
+    return 0;
+}
+
+/* ---- Gradients of weights and biases ---- */
+
+BF16_DOT static void pack_input(const WeightGrad *a, int64_t column, uint16_t *to) {
+    if (a->gelu) pack_columns(a->x + 2 * column, a->n_in, a->n_tokens, 1, 1, to);
+    else pack_columns(a->x + 2 * column, a->n_in, a->n_tokens, 1, 0, to);
+}
+
+BF16_DOT static void pack_grad_output(const WeightGrad *a, int64_t column, uint16_t *to) {
+    pack_columns(a->grad_output + 2 * column, a->n_out, a->n_tokens, 1, 0, to);
+}
+
+BF16_DOT static void bias_grad(const WeightGrad *a, int64_t column) {
+    floats sums[2] = {0};
+    for (int64_t token = 0; token < a->n_tokens; token++)
+        for (int half = 0; half < 2; half++)
+            sums[half] += load(a->grad_output, token * a->n_out + column + half * LANES, 1);
+    for (int half = 0; half < 2; half++)
+        store(a->grad_bias, column + half * LANES, sums[half], 1);
+}
+
+/* Memory is for n_packed panels of x and one of each thread, PANEL by the tokens, even in number. */
+static void weight_grad(const WeightGrad *a, uint16_t *memory, int64_t n_packed, int n_threads) {
+    int64_t n_pairs = (a->n_tokens + 1) / 2, size = 2 * n_pairs * PANEL;
+    int64_t n_panels = a->n_in / PANEL;
+#pragma omp parallel num_threads(n_threads)
+    for (int64_t first = 0; first < n_panels; first += n_packed) {
+        int64_t end = first + n_packed < n_panels ? first + n_packed : n_panels;
+        uint16_t *packed = memory + (n_packed + omp_get_thread_num()) * size;
+#pragma omp for schedule(static)
+        for (int64_t i = first; i < end; i++)
+            pack_input(a, i * PANEL, memory + (i - first) * size);
+#pragma omp for schedule(static)
+        for (int64_t column = 0; column < a->n_out; column += PANEL) {
+            pack_grad_output(a, column, packed);
+            if (!first) bias_grad(a, column);
+            for (int64_t i = first; i < end; i++) {
+                Panel panel = {.x = packed, .n_pairs = n_pairs,
+                               .pairs = memory + (i - first) * size,
+                               .output = a->grad_weight + 2 * (column * a->n_in + i * PANEL),
+                               .width = a->n_in};
+                compute_panel(&panel, 0, PANEL);
+            }
+        }
+    }
+}
+
+int linear_weight_grad(const WeightGrad *a, int n_threads) {
+    int64_t n_panels = a->n_in / PANEL, bytes = (a->n_tokens + 1) / 2 * 4 * PANEL;
+    int64_t n_packed = bytes * n_panels < PACKED_BYTES ? n_panels : PACKED_BYTES / bytes + 1;
+    uint16_t *memory = aligned_alloc(64, (n_packed + n_threads) * bytes + CACHE_LINE);
+    if (!memory) return -1;
+    weight_grad(a, memory, n_packed, n_threads);
+    free(memory);
+    return 0;
+}
+#endif

@@ -1,0 +1,114 @@
+/* What each operation takes, and the functions that compute it; module.c calls them from Python.
+
+Arithmetic is float32, and products of bfloat16 where a processor has them; what is read and
+written is float32 or bfloat16 (is_bf16). The caller has checked addresses, sizes and types. A
+function that needs memory of its own returns -1 where there is none, otherwise 0. */
+
+#ifndef SKBERT_KERNELS_H
+#define SKBERT_KERNELS_H
+
+#include <stdint.h>
+
+#if defined(__x86_64__) && __has_include(<avx512bf16intrin.h>)
+#define HAS_BF16_DOT /* the compiler knows products of bfloat16 */
+#endif
+
+#define LANES 16 /* numbers in a vector */
+#define PANEL 32 /* columns of a product that are computed together */
+
+/* Threads for work on so many numbers: waking another one takes longer than a little work. */
+static inline int threads_for(int64_t numbers, int n_threads) {
+    return numbers < 1 << 15 ? 1 : n_threads;
+}
+
+/* Attention within the rows of a packed batch. */
+typedef struct {
+    const char *qkv;    /* (n_tokens, 3, n_heads, head_size): query, key and value side by side */
+    char *output;       /* (n_tokens, n_heads, head_size) */
+    const char *grad_output;
+    char *grad_qkv;
+    float *logsumexp;   /* (n_tokens, n_heads), of the scaled scores; NULL: not wanted */
+    const int32_t *cu_seqlens; /* (n_rows + 1,) */
+    int n_rows, n_heads, head_size, max_seqlen, causal, is_bf16;
+    float scaling, dropout;
+    uint64_t seed;
+} Attention;
+
+int attention_forward(const Attention *a, int n_threads);
+int attention_backward(const Attention *a, int n_threads);
+
+/* Layer normalisation of x after dropout plus a residual. */
+typedef struct {
+    const char *x;         /* (n_tokens, size) */
+    const float *residual; /* (n_tokens, size) */
+    const float *weight, *bias;
+    float *output;    /* (n_tokens, size) */
+    char *rounded;    /* the same in bfloat16, if x is */
+    float *rstd;      /* 1 / deviation of each token */
+    char *normalized; /* before weight and bias, like x; NULL: no gradient is needed */
+    const float *grad_output; /* or NULL */
+    const char *grad_rounded; /* or NULL */
+    float *grad_residual;
+    char *grad_x;
+    float *grad_weights; /* (n_threads, 2, size): of weight and bias, zeros at first */
+    int64_t n_tokens, size;
+    float epsilon, dropout;
+    uint64_t seed;
+    int is_bf16;
+} LayerNorm;
+
+void layernorm_forward(const LayerNorm *a, int n_threads);
+void layernorm_backward(const LayerNorm *a, int n_threads);
+
+/* What follows a product: nothing, GELU in place of it, GELU beside it, or its gradient. */
+enum Epilogue { NO_EPILOGUE, GELU, GELU_COPY, GELU_BACKWARD };
+
+/* A linear layer in bfloat16, or with transposed weights the gradient of its input. */
+typedef struct {
+    const uint16_t *x;             /* (n_tokens, n_in) */
+    const uint16_t *packed_weight; /* (n_out / PANEL, n_in / 2, PANEL, 2), or NULL and */
+    const float *const *weights;   /* float32, each of n_rows rows, one below the other */
+    const float *bias;             /* (n_out,), or NULL */
+    char *output;                  /* (n_tokens, n_out) */
+    char *other;                   /* (n_tokens, n_out), what the epilogue reads or writes */
+    int64_t n_tokens, n_in, n_out, n_rows;
+    int transposed; /* weights are (n_in, n_out), otherwise (n_out, n_in) */
+    int epilogue;
+} Linear;
+
+/* The gradients of its weight and bias. */
+typedef struct {
+    const char *grad_output, *x;   /* (n_tokens, n_out), (n_tokens, n_in) */
+    char *grad_weight, *grad_bias; /* (n_out, n_in), (n_out,) */
+    int64_t n_tokens, n_in, n_out;
+    int gelu; /* the input was the GELU of x */
+} WeightGrad;
+
+extern int has_bf16_dot; /* the processor, too, has products of bfloat16 */
+
+int linear_forward(const Linear *a, int n_threads);
+int linear_weight_grad(const WeightGrad *a, int n_threads);
+
+/* A tensor that is trained: a row of a table of whole numbers, */
+typedef struct {
+    int64_t n, is_bf16; /* the gradient's type */
+    const char *gradient;
+    float *weight, *exp_avg, *exp_avg_sq;
+} TrainedTensor;
+
+/* and of a table of floats. */
+typedef struct {
+    float decay; /* the share of the weight that weight decay leaves */
+    float step_size, bias_correction2_sqrt;
+} StepFactors;
+
+typedef struct {
+    float divisor, epsilon;
+    float new_avg, new_avg_sq, old_avg_sq; /* shares of what is new, and of what is old */
+} AdamW;
+
+void adamw_step(const TrainedTensor *tensors, const StepFactors *factors, int n_tensors,
+                const AdamW *settings, int n_threads);
+void grad_norm(const TrainedTensor *tensors, int n_tensors, double *squares, int n_threads);
+
+#endif

@@ -1,0 +1,83 @@
+/* Layer normalisation of x after dropout plus a residual, token by token. */
+
+#include <math.h>
+#include <omp.h>
+#include <stddef.h>
+
+#include "dropout.h"
+
+FOR_EACH_PROCESSOR
+static void forward_token(const LayerNorm *a, int64_t token) {
+    int64_t begin = token * a->size;
+    uint32_t key = dropout_key(a->seed, token);
+    floats all = {0}, squares = {0};
+    float *output = a->output + begin;
+    for (int64_t j = 0; j < a->size; j += LANES) {
+        floats x = load(a->x, begin + j, a->is_bf16);
+        if (a->dropout > 0) x *= dropout_mask(key, (int)j, a->dropout);
+        x += load((const char *)a->residual, begin + j, 0);
+        *(floats *)(output + j) = x;
+        all += x;
+    }
+    float mean = sum(all) / a->size;
+    for (int64_t j = 0; j < a->size; j += LANES) {
+        floats x = *(floats *)(output + j) - mean;
+        squares += x * x;
+    }
+    float rstd = 1 / sqrtf(sum(squares) / a->size + a->epsilon);
+    a->rstd[token] = rstd;
+    for (int64_t j = 0; j < a->size; j += LANES) {
+        floats x = (*(floats *)(output + j) - mean) * rstd;
+        if (a->normalized) store(a->normalized, begin + j, x, a->is_bf16);
+        x = x * *(const floats *)(a->weight + j) + *(const floats *)(a->bias + j);
+        *(floats *)(output + j) = x;
+        if (a->is_bf16) store(a->rounded, begin + j, x, 1);
+    }
+}
+
+void layernorm_forward(const LayerNorm *a, int n_threads) {
+#pragma omp parallel for num_threads(threads_for(a->n_tokens * a->size, n_threads))
+    for (int64_t token = 0; token < a->n_tokens; token++) forward_token(a, token);
+}
+
+/* The gradient of the output, which was used whole, rounded, or both. */
+INLINE floats grad_at(const LayerNorm *a, int64_t offset) {
+    floats x = {0};
+    if (a->grad_output) x += load((const char *)a->grad_output, offset, 0);
+    if (a->grad_rounded) x += load(a->grad_rounded, offset, a->is_bf16);
+    return x;
+}
+
+FOR_EACH_PROCESSOR
+static void backward_token(const LayerNorm *a, int64_t token, float *grad_weight,
+                           float *grad_bias) {
+    int64_t begin = token * a->size;
+    uint32_t key = dropout_key(a->seed, token);
+    floats all = {0}, along = {0};
+    for (int64_t j = 0; j < a->size; j += LANES) {
+        floats g = grad_at(a, begin + j), x = load(a->normalized, begin + j, a->is_bf16);
+        *(floats *)(grad_weight + j) += g * x;
+        *(floats *)(grad_bias + j) += g;
+        g *= *(const floats *)(a->weight + j);
+        all += g;
+        along += g * x;
+    }
+    float mean = sum(all) / a->size, slope = sum(along) / a->size;
+    for (int64_t j = 0; j < a->size; j += LANES) {
+        floats g = grad_at(a, begin + j) * *(const floats *)(a->weight + j);
+        floats x = load(a->normalized, begin + j, a->is_bf16);
+        x = a->rstd[token] * (g - mean - x * slope);
+        *(floats *)(a->grad_residual + begin + j) = x;
+        if (a->dropout > 0) x *= dropout_mask(key, (int)j, a->dropout);
+        store(a->grad_x, begin + j, x, a->is_bf16);
+    }
+}
+
+void layernorm_backward(const LayerNorm *a, int n_threads) {
+    n_threads = threads_for(a->n_tokens * a->size, n_threads);
+#pragma omp parallel for num_threads(n_threads) schedule(static)
+    for (int64_t token = 0; token < a->n_tokens; token++) {
+        float *grad_weight = a->grad_weights + omp_get_thread_num() * 2 * a->size;
+        backward_token(a, token, grad_weight, grad_weight + a->size);
+    }
+}

@@ -1,0 +1,126 @@
+/* Vectors of sixteen numbers, which a compiler lays out for the processor at hand.
+
+They pass between inlined functions only. */
+
+#ifndef SKBERT_VECTORS_H
+#define SKBERT_VECTORS_H
+
+#include <stdint.h>
+
+#include "kernels.h"
+
+#pragma GCC diagnostic ignored "-Wpsabi"
+#ifndef FOR_EACH_PROCESSOR
+#if defined(__x86_64__)
+#ifdef __clang__
+#error "clang passes no wide vectors to functions that are inlined: use gcc"
+#endif
+#define FOR_EACH_PROCESSOR \
+    __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define FOR_EACH_PROCESSOR
+#endif
+#endif
+#define INLINE static inline __attribute__((always_inline))
+
+typedef float floats __attribute__((vector_size(64), aligned(4), may_alias));
+typedef int32_t ints __attribute__((vector_size(64), aligned(4), may_alias));
+typedef uint32_t words __attribute__((vector_size(64), aligned(4), may_alias));
+typedef uint16_t halves __attribute__((vector_size(32), aligned(2), may_alias));
+
+/* ---- Reading and writing; offsets are in numbers ---- */
+
+INLINE floats load(const char *from, int64_t offset, int is_bf16) {
+    if (is_bf16) {
+        words bits = __builtin_convertvector(*(const halves *)(from + 2 * offset), words) << 16;
+        return (floats)bits;
+    }
+    return *(const floats *)(from + 4 * offset);
+}
+
+INLINE void store(char *to, int64_t offset, floats x, int is_bf16) {
+    if (!is_bf16) {
+        *(floats *)(to + 4 * offset) = x;
+        return;
+    }
+    words bits = (words)x, rounded = bits + 0x7fff + ((bits >> 16) & 1); /* to nearest, even */
+    words nan = (words)(x != x);
+    rounded = (rounded & ~nan) | ((bits | 0x400000) & nan);
+    *(halves *)(to + 2 * offset) = __builtin_convertvector(rounded >> 16, halves);
+}
+
+/* ---- Choosing ---- */
+
+INLINE floats zero_unless(ints mask, floats x) { return (floats)((ints)x & mask); }
+
+INLINE floats blend(ints mask, floats x, floats y) {
+    return (floats)(((ints)x & mask) | ((ints)y & ~mask));
+}
+
+/* Which of the places from `first` on lie before `end`. */
+INLINE ints places_before(int end, int first) {
+    if (first + LANES <= end) return (ints){0} - 1;
+    floats steps = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    return steps + (float)first < (float)end;
+}
+
+INLINE int round_up(int n, int step) { return (n + step - 1) / step * step; }
+
+/* ---- Within a vector, and across sixteen ---- */
+
+#define SWAP(step, at) ((at) & step ? 16 + (at)-step : (at))
+#define BACK(step, at) ((at) & step ? 16 + (at) : (at) + step)
+#define ALL(pick, s)                                                                       \
+    pick(s, 0), pick(s, 1), pick(s, 2), pick(s, 3), pick(s, 4), pick(s, 5), pick(s, 6),    \
+        pick(s, 7), pick(s, 8), pick(s, 9), pick(s, 10), pick(s, 11), pick(s, 12),         \
+        pick(s, 13), pick(s, 14), pick(s, 15)
+#define BACK_OF(x, step) __builtin_shufflevector(x, x, ALL(BACK, step))
+#define EXCHANGE(step)                                                                     \
+    for (int i = 0; i < LANES; i++)                                                        \
+        if (!(i & step)) {                                                                 \
+            floats first = x[i], second = x[i + step];                                     \
+            x[i] = __builtin_shufflevector(first, second, ALL(SWAP, step));                \
+            x[i + step] = __builtin_shufflevector(first, second, ALL(BACK, step));         \
+        }
+
+INLINE float sum(floats x) {
+    x += BACK_OF(x, 8);
+    x += BACK_OF(x, 4);
+    x += BACK_OF(x, 2);
+    return x[0] + x[1];
+}
+
+INLINE float largest(floats x) {
+    floats y = BACK_OF(x, 8);
+    x = blend(y > x, y, x);
+    y = BACK_OF(x, 4);
+    x = blend(y > x, y, x);
+    y = BACK_OF(x, 2);
+    x = blend(y > x, y, x);
+    return x[0] > x[1] ? x[0] : x[1];
+}
+
+INLINE void transpose(floats x[LANES]) { /* blocks of 8, then of 4, 2 and 1 change places */
+    EXCHANGE(8)
+    EXCHANGE(4)
+    EXCHANGE(2)
+    EXCHANGE(1)
+}
+
+/* ---- Arithmetic ---- */
+
+INLINE floats exponential(floats x) { /* of numbers up to 0: a power of 2 times a polynomial */
+    x = blend(x < -87.0f, (floats){0} - 87.0f, x);
+    floats n = (x * 1.44269504f + 12582912.0f) - 12582912.0f; /* rounded */
+    floats r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+    floats y = 1.9875691500e-4f * r + 1.3981999507e-3f;
+    y = y * r + 8.3334519073e-3f;
+    y = y * r + 4.1665795894e-2f;
+    y = y * r + 1.6666665459e-1f;
+    y = y * r + 5.0000001201e-1f;
+    y = y * r * r + r + 1.0f;
+    ints power = (__builtin_convertvector(n, ints) + 127) << 23;
+    return y * (floats)power;
+}
+
+#endif
