@@ -1,8 +1,8 @@
-"""Checks that an estimator on texts keeps scikit-learn's contract, for any library's estimators.
+"""Checks that an estimator on texts is scikit-learn compatible, for the estimators of any library.
 
-scikit-learn's own battery feeds matrices of numbers, and an estimator that says it takes texts is
-asked next to nothing. These checks ask the same questions with texts, pairs, rows of words,
-questions and options. Depends on numpy, pandas and scikit-learn, and on no torch.
+scikit-learn's own checks use matrices of numbers, and skip nearly everything for an estimator
+whose tags say that it takes texts. These checks test the same with texts, pairs, rows of words,
+questions and options. Depends on numpy, pandas and scikit-learn, and not on torch.
 """
 
 from __future__ import annotations
@@ -12,33 +12,33 @@ from functools import partial
 from typing import Any
 
 from skbert.exceptions import InputError
-from skbert.testing._conventions import MANNER_CHECKS
+from skbert.testing._conventions import CONVENTION_CHECKS
 from skbert.testing._inputs import INPUT_CHECKS
 from skbert.testing._results import RESULT_CHECKS
 from skbert.testing._samples import KINDS, Subject, sample_of
 
 __all__ = ["check_text_estimator", "text_estimator_checks"]
 
-_CHECKS = (*MANNER_CHECKS, *RESULT_CHECKS, *INPUT_CHECKS)
+_CHECKS = (*CONVENTION_CHECKS, *RESULT_CHECKS, *INPUT_CHECKS)
 
 
 def text_estimator_checks(
     estimator: Any, *, kind: str, X: Any = None, y: Any = None
 ) -> Iterator[tuple[str, Callable[[], None]]]:
-    """Yield the checks for an estimator one by one, to run each as a test of its own.
+    """Yield the checks for an estimator one by one, to run each as a separate test.
 
     Parameters
     ----------
     estimator : estimator
-        An instance that is not fitted. It is cloned and stays as it is. Where it draws numbers,
-        its ``random_state`` has to be an int: equal fits have to give equal results.
+        An instance that is not fitted. It is cloned and stays as it is. If it has a
+        ``random_state``, this must be an int: equal fits must give equal results.
     kind : {"choices", "classes", "features", "labels", "numbers", "pairs", "spans", "tags"}
-        What it does: one class per text or per pair of texts (``"classes"``, ``"pairs"``),
-        several labels or a number per text, a tag per word, an answer out of a context, one of
+        What it predicts: one class per text or per pair of texts (``"classes"``, ``"pairs"``),
+        several labels or a number per text, a tag per word, an answer in a context, one of
         several options, or features (`transform`).
     X, y : list of n rows, default=None
-        Other data to fit and predict than the few rows of this module, in their form: ``X`` of
-        at least 6 rows, none of them twice, and ``y`` a list as long.
+        Data to use instead of the few rows of this module, in the same form: ``X`` with at least
+        6 rows, all different, and ``y`` of the same length.
 
     Yields
     ------
@@ -50,7 +50,7 @@ def text_estimator_checks(
     Raises
     ------
     InputError
-        If there is no such kind, or X and y are not of the form of its data.
+        If there is no such kind, or X and y do not have the form of its data.
 
     Examples
     --------
@@ -60,7 +60,9 @@ def text_estimator_checks(
     >>> checks["check_clone"]()
     """
     if kind not in KINDS:
-        raise InputError(f"There is no kind {kind!r}. Kinds are {', '.join(map(repr, KINDS))}.")
+        raise InputError(
+            f"There is no kind {kind!r}. The kinds are {', '.join(map(repr, KINDS))}."
+        )
     subject = Subject(estimator, sample_of(kind, X, y))
     for check in _CHECKS:
         if check.applies(subject):
@@ -76,25 +78,25 @@ def check_text_estimator(
     expected_failed_checks: Mapping[str, str] | None = None,
     on_fail: str = "raise",
 ) -> list[dict[str, Any]]:
-    """Check that an estimator on texts keeps scikit-learn's contract.
+    """Check that an estimator on texts is scikit-learn compatible.
 
-    It is to texts what `sklearn.utils.estimator_checks.check_estimator` is to numbers: cloning,
-    parameters, containers, bad inputs, equal results from equal fits, pickling, searches. Which
-    checks there are depends on the kind and on the methods of the estimator.
+    It does for texts what `sklearn.utils.estimator_checks.check_estimator` does for numbers. It
+    checks cloning, parameters, containers, bad inputs, equal results from equal fits, pickling and
+    searches. Which checks are run depends on the kind and on the methods of the estimator.
 
     Parameters
     ----------
     estimator : estimator
-        An instance that is not fitted. It is cloned and stays as it is. Where it draws numbers,
-        its ``random_state`` has to be an int: equal fits have to give equal results. Results are
+        An instance that is not fitted. It is cloned and stays as it is. If it has a
+        ``random_state``, this must be an int: equal fits must give equal results. Results are
         compared within 1e-4, so let it compute in float32 or float64.
     kind : {"choices", "classes", "features", "labels", "numbers", "pairs", "spans", "tags"}
-        What it does, as in `text_estimator_checks`.
+        What it predicts, as in `text_estimator_checks`.
     X, y : list of n rows, default=None
         Other data to fit and predict, as in `text_estimator_checks`.
     expected_failed_checks : dict of str to str, default=None
-        Names of checks that the estimator is known to fail, with the reason. One that passes
-        after all is a failure.
+        Names of checks that the estimator is known to fail, with the reason. A check that passes
+        nevertheless is a failure.
     on_fail : {"raise", None}, default="raise"
         Raise at the first failure, or go on and only report it.
 
@@ -109,7 +111,7 @@ def check_text_estimator(
     AssertionError
         If a check fails; the message says what was expected.
     InputError
-        If there is no such kind, X and y are not of the form of its data, or an expected failure
+        If there is no such kind, X and y do not have the form of its data, or an expected failure
         names no check.
 
     Examples
@@ -123,7 +125,7 @@ def check_text_estimator(
     expected = dict(expected_failed_checks or {})
     checks = dict(text_estimator_checks(estimator, kind=kind, X=X, y=y))
     if unknown := sorted(expected.keys() - checks.keys()):
-        raise InputError(f"expected_failed_checks names no check of this kind: {unknown}.")
+        raise InputError(f"expected_failed_checks names unknown checks: {unknown}.")
     results: list[dict[str, Any]] = []
     for name, check in checks.items():
         results.append(_result(name, check, xfail=name in expected))

@@ -1,4 +1,4 @@
-"""Checks of `skbert.testing`: how an estimator treats its parameters, itself and the process.
+"""Checks of `skbert.testing`: scikit-learn's conventions for parameters, state and the process.
 
 Depends on scikit-learn, joblib and the samples.
 """
@@ -27,17 +27,17 @@ from sklearn.utils.validation import check_is_fitted
 
 from skbert.testing._samples import Check, Subject, assert_same, expect, objects, outputs
 
-__all__ = ["MANNER_CHECKS"]
+__all__ = ["CONVENTION_CHECKS"]
 
 
 def check_init(subject: Subject) -> None:
-    """The constructor keeps what it is given, as it is, and does nothing else."""
+    """The constructor stores its arguments unchanged, and does nothing else."""
     params = subject.estimator.get_params(deep=False)
     made = type(subject.estimator)(**params)
     for name, value in params.items():
-        assert getattr(made, name) is value, f"{name} is not kept as it was given"
+        assert getattr(made, name) is value, f"the constructor changes {name}"
     more = vars(made).keys() - params.keys()
-    assert not more, f"the constructor sets {sorted(more)}, which are no parameters"
+    assert not more, f"the constructor sets {sorted(more)}, which are not parameters"
 
 
 def check_clone(subject: Subject) -> None:
@@ -49,7 +49,7 @@ def check_clone(subject: Subject) -> None:
 
 
 def check_set_params(subject: Subject) -> None:
-    """What `set_params` sets, `get_params` gives; what is no parameter is refused."""
+    """`get_params` returns what `set_params` sets; unknown parameters are refused."""
     estimator = subject.new()
     params = estimator.get_params(deep=False)
     assert estimator.set_params(**params) is estimator, "set_params does not return the estimator"
@@ -58,12 +58,12 @@ def check_set_params(subject: Subject) -> None:
         estimator.set_params(**{name: marker})
         assert estimator.get_params(deep=False)[name] is marker, f"{name} cannot be set"
         estimator.set_params(**{name: value})
-    with expect(ValueError, what="set_params takes a name that is no parameter"):
+    with expect(ValueError, what="set_params with an unknown parameter"):
         estimator.set_params(no_such_parameter=1)
 
 
 def check_repr(subject: Subject) -> None:
-    """It prints itself by the name of its class, before and after fit."""
+    """The repr begins with the name of the class, before and after `fit`."""
     for estimator in (subject.estimator, subject.fitted):
         shown = repr(estimator)
         assert shown.startswith(type(estimator).__name__), f"repr is {shown!r}"
@@ -71,11 +71,11 @@ def check_repr(subject: Subject) -> None:
 
 
 def check_tags(subject: Subject) -> None:
-    """The tags say that X holds texts, and whether there is no fit without y."""
+    """The tags say that X holds texts, and whether `fit` requires y."""
     tags = get_tags(subject.estimator)
     assert tags.input_tags.string, "tags.input_tags.string is not set"
     assert not tags.input_tags.two_d_array, "tags.input_tags.two_d_array is set"
-    assert tags.target_tags.required == subject.sample.supervised, "tags.target_tags.required"
+    assert tags.target_tags.required == subject.sample.is_supervised, "tags.target_tags.required"
 
 
 def check_not_fitted(subject: Subject) -> None:
@@ -83,16 +83,16 @@ def check_not_fitted(subject: Subject) -> None:
     estimator, sample = subject.new(), subject.sample
     calls: list[tuple[str, tuple[Any, ...]]]
     calls = [(name, (sample.X,)) for name in subject.expected]
-    calls += [("score", (sample.X, sample.y))] if subject.has("score") else []
-    for name, given in calls:
+    calls += [("score", (sample.X, sample.y))] if subject.has_method("score") else []
+    for name, arguments in calls:
         with expect(NotFittedError, what=f"{name} before fit"):
-            getattr(estimator, name)(*given)
+            getattr(estimator, name)(*arguments)
 
 
 def check_fit_returns_self(subject: Subject) -> None:
     """`fit` returns the estimator, now fitted."""
     estimator = subject.new()
-    more = (subject.sample.y,) if subject.sample.supervised else ()
+    more = (subject.sample.y,) if subject.sample.is_supervised else ()
     assert estimator.fit(subject.sample.X, *more) is estimator, "fit does not return self"
     check_is_fitted(estimator)
 
@@ -103,7 +103,7 @@ def check_fit_keeps_parameters(subject: Subject) -> None:
 
 
 def check_fit_sets_attributes_with_underscores(subject: Subject) -> None:
-    """What `fit` adds ends in an underscore, or begins with one."""
+    """Attributes that `fit` adds end in an underscore, or begin with one."""
     added = vars(subject.fitted).keys() - subject.estimator.get_params(deep=False).keys()
     odd = [name for name in added if not name.endswith("_") and not name.startswith("_")]
     assert not odd, f"fit sets {sorted(odd)}"
@@ -114,7 +114,7 @@ def check_data_stays(subject: Subject) -> None:
     X, y = copy.deepcopy(subject.sample.X), copy.deepcopy(subject.sample.y)
     outputs(subject.fit(X, y), X)
     assert_same(X, subject.sample.X, "X after fit")
-    if subject.sample.supervised:
+    if subject.sample.is_supervised:
         assert_same(y, subject.sample.y, "y after fit")
 
 
@@ -128,19 +128,19 @@ def check_reading_changes_nothing(subject: Subject) -> None:
 
 
 def check_pickle(subject: Subject) -> None:
-    """Pickled by joblib and opened again, it gives equal results; unfitted it stays so."""
+    """After pickling with joblib it gives equal results; an unfitted one stays unfitted."""
     assert_same(outputs(pickled(subject.fitted), subject.sample.X), subject.expected, "pickled")
     assert not is_fitted(pickled(subject.new())), "pickling makes it fitted"
 
 
 def check_deepcopy(subject: Subject) -> None:
-    """A deep copy gives equal results, and fitting it again leaves the original alone."""
+    """A deep copy gives equal results, and fitting it again does not change the original."""
     again = copy.deepcopy(subject.fitted)
     assert_same(outputs(again, subject.sample.X), subject.expected, "of a deep copy")
     half = len(subject.sample) // 2 + 1
     again.fit(subject.sample.X[:half], *([subject.sample.y[:half]] if subject.sample.y else []))
-    found = outputs(subject.fitted, subject.sample.X)
-    assert_same(found, subject.expected, "after a deep copy was fitted again")
+    results = outputs(subject.fitted, subject.sample.X)
+    assert_same(results, subject.expected, "after a deep copy was fitted again")
 
 
 def check_process_stays(subject: Subject) -> None:
@@ -153,15 +153,15 @@ def check_process_stays(subject: Subject) -> None:
 
 
 def check_silent(subject: Subject) -> None:
-    """Nothing is printed unasked."""
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+    """By default nothing is printed."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
         outputs(subject.fit(), subject.sample.X)
-    assert not said.getvalue(), f"fit or predict prints {said.getvalue()[:200]!r}"
+    assert not printed.getvalue(), f"fit or predict prints {printed.getvalue()[:200]!r}"
 
 
 def check_feature_names(subject: Subject) -> None:
-    """Columns of a frame are remembered, and others are refused."""
+    """The column names of a frame are stored, and other columns are refused."""
     sample = subject.sample
     cells = [objects(sample.column(at)) for at in range(len(sample.columns))]
     frame = pd.DataFrame(dict(zip(sample.columns, cells, strict=True)))
@@ -170,14 +170,16 @@ def check_feature_names(subject: Subject) -> None:
     assert list(estimator.feature_names_in_) == list(sample.columns), "feature_names_in_"
     assert not hasattr(subject.fitted, "feature_names_in_"), "a list has no feature names"
     if len(sample.columns) == 1:
-        said = getattr(subject.fitted, "n_features_in_", None)
-        assert said is None, f"n_features_in_ is {said} after a list, which has no columns"
+        n_features = getattr(subject.fitted, "n_features_in_", None)
+        assert n_features is None, (
+            f"n_features_in_ is {n_features} after a list, which has no columns"
+        )
     other = frame.rename(columns={sample.columns[-1]: "something else"})
     with expect(ValueError, what="columns of other names than in fit"):
         outputs(estimator, other)
 
 
-MANNER_CHECKS = (
+CONVENTION_CHECKS = (
     Check(check_init),
     Check(check_clone),
     Check(check_set_params),
@@ -198,8 +200,8 @@ MANNER_CHECKS = (
 
 
 def process_state() -> dict[str, Any]:
-    """What belongs to everyone in this process."""
-    numpy_state: Any = np.random.get_state()  # noqa: NPY002 - the very state to leave alone
+    """Return the global state of this process."""
+    numpy_state: Any = np.random.get_state()  # noqa: NPY002 - the state that must not change
     return {
         "random": random.getstate(),
         "numpy.random": (*numpy_state[:1], numpy_state[1].tolist(), *numpy_state[2:]),
@@ -213,7 +215,7 @@ def process_state() -> dict[str, Any]:
 
 
 def pickled(estimator: Any) -> Any:
-    """Dump to a file and load again."""
+    """Return an estimator after dumping and loading it."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "estimator.joblib"
         joblib.dump(estimator, path)
@@ -221,7 +223,7 @@ def pickled(estimator: Any) -> Any:
 
 
 def is_fitted(estimator: Any) -> bool:
-    """Whether scikit-learn takes it as fitted."""
+    """Return whether an estimator is fitted, according to scikit-learn."""
     try:
         check_is_fitted(estimator)
     except NotFittedError:

@@ -1,4 +1,4 @@
-"""Checks of `skbert.testing`: what no estimator on texts can fit, it refuses and says where.
+"""Checks of `skbert.testing`: bad inputs are refused, and the message says where they are.
 
 Depends on numpy, scipy, scikit-learn and the samples.
 """
@@ -19,7 +19,7 @@ from skbert.testing._samples import Check, Subject, expect, objects, outputs
 
 __all__ = ["INPUT_CHECKS"]
 
-_ROW = 4  # a bad cell stands here
+_ROW = 4  # the row of a bad cell
 
 
 def check_empty(subject: Subject) -> None:
@@ -36,20 +36,20 @@ def check_missing_cells(subject: Subject) -> None:
 
 
 def check_foreign_cells(subject: Subject) -> None:
-    """A cell that is no text is refused, and its row named."""
+    """A cell that is not a text is refused, and its row named."""
     for cell in (7, b"bytes", {"text": "a"}):
         X = subject.sample.with_cell(_ROW, cell)
         refuse(subject, X, f"X with {cell!r} in row {_ROW}", says=rf"\b{_ROW}\b")
 
 
 def check_single_string(subject: Subject) -> None:
-    """One str is no list of its letters."""
+    """A single str is not read as a list of characters."""
     refuse(subject, "a single text", "a bare str")
     refuse(subject, b"a single text", "bare bytes")
 
 
 def check_no_rows_to_select(subject: Subject) -> None:
-    """What has no rows to select is refused: a generator, a dict, a set, a sparse matrix."""
+    """Containers without rows are refused: a generator, a dict, a set, a sparse matrix."""
     X = subject.sample.X
     refuse(subject, (row for row in X), "a generator")
     refuse(subject, {"text": X}, "a dict of lists")
@@ -58,7 +58,7 @@ def check_no_rows_to_select(subject: Subject) -> None:
 
 
 def check_columns_as_rows(subject: Subject) -> None:
-    """Two columns are not two rows."""
+    """Two columns are not read as two rows."""
     columns = tuple(subject.sample.column(at) for at in range(2))
     y = subject.sample.y[:2] if subject.sample.y else None
     with expect(ValueError, TypeError, what="(first texts, second texts) instead of rows"):
@@ -66,7 +66,7 @@ def check_columns_as_rows(subject: Subject) -> None:
 
 
 def check_lengths(subject: Subject) -> None:
-    """X and y of different lengths are refused, and both said."""
+    """X and y of different lengths are refused, and the message has both lengths."""
     y: Any = subject.sample.y
     with expect(ValueError, what="y that is shorter than X", says=rf"\b{len(y) - 1}\b"):
         subject.fit(y=y[:-1])
@@ -75,10 +75,10 @@ def check_lengths(subject: Subject) -> None:
 
 
 def check_no_targets(subject: Subject) -> None:
-    """Without y there is no fit."""
-    for given in ((), (None,)):
+    """`fit` without y is refused."""
+    for arguments in ((), (None,)):
         with expect(ValueError, TypeError, what="fit without y"):
-            subject.new().fit(subject.sample.X, *given)
+            subject.new().fit(subject.sample.X, *arguments)
 
 
 def check_missing_targets(subject: Subject) -> None:
@@ -107,12 +107,12 @@ def check_weights(subject: Subject) -> None:
 
 
 def check_refused_fit(subject: Subject) -> None:
-    """An estimator whose fit was refused is not fitted, and can be fitted well afterwards."""
+    """An estimator whose fit was refused is not fitted, and can be fitted afterwards."""
     estimator, sample = subject.new(), subject.sample
-    more = (sample.y,) if sample.supervised else ()
+    more = (sample.y,) if sample.is_supervised else ()
     with expect(ValueError, TypeError, what="X with None"):
         estimator.fit(sample.with_cell(_ROW, None), *more)
-    with expect(NotFittedError, what="asking whether a refused fit fitted"):
+    with expect(NotFittedError, what="check_is_fitted after a refused fit"):
         check_is_fitted(estimator)
     check_is_fitted(estimator.fit(sample.X, *more))
 
@@ -124,16 +124,16 @@ INPUT_CHECKS = (
     Check(check_single_string),
     Check(check_no_rows_to_select),
     Check(check_columns_as_rows, lambda s: len(s.sample.columns) == 2),
-    Check(check_lengths, lambda s: s.sample.supervised),
-    Check(check_no_targets, lambda s: s.sample.supervised),
-    Check(check_missing_targets, lambda s: s.sample.supervised),
+    Check(check_lengths, lambda s: s.sample.is_supervised),
+    Check(check_no_targets, lambda s: s.sample.is_supervised),
+    Check(check_missing_targets, lambda s: s.sample.is_supervised),
     Check(check_weights, lambda s: has_fit_parameter(s.estimator, "sample_weight")),
     Check(check_refused_fit),
 )
 
 
 def refuse(subject: Subject, X: Any, what: str, says: str = "") -> None:
-    """Fail unless `fit` and, once fitted, every other method refuse X."""
+    """Fail unless `fit` and every method of a fitted estimator refuse X."""
     calls: dict[str, Callable[[], Any]] = {
         "fit": partial(subject.fit, X),
         "predicting": partial(outputs, subject.fitted, X),

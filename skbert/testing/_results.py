@@ -1,4 +1,4 @@
-"""Checks of `skbert.testing`: equal questions get equal answers, of the right form.
+"""Checks of `skbert.testing`: results have the right form, and equal inputs give equal results.
 
 Depends on numpy, scikit-learn and the samples.
 """
@@ -35,23 +35,25 @@ _ODD = [
 
 
 def check_one_result_per_row(subject: Subject) -> None:
-    """Every method gives as many entries as X has rows, in arrays whatever they hold."""
+    """Every method returns an array with one entry per row of X."""
     for name, values in subject.expected.items():
-        assert len(listing(values)) == len(subject.sample), f"{name} gives another number of rows"
-        assert hasattr(values, "shape"), f"{name} gives {type(values).__name__}, not an array"
+        assert len(listing(values)) == len(subject.sample), (
+            f"{name} returns another number of rows"
+        )
+        assert hasattr(values, "shape"), f"{name} returns {type(values).__name__}, not an array"
 
 
 def check_fits_are_equal(subject: Subject) -> None:
-    """A clone fitted alike, and the same estimator fitted again, say exactly the same."""
+    """A second clone, and the same estimator fitted again, give exactly equal results."""
     again = subject.fit()
     assert_same(outputs(again, subject.sample.X), subject.expected, "of a second clone")
-    more = (subject.sample.y,) if subject.sample.supervised else ()
+    more = (subject.sample.y,) if subject.sample.is_supervised else ()
     again.fit(subject.sample.X, *more)
     assert_same(outputs(again, subject.sample.X), subject.expected, "of a second fit")
 
 
 def check_containers(subject: Subject) -> None:
-    """X in any container is fitted and read by position, as a list is."""
+    """X in any container gives the same results as a list; rows count by position."""
     for name, X in containers(subject.sample):
         if "frame" not in name:
             assert_same(outputs(subject.fitted, X), subject.expected, f"predicting a {name}")
@@ -59,27 +61,27 @@ def check_containers(subject: Subject) -> None:
 
 
 def check_containers_of_y(subject: Subject) -> None:
-    """Y in any container is read by position, as a list is."""
+    """Y in any container gives the same results as a list; rows count by position."""
     y: Any = subject.sample.y
     forms = {"tuple": tuple(y), "object array": objects(y)}
     forms["Series"] = pd.Series(objects(y), index=range(len(y))[::-1])
     if subject.sample.kind == "labels":
         forms = {"array": np.array(y), "frame": pd.DataFrame(y, index=range(len(y))[::-1])}
     for name, form in forms.items():
-        found = outputs(subject.fit(y=form), subject.sample.X)
-        assert_same(found, subject.expected, f"with y as a {name}")
+        results = outputs(subject.fit(y=form), subject.sample.X)
+        assert_same(results, subject.expected, f"with y as a {name}")
 
 
 def check_order_of_rows(subject: Subject) -> None:
-    """What is said of a row does not depend on where it stands."""
+    """The result of a row does not depend on its position."""
     turned = [*subject.sample.X[2:], *subject.sample.X[:2]]
-    found = outputs(subject.fitted, turned)
-    found = {name: np.roll(objects(listing(each)), 2) for name, each in found.items()}
-    assert_near(subject, found, "in another order")
+    results = outputs(subject.fitted, turned)
+    results = {name: np.roll(objects(listing(each)), 2) for name, each in results.items()}
+    assert_near(subject, results, "in another order")
 
 
 def check_single_rows(subject: Subject) -> None:
-    """What is said of a row does not depend on the rows beside it."""
+    """The result of a row does not depend on the other rows."""
     alone = [outputs(subject.fitted, [row]) for row in subject.sample.X]
     found = {
         name: objects([listing(each[name])[0] for each in alone]) for name in subject.expected
@@ -92,7 +94,7 @@ def check_single_rows(subject: Subject) -> None:
 
 
 def check_repeated_rows(subject: Subject) -> None:
-    """Of equal rows equal things are said."""
+    """Equal rows get equal results."""
     values = outputs(subject.fitted, [subject.sample.X[0]] * 3)
     for name, found in values.items():
         rows = listing(found)
@@ -100,7 +102,7 @@ def check_repeated_rows(subject: Subject) -> None:
 
 
 def check_threads(subject: Subject) -> None:
-    """Four threads that ask at once get what one gets."""
+    """Four threads at once get the same results as one."""
     with ThreadPoolExecutor(4) as pool:
         for found in pool.map(lambda _: outputs(subject.fitted, subject.sample.X), range(8)):
             assert_near(subject, found, "from several threads")
@@ -122,7 +124,7 @@ def check_odd_texts(subject: Subject) -> None:
 
 
 def check_weights_of_one(subject: Subject) -> None:
-    """Weights that are all 1 change nothing; whole rows left out by weight 0 do."""
+    """Weights of 1 change nothing; weights of 0 for some rows do."""
     ones = np.ones(len(subject.sample))
     found = outputs(subject.fit(sample_weight=ones), subject.sample.X)
     assert_near(subject, found, "with weights of 1")
@@ -134,7 +136,7 @@ def check_weights_of_one(subject: Subject) -> None:
         for row, before in zip(listing(other[name]), listing(found[name]), strict=True)
         if _is_float(row)
     ]
-    assert not same or not all(same), "sample_weight plays no part in fit"
+    assert not same or not all(same), "sample_weight has no effect in fit"
 
 
 def check_score(subject: Subject) -> None:
@@ -170,8 +172,8 @@ def check_grid_search(subject: Subject) -> None:
 
 
 def check_pipeline(subject: Subject) -> None:
-    """In a pipeline it does what it does alone."""
-    more = (subject.sample.y,) if subject.sample.supervised else ()
+    """A pipeline gives the same results as the estimator alone."""
+    more = (subject.sample.y,) if subject.sample.is_supervised else ()
     pipeline = make_pipeline("passthrough", subject.new()).fit(subject.sample.X, *more)
     assert_same(outputs(pipeline, subject.sample.X), subject.expected, "in a pipeline")
 
@@ -185,11 +187,11 @@ def check_labels_of_any_type(subject: Subject) -> None:
         assert list(estimator.classes_) == names, f"classes_ are {estimator.classes_}"
         predicted = estimator.predict(subject.sample.X)
         assert predicted.dtype.kind in np.array(names).dtype.kind + "O", predicted.dtype
-        assert set(predicted.tolist()) <= set(names), "a prediction is no label"
+        assert set(predicted.tolist()) <= set(names), "a prediction is not a label"
 
 
 def check_probabilities(subject: Subject) -> None:
-    """Probabilities are some; those of a row sum to 1, and the largest is predicted."""
+    """Probabilities are from 0 to 1 and sum to 1 in a row, and the most probable is predicted."""
     found = subject.expected["predict_proba"]
     for row, chances in enumerate(listing(found)):
         assert ((chances >= 0) & (chances <= 1)).all(), f"row {row} holds {chances}"
@@ -203,7 +205,7 @@ def check_probabilities(subject: Subject) -> None:
 
 
 def check_form_of_predictions(subject: Subject) -> None:
-    """Predictions are what the kind says, row by row."""
+    """Predictions have the form of the kind, row by row."""
     X, predicted = subject.sample.X, listing(subject.expected["predict"])
     for row, (given, found) in enumerate(zip(X, predicted, strict=True)):
         rules: dict[str, Callable[[Any, Any], bool]] = {
@@ -218,13 +220,13 @@ def check_form_of_predictions(subject: Subject) -> None:
 
 
 def check_fit_transform(subject: Subject) -> None:
-    """`fit_transform` gives what `fit` and `transform` give."""
+    """`fit_transform` gives the same as `fit` and `transform`."""
     found = subject.new().fit_transform(subject.sample.X)
     assert_near(subject, {"transform": found}, "of fit_transform")
 
 
 def check_names_of_features(subject: Subject) -> None:
-    """Features have names, which the columns of a frame carry."""
+    """Features have names, which are the columns of a frame."""
     names = subject.fitted.get_feature_names_out()
     width = np.shape(listing(subject.expected["transform"]))[1]
     assert len(names) == width == len(set(names)), f"{len(names)} names for {width} features"
@@ -234,7 +236,7 @@ def check_names_of_features(subject: Subject) -> None:
 
 
 def assert_near(subject: Subject, found: dict[str, Any], what: str) -> None:
-    """Compare with what the fitted estimator says of its own rows."""
+    """Compare with the results of the fitted estimator."""
     assert_same(found, subject.expected, what, tolerance=_NEAR)
 
 
@@ -242,8 +244,8 @@ def _is_float(row: Any) -> bool:
     return np.asarray(row).dtype.kind == "f"
 
 
-def _supervised(subject: Subject) -> bool:
-    return subject.sample.supervised
+def _is_supervised(subject: Subject) -> bool:
+    return subject.sample.is_supervised
 
 
 def _is(*kinds: str) -> Any:
@@ -254,19 +256,19 @@ RESULT_CHECKS = (
     Check(check_one_result_per_row),
     Check(check_fits_are_equal),
     Check(check_containers),
-    Check(check_containers_of_y, _supervised),
+    Check(check_containers_of_y, _is_supervised),
     Check(check_order_of_rows),
     Check(check_single_rows),
     Check(check_repeated_rows),
     Check(check_threads),
     Check(check_odd_texts),
     Check(check_weights_of_one, lambda s: has_fit_parameter(s.estimator, "sample_weight")),
-    Check(check_score, lambda s: s.has("score")),
-    Check(check_cross_validation, lambda s: s.has("score")),
-    Check(check_grid_search, lambda s: s.has("score")),
+    Check(check_score, lambda s: s.has_method("score")),
+    Check(check_cross_validation, lambda s: s.has_method("score")),
+    Check(check_grid_search, lambda s: s.has_method("score")),
     Check(check_pipeline),
     Check(check_labels_of_any_type, _is("classes", "pairs")),
-    Check(check_probabilities, lambda s: s.has("predict_proba")),
+    Check(check_probabilities, lambda s: s.has_method("predict_proba")),
     Check(check_form_of_predictions, _is("choices", "labels", "numbers", "spans", "tags")),
     Check(check_fit_transform, _is("features")),
     Check(check_names_of_features, _is("features")),

@@ -1,4 +1,4 @@
-"""What the checks of `skbert.testing` fit: a few rows of each kind, and what is done with them.
+"""The data of the checks in `skbert.testing`: a few rows of each kind, and how to compare results.
 
 Depends on numpy, pandas and scikit-learn; polars where it is installed.
 """
@@ -49,8 +49,7 @@ _OPTIONS = [
 class Sample:
     """Rows of one kind with their targets.
 
-    ``columns`` are the names of the columns of a frame that holds X; ``odd`` is a cell of its last
-    column that is no text and no list of texts.
+    ``columns`` are the names of the columns of a frame that holds X.
     """
 
     kind: str
@@ -59,20 +58,20 @@ class Sample:
     columns: tuple[str, ...]
 
     def __len__(self) -> int:
-        """Count the rows."""
+        """Return the number of rows."""
         return len(self.X)
 
     @property
-    def supervised(self) -> bool:
-        """Whether there is something to learn from."""
+    def is_supervised(self) -> bool:
+        """Whether there is a y."""
         return self.y is not None
 
     def column(self, at: int) -> list[Any]:
-        """Cells of one column of X."""
+        """Return the cells of one column of X."""
         return list(self.X) if len(self.columns) == 1 else [row[at] for row in self.X]
 
     def with_cell(self, row: int, cell: Any) -> list[Any]:
-        """X with another cell in the last column of one row."""
+        """Return X with another cell in the last column of one row."""
         changed = list(self.X)
         changed[row] = cell if len(self.columns) == 1 else (*changed[row][:-1], cell)
         return changed
@@ -102,16 +101,16 @@ KINDS = tuple(_SAMPLES)
 
 
 def sample_of(kind: str, X: Any, y: Any) -> Sample:
-    """The rows of this module, or those given in their place."""
+    """Return the rows of this module, or X and y in their place."""
     sample = _SAMPLES[kind]
     if X is None and y is None:
         return sample
     lists = [rows for rows in (X, y) if isinstance(rows, list)]
-    wanted = 1 + sample.supervised
+    wanted = 1 + sample.is_supervised
     if len(lists) != wanted or {len(rows) for rows in lists} - {len(lists[0])}:
         raise InputError(
-            f"X and y have to be lists of as many rows for kind={kind!r}, or y None where there "
-            "is nothing to learn from."
+            f"For kind={kind!r} X and y must be lists of the same length, or X a list and y None "
+            "if there is nothing to predict."
         )
     if len(X) < _FEWEST:
         raise InputError(f"X has {len(X)} rows, and the checks need at least {_FEWEST}.")
@@ -120,65 +119,65 @@ def sample_of(kind: str, X: Any, y: Any) -> Sample:
 
 @dataclass(frozen=True)
 class Subject:
-    """An estimator under test with its rows; what is fitted once serves many checks."""
+    """An estimator under test with its rows; one fitted clone is shared by many checks."""
 
     estimator: Any
     sample: Sample
 
     def new(self, **params: Any) -> Any:
-        """A clone that is not fitted."""
+        """Return a clone that is not fitted."""
         return clone(self.estimator).set_params(**params)
 
     def fit(self, X: Any = None, y: Any = None, **more: Any) -> Any:
-        """Fit a clone, on the rows of the sample where no others are given."""
+        """Return a fitted clone; X and y default to the sample."""
         X = self.sample.X if X is None else X
         y = self.sample.y if y is None else y
         return self.new().fit(X, **({} if y is None else {"y": y}), **more)
 
     @cached_property
     def fitted(self) -> Any:
-        """A fitted clone, to be read and not to be changed."""
+        """A fitted clone, which no check may change."""
         return self.fit()
 
     @cached_property
     def expected(self) -> dict[str, Any]:
-        """What it says of its own rows."""
+        """The results of the fitted clone for the sample."""
         return outputs(self.fitted, self.sample.X)
 
-    def takes(self, name: str) -> bool:
-        """Whether the estimator has such a parameter."""
+    def has_parameter(self, name: str) -> bool:
+        """Return whether the estimator has such a parameter."""
         return name in self.estimator.get_params(deep=False)
 
-    def has(self, name: str) -> bool:
-        """Whether the estimator has such a method."""
+    def has_method(self, name: str) -> bool:
+        """Return whether the estimator has such a method."""
         return hasattr(self.estimator, name)
 
 
 @dataclass(frozen=True)
 class Check:
-    """One question to an estimator; ``only`` says for which it makes sense."""
+    """One check; ``only`` says to which estimators it applies."""
 
     run: Callable[[Subject], None]
     only: Callable[[Subject], bool] = lambda _: True
 
     @property
     def name(self) -> str:
-        """The function's own name."""
+        """The name of the function."""
         return self.run.__name__
 
     def applies(self, subject: Subject) -> bool:
-        """Whether this estimator is to be asked."""
+        """Return whether the check applies to this estimator."""
         return self.only(subject)
 
 
 def outputs(estimator: Any, X: Any) -> dict[str, Any]:
-    """Results of all methods that give one entry per row."""
+    """Return the results of all methods that give one entry per row."""
     names = ("predict", "predict_proba", "decision_function", "transform")
     return {name: getattr(estimator, name)(X) for name in names if hasattr(estimator, name)}
 
 
 def listing(values: Any) -> list[Any]:
-    """Entries by row, of an array, a frame or a sparse matrix."""
+    """Return the rows of an array, a frame or a sparse matrix."""
     if hasattr(values, "toarray"):
         values = values.toarray()
     return list(values.to_numpy() if hasattr(values, "to_numpy") else values)
@@ -203,14 +202,14 @@ def assert_same(found: Any, expected: Any, what: str, *, tolerance: float = 0.0)
 
 
 def objects(rows: list[Any]) -> Array:
-    """A 1-D array with a row in each cell, whatever the rows are."""
+    """Return a 1-D array with a row in each cell, whatever the rows are."""
     array = np.empty(len(rows), object)
     array[:] = rows
     return array
 
 
 def containers(sample: Sample) -> Iterator[tuple[str, Any]]:
-    """X in every form that scikit-learn hands on."""
+    """Yield X in the containers that users pass, each with a name."""
     backward = range(len(sample))[::-1]
     named = {name: sample.column(at) for at, name in enumerate(sample.columns)}
     yield "tuple", tuple(sample.X)
@@ -233,7 +232,7 @@ def expect(*errors: type[Exception], what: str, says: str = "") -> Iterator[None
     except errors as error:
         if not re.search(says, str(error)):
             raise AssertionError(
-                f"{what}: the message says nothing of {says!r}: {error}"
+                f"{what}: the message does not mention {says!r}: {error}"
             ) from error
         return
     except Exception as error:
