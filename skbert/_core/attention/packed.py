@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from skbert._core.attention.relative import distance_scores, reads_distances
+from skbert._core.attention.relative import distance_scores, has_distances
 from skbert._core.task import Layout
 
 try:
@@ -22,7 +22,7 @@ except ImportError:  # a build without flash attention: the grouped way serves
 __all__ = [
     "NAME",
     "attention",
-    "later",
+    "causal_mask",
     "padded_attention",
     "scores",
     "within_rows",
@@ -55,7 +55,7 @@ def attention(
     where the module is causal each token itself and those before it.
     """
     q, k, v = (states[0].transpose(0, 1) for states in (query, key, value))
-    if _can_use_flash(q, dropout) and not reads_distances(module):
+    if _can_use_flash(q, dropout) and not has_distances(module):
         seqlens = layout.cu_seqlens, layout.cu_seqlens, layout.max_seqlen, layout.max_seqlen
         window: dict[str, Any] = {"window_size": (-1, 0)} if _is_causal(module) else {}
         out = varlen.varlen_attn(q, k, v, *seqlens, scale=scaling, **window)
@@ -107,7 +107,7 @@ def _attend(
     """
     length = q.shape[2]
     plain = q.device.type == "cpu" and (q.dtype == torch.bfloat16 or length < _LONG_ROW)
-    if not plain and not reads_distances(module):
+    if not plain and not has_distances(module):
         return F.scaled_dot_product_attention(
             q, k, v, dropout_p=dropout, is_causal=_is_causal(module), scale=scaling
         )
@@ -147,13 +147,13 @@ def scores(
     """The scores that attention takes the softmax of, ``(n_rows, n_heads, length, length)``."""
     scaling = scaling or q.shape[-1] ** -0.5
     scores = torch.matmul(q * scaling, k.transpose(2, 3))
-    if reads_distances(module):
+    if has_distances(module):
         scores = scores + scaling * distance_scores(module, q, k)
     if _is_causal(module):
-        scores = scores.masked_fill(later(q.shape[2], q.device), -torch.inf)
+        scores = scores.masked_fill(causal_mask(q.shape[2], q.device), -torch.inf)
     return scores
 
 
-def later(length: int, device: torch.device | None = None) -> torch.Tensor:
+def causal_mask(length: int, device: torch.device | None = None) -> torch.Tensor:
     """Which tokens, in a line, come after each token, ``(length, length)``."""
     return torch.ones(length, length, dtype=torch.bool, device=device).triu(1)

@@ -14,7 +14,7 @@ import torch
 
 from skbert._core.families import family_of
 
-__all__ = ["add_distances", "distance_scores", "reads_distances"]
+__all__ = ["add_distances", "distance_scores", "has_distances"]
 
 
 class _UnusedPositions(torch.nn.Embedding):
@@ -41,7 +41,7 @@ def add_distances(model: Any) -> None:
         attention.distances_of_keys = kind == "relative_key_query"
 
 
-def reads_distances(attention: Any) -> bool:
+def has_distances(attention: Any) -> bool:
     """Whether a layer's attention has vectors for distances."""
     return hasattr(attention, "distance_embedding")
 

@@ -1,6 +1,6 @@
 """From a model's name to its folder: a path, the hub's cache, the offline package, a download.
 
-Of files it knows only whether they are there; what is in them is for `source` to judge.
+Of files it knows only whether they exist; what is in them is checked in `vet`.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ def _find_named(name: str) -> Path:
     tried = [f"the folder {Path(name).absolute()} (not there)"]
     name = f"sentence-transformers/{name}" if PACKAGED.endswith(f"/{name}") else name
     for place in (_cached, _packaged, _downloaded):
-        found = place(name)
-        if isinstance(found, Path):
-            return found
-        tried.append(found)
+        outcome = place(name)
+        if isinstance(outcome, Path):
+            return outcome
+        tried.append(outcome)
     raise ModelNotFoundError(
         f"model={name!r} was not found. Tried: {'; '.join(tried)}. Without a network, give the"
         f" path of a folder with config.json, {strict.SINGLE} and tokenizer.json, or install the"
@@ -79,7 +79,7 @@ def _cached(name: str) -> Path | str:
 
 
 def _lacks(folder: Path) -> str | None:
-    """Name what an interrupted or partial download left out."""
+    """The name of a file that an interrupted or partial download left out; None if complete."""
     if not (folder / "tokenizer.json").exists() and not (folder / "vocab.txt").exists():
         return "tokenizer.json"
     if (folder / strict.SINGLE).exists():
@@ -131,12 +131,12 @@ def _downloaded(name: str) -> Path | str:
         return Path(snapshot_download(name, allow_patterns=list(_WANTED), etag_timeout=5))
     except RepositoryNotFoundError:
         return f"{hub} (no such model, or a private one: hf auth login)"
-    except Exception as exc:  # noqa: BLE001 - told to the user with everything else tried
+    except Exception as exc:  # noqa: BLE001 - goes into the message with all else that was tried
         return f"{hub} ({type(exc).__name__}: {str(exc).strip().partition(chr(10))[0]})"
 
 
 def _answers(url: str, seconds: float = 2.0) -> bool:
-    """Whether anything answers; a thread, because a name look-up knows no time limit."""
+    """Whether a server answers; asked in a thread, because a name look-up has no time limit."""
     from huggingface_hub import get_session
 
     answered = threading.Event()
@@ -146,7 +146,7 @@ def _answers(url: str, seconds: float = 2.0) -> bool:
             get_session().head(url, timeout=seconds)
             answered.set()
 
-    asking = threading.Thread(target=ask, daemon=True)
-    asking.start()
-    asking.join(seconds)
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(seconds)
     return answered.is_set()

@@ -25,7 +25,7 @@ if sys.platform != "win32":  # which has no such locks: nothing is removed there
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    Found = TypeVar("Found")
+    Result = TypeVar("Result")
 
 __all__ = ["locked", "older", "own_part", "place", "read_whole", "remove_leftovers"]
 
@@ -50,7 +50,7 @@ def own_part(target: Path) -> Iterator[Path]:
 
 @contextmanager
 def locked(folder: Path, patience: float = _PATIENCE) -> Iterator[bool]:
-    """Hold the lock on a folder; give whether it could be had."""
+    """Hold the lock on a folder; yield whether it could be taken."""
     handle = _open(folder)
     try:
         yield handle is not None and _lock(handle, patience)
@@ -92,10 +92,10 @@ def older(target: Path) -> list[Path]:
 
 
 def _beside(target: Path, kind: str) -> list[Path]:
-    """The name in between is exact: ``model.v2`` beside ``model`` has leftovers of its own."""
+    """The folders of one kind that saves to this path left; not those of ``model.v2``."""
     token = "[0-9a-f]" * 8
-    found = target.parent.glob(f".{glob.escape(target.name)}.{token}.{kind}")
-    return sorted(path for path in found if path.is_dir() and not path.is_symlink())
+    paths = target.parent.glob(f".{glob.escape(target.name)}.{token}.{kind}")
+    return sorted(path for path in paths if path.is_dir() and not path.is_symlink())
 
 
 def remove_leftovers(target: Path) -> None:
@@ -128,13 +128,13 @@ def place(folder: str | os.PathLike[str]) -> Path:
     return path
 
 
-def read_whole(folder: Path, reader: Callable[[Path], Found]) -> Found:
+def read_whole(folder: Path, reader: Callable[[Path], Result]) -> Result:
     """What is read of one save, after another attempt where a second one came in between."""
     for attempt in range(_ATTEMPTS):
         root = place(folder)
         before = _identity(root)
         try:
-            found = reader(root)
+            result = reader(root)
         except SaveError:
             if attempt == _ATTEMPTS - 1 or not _is_being_replaced(place(folder), before):
                 raise
@@ -142,7 +142,7 @@ def read_whole(folder: Path, reader: Callable[[Path], Found]) -> Found:
         else:
             remove_leftovers(root)
             break
-    return found
+    return result
 
 
 def _identity(root: Path) -> tuple[int, int] | None:

@@ -1,4 +1,4 @@
-"""How large a BERT may be: the sizes that are possible, and the memory that they take.
+"""The sizes that a model may have, and the memory that they take.
 
 Depends on the standard library only.
 """
@@ -38,31 +38,31 @@ def size_faults(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def count_weights(config: Mapping[str, Any]) -> int:
-    """About as many weights as a model of these sizes has, its head and biases left out."""
+    """The approximate number of weights in a model of these sizes, without head and biases."""
     sizes: dict[str, int] = {key: config.get(key, usual) for key, (usual, _, _) in SIZES.items()}
     hidden, heads = sizes["hidden_size"], sizes["num_attention_heads"]
     rows = sizes["vocab_size"] + sizes["max_position_embeddings"] + sizes["type_vocab_size"]
     layer = 4 * hidden**2 + 2 * hidden * sizes["intermediate_size"]
     if config.get("position_embedding_type", "absolute") != "absolute":
         layer += 2 * sizes["max_position_embeddings"] * (hidden // heads)
-    lost = sum(len(heads) for heads in config.get("pruned_heads", {}).values())
+    n_pruned = sum(len(heads) for heads in config.get("pruned_heads", {}).values())
     n_weights = rows * hidden + sizes["num_hidden_layers"] * layer
-    return n_weights - lost * 4 * hidden**2 // heads
+    return n_weights - n_pruned * 4 * hidden**2 // heads
 
 
 def memory_fault(n_weights: int, bytes_each: int) -> str | None:
-    """The sum that says why so many weights cannot be held here; None if they can."""
-    needed, there = n_weights * bytes_each, _machine_memory()
-    if there is None or needed <= there:
+    """Why the memory of this machine cannot hold so many weights; None if it can."""
+    needed, memory = n_weights * bytes_each, _machine_memory()
+    if memory is None or needed <= memory:
         return None
     return (
         f"{n_weights:,} weights of {bytes_each} bytes take {needed / 1e9:,.1f} GB, and this"
-        f" machine has {there / 1e9:,.1f} GB"
+        f" machine has {memory / 1e9:,.1f} GB"
     )
 
 
 def _machine_memory() -> int | None:
-    """Bytes of memory that this process may come to use; None where nothing says so."""
+    """Bytes of memory that this process can use; None where the system does not say."""
     limits = []
     with suppress(AttributeError, OSError, ValueError):  # no sysconf, or not these names
         limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))

@@ -284,8 +284,8 @@ def _check_places(path: Path, entries: dict[str, Any], start: int, size: int) ->
     at = 0
     for begin, end, n_bytes, name in sorted(_tensor(path, *entry) for entry in entries.items()):
         if (begin, end) != (at, at + n_bytes) or start + end > size:
-            found = f"tensor {name!r} has {n_bytes} bytes, and is put at {begin} to {end}"
-            _damaged(path, start + at, f"{found} of {size - start} bytes of data")
+            where = f"is put at {begin} to {end} of {size - start} bytes of data"
+            _damaged(path, start + at, f"tensor {name!r} has {n_bytes} bytes, and {where}")
         at = end
     if start + at != size:
         _damaged(path, start + at, f"{size - start - at} bytes belong to no tensor")
@@ -318,8 +318,8 @@ def _tensor(path: Path, name: str, entry: object) -> tuple[int, int, int, str]:
     return _damaged(path, 8, f"tensor {name!r} is described by {str(entry)[:120]}")
 
 
-def _damaged(path: Path, offset: int, found: str) -> NoReturn:
+def _damaged(path: Path, offset: int, fault: str) -> NoReturn:
     raise ModelError(
-        f"{path} is damaged or cut short, at byte {offset}: {found}. It should be a whole"
+        f"{path} is damaged or cut short, at byte {offset}: {fault}. It should be a whole"
         " safetensors file: copy or download it again."
     )

@@ -1,8 +1,8 @@
 """From a model's folder to a checkpoint that is safe to open.
 
-Knows JSON and file headers. A
-checkpoint is hostile until `vet` has passed it: what can run code, leave the folder, ask for
-absurd memory or turn all text into unknown tokens is refused, and unknown settings are dropped.
+Knows JSON and file headers. A checkpoint is hostile until `vet` has passed it: what can run code,
+leave the folder, ask for absurd memory or turn all text into unknown tokens is refused, and
+unknown settings are dropped.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _DECLARED = {setting: name for name, pooling in TOKEN_POOLINGS.items()
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A folder that `vet` has passed, and what it declares."""
+    """A folder that `vet` has checked, and what it declares."""
 
     folder: Path
     config: dict[str, Any]  # of config.json the settings known here, with every size filled in
@@ -82,7 +82,7 @@ def vet(folder: Path, tensors: Mapping[str, Any] | None = None) -> Checkpoint:
     """Check a checkpoint folder without loading it; return what it declares.
 
     Where `archive` has saved the folder, all that is read must have the hash in the manifest.
-    With ``tensors``, which somebody has read from it before, its files of weights play no part.
+    With ``tensors``, which were read from it before, its files of weights are not looked at.
     """
     folder = Path(folder)
     if os.path.lexists(folder / "adapter_config.json"):

@@ -1,4 +1,4 @@
-"""The weights of a checkpoint: read from vetted files, and judged; what is missing, what is odd.
+"""Reads the weights of a vetted checkpoint; refuses missing or useless ones, warns of odd use.
 
 Depends on torch; what a file holds was read from its header in `strict`.
 """
@@ -28,7 +28,7 @@ _MOST = 1e9  # no model learns a larger weight, and products of such weights ove
 
 
 def read_weights(checkpoint: Checkpoint) -> dict[str, torch.Tensor]:
-    """All tensors of a checkpoint, aligned alike however its files were laid out."""
+    """All tensors of a checkpoint, each in memory of its own, so that all are aligned alike."""
     if checkpoint.tensors is not None:
         return {name: tensor.clone() for name, tensor in checkpoint.tensors.items()}
     return {name: t for file in checkpoint.weights for name, t in _tensors(file).items()}
@@ -49,7 +49,7 @@ def _tensors(file: TensorFile) -> dict[str, torch.Tensor]:
 
 
 def check_finite(checkpoint: Checkpoint, model: torch.nn.Module, output: str) -> None:
-    """Refuse weights that are not finite, or so large that what they give is not."""
+    """Refuse weights that are not finite, or so large that their products are not."""
     for name, low, high in _useless_weights(model, output):
         raise ModelError(
             f"The checkpoint {checkpoint.folder} holds the weight {name!r} with values from"
@@ -59,7 +59,7 @@ def check_finite(checkpoint: Checkpoint, model: torch.nn.Module, output: str) ->
 
 
 def check_learned(model: torch.nn.Module, output: str) -> None:
-    """Refuse what the last step of a training made of a model, which no loss has seen."""
+    """Refuse a model whose weights the last step of a training made useless."""
     for name, low, high in _useless_weights(model, output):
         raise NonFiniteError(
             f"After the last step the weight {name!r} has values from {low:g} to {high:g}, which "
@@ -82,7 +82,7 @@ def _useless_weights(model: torch.nn.Module, output: str) -> Iterator[tuple[str,
 
 
 def warn_of_odd_use(checkpoint: Checkpoint, head: Head, missing: set[str], pooling: str) -> None:
-    """Warn where weights serve that are random, or that learned to be used otherwise."""
+    """Warn where weights are random, or were trained to be used otherwise."""
     lacks_pooler = any(map(checkpoint.family.is_of_pooler, missing))
     if head.fresh and head.reads == "rows" and pooling == POOLER and lacks_pooler:
         warn(

@@ -18,8 +18,8 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from skbert._arrays import IntArray
-from skbert._core.attention.packed import later, within_rows
-from skbert._core.attention.relative import reads_distances
+from skbert._core.attention.packed import causal_mask, within_rows
+from skbert._core.attention.relative import has_distances
 from skbert._core.cpu.bindings import AttentionSettings
 from skbert._core.cpu.fused import (
     can_fuse_attention,
@@ -172,7 +172,7 @@ def _attention(
 ) -> torch.Tensor:
     """Attention from query, key and value side by side; in groups, or as the rows come."""
     rate = module.dropout.p if module.training else 0.0
-    head_size, relative = module.attention_head_size, reads_distances(module)
+    head_size, relative = module.attention_head_size, has_distances(module)
     settings = AttentionSettings(head_size, module.scaling, module.is_causal, rate)
     if can_fuse_attention(qkv, layout, head_size) and not relative:
         return fused_attention(qkv, layout, settings)
@@ -221,7 +221,7 @@ class _Group(NamedTuple):
         masked = None if self.is_token is None else ~self.is_token[:, None, None]
         if not causal:
             return masked
-        ahead = later(self.max_seqlen)
+        ahead = causal_mask(self.max_seqlen)
         return ahead if masked is None else masked | ahead
 
 

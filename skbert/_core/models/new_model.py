@@ -1,4 +1,4 @@
-"""What a new BERT is made from: sizes, and a vocabulary of word pieces learned from texts.
+"""What a new model is made from: its sizes, and a vocabulary of word pieces learned from texts.
 
 Depends on ``tokenizers``, `sizes` and `skim`; the model itself is made in ``opening``.
 """
@@ -25,9 +25,9 @@ _MOST_PIECES = 30_522  # where no number is given: as many as BERT's own vocabul
 
 @dataclass(frozen=True)
 class NewModel:
-    """A BERT that is still to be made, in the place of a checkpoint."""
+    """The settings of a model to be made, where there is no checkpoint to open."""
 
-    config: dict[str, Any]  # settings of transformers.BertConfig
+    config: dict[str, Any]  # settings of the family's configuration class
     vocabulary: dict[str, int]
     lowercase: bool
     family: Family = BERT
@@ -83,16 +83,16 @@ def learn_vocabulary(texts: Sequence[str], size: int | None, *, lowercase: bool)
     characters = _trained(texts, 1, _SPECIALS, lowercase=lowercase).keys() - set(_SPECIALS)
     known = (*_SPECIALS, *sorted(characters, key=lambda piece: (piece.startswith("##"), piece)))
     vocabulary = _trained(texts, size or _MOST_PIECES, known, lowercase=lowercase)
-    found = len(vocabulary)
-    if size is not None and found < size:
+    count = len(vocabulary)
+    if size is not None and count < size:
         raise InputError(
-            f"vocab_size={size}, but X supports {found} word pieces only: no more of them occur "
-            f"twice. Use vocab_size={found} or less, or vocab_size=None for as many as there are."
+            f"vocab_size={size}, but X supports {count} word pieces only: no more of them occur "
+            f"twice. Use vocab_size={count} or less, or vocab_size=None for as many as there are."
         )
-    if size is not None and found > size:
+    if size is not None and count > size:
         raise InputError(
-            f"vocab_size={size} is too small: the characters of X alone make {found} word pieces. "
-            f"Use vocab_size={found} or more, or vocab_size=None for as many as there are."
+            f"vocab_size={size} is too small: the characters of X alone make {count} word pieces. "
+            f"Use vocab_size={count} or more, or vocab_size=None for as many as there are."
         )
     return vocabulary
 

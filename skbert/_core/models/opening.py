@@ -26,7 +26,7 @@ from transformers.utils import logging as library_logging
 from skbert._core.attention import packed
 from skbert._core.attention.pooling import POOLER, pool_padded
 from skbert._core.attention.pruned import prune
-from skbert._core.attention.relative import add_distances, reads_distances
+from skbert._core.attention.relative import add_distances, has_distances
 from skbert._core.checkpoints.vet import Checkpoint
 from skbert._core.checkpoints.weights import (
     check_finite,
@@ -58,7 +58,7 @@ def _attention(module: Any, *states: Any, layout: Layout | None = None, **settin
     """Attention within packed batches, which have a layout, or within padded ones."""
     if layout is not None:
         return packed.attention(module, *states, layout=layout, **settings)
-    if reads_distances(module):
+    if has_distances(module):
         return packed.padded_attention(module, *states, **settings)
     return _ATTENTIONS["sdpa"](module, *states, **settings)
 
