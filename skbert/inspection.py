@@ -1,7 +1,7 @@
 """What the attention heads of a fitted estimator do, and estimators without some of them.
 
-Which heads the predictions need, which can go, and where each one looks. Depends on the stairs
-and on ``_core``; knows no estimator by name.
+Which heads the predictions need, which can go, and where each one looks. Depends on the base of
+the estimators and on ``_core``; knows no estimator by name.
 """
 
 from __future__ import annotations
@@ -9,22 +9,23 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
 from skbert._arrays import FloatArray
 from skbert._core.attention.pruned import prune, remaining_heads
 from skbert._core.heads import attention_weights, gate_gradients, share_weights
 from skbert._core.models.network import Network
-from skbert._core.runtime.device import Precision, pick_device
 from skbert._estimator.base import TextEstimator, encode
+from skbert._estimator.fitted import Fitted
 from skbert._estimator.fitting import TrainedEstimator
 from skbert._validation.targets import listed
 from skbert.exceptions import InputError, InputTypeError
 
 __all__ = ["Attention", "attentions", "head_importance", "prune_heads"]
+
+_Trained = TypeVar("_Trained", bound=TrainedEstimator)
 
 
 class Attention(NamedTuple):
@@ -47,7 +48,7 @@ class Attention(NamedTuple):
 
 
 def head_importance(
-    estimator: Any, X: Any, y: Any = None, *, normalize: bool = True
+    estimator: TrainedEstimator, X: Any, y: Any = None, *, normalize: bool = True
 ) -> FloatArray:
     """Estimate how much the loss depends on each attention head.
 
@@ -95,19 +96,20 @@ def head_importance(
     >>> head_importance(classifier, X[:50], y[:50]).shape
     (6, 12)
     """
-    _check_estimator(estimator, TrainedEstimator)
-    rows, network, task = estimator._read(X, fitting=False), _opened(estimator), estimator._task
-    lesson = estimator._prepare_targets(listed(y), rows, task.max_length, network, None)
-    if lesson.task.head() != estimator._network.head:
+    fitted = _fitted_state(estimator, TrainedEstimator)
+    rows, task = estimator._rows(X, fitted.record), fitted.task
+    network = _opened(estimator, fitted)
+    plan = estimator._prepare_targets(listed(y), rows, task.max_length, fitted, None)
+    if plan.task.head() != fitted.network.head:
         raise InputError(
-            f"y makes {lesson.task.head().n_outputs} outputs with what the estimator has learned, "
-            f"which are {estimator._network.head.n_outputs}: some of its labels were not in fit. "
+            f"y makes {plan.task.head().n_outputs} outputs with what the estimator has learned, "
+            f"which are {fitted.network.head.n_outputs}: some of its labels were not in fit. "
             "Leave out their rows."
         )
-    items = encode(task, rows, lesson.targets, network).weighted(lesson.weights)
+    items = encode(task, rows, plan.targets, network).weighted(plan.weights)
     if not len(items):
         raise InputError("All rows of X weigh nothing. Add rows of a class whose weight is not 0.")
-    items = lesson.draw(network.text, items, np.random.default_rng(0))
+    items = plan.draw(network.text, items, np.random.default_rng(0))
     importance = gate_gradients(network, task, items)
     if normalize:
         norms = np.sqrt(np.nansum(importance**2, axis=1, keepdims=True))
@@ -116,12 +118,12 @@ def head_importance(
 
 
 def prune_heads(
-    estimator: Any,
+    estimator: _Trained,
     heads: Mapping[int, Iterable[int]] | None = None,
     *,
     fraction: float | None = None,
     importance: Any = None,
-) -> Any:
+) -> _Trained:
     """Copy a fitted estimator without some of its attention heads.
 
     Their query, key, value and output weights are cut out, so that the copy is smaller and
@@ -171,14 +173,14 @@ def prune_heads(
     >>> sum(len(heads) for heads in pruned.model_.config.pruned_heads.values())
     18
     """
-    _check_estimator(estimator, TrainedEstimator)
+    fitted = _fitted_state(estimator, TrainedEstimator)
     if (heads is None) == (fraction is None) or (importance is None) != (fraction is None):
         raise InputError(
             "Say which heads to prune in one way: heads={0: [2, 5]}, or fraction=0.3 together "
             "with importance=head_importance(estimator, X, y)."
         )
-    left = remaining_heads(estimator._network.model.config)
-    n_heads = estimator._network.model.config.num_attention_heads
+    left = remaining_heads(fitted.network.model.config)
+    n_heads = fitted.network.model.config.num_attention_heads
     if fraction is None:
         gone = _named(heads, len(left), n_heads)
     else:
@@ -190,11 +192,11 @@ def prune_heads(
                 "at least."
             )
     pruned = copy.deepcopy(estimator)
-    prune(pruned._network.model, gone)
+    prune(pruned._fitted.network.model, gone)
     return pruned
 
 
-def attentions(estimator: Any, X: Any, *, head_mask: Any = None) -> list[Attention]:
+def attentions(estimator: TextEstimator, X: Any, *, head_mask: Any = None) -> list[Attention]:
     """Compute where each attention head looks.
 
     The weights are those that transformers gives with ``output_attentions=True`` and eager
@@ -233,39 +235,39 @@ def attentions(estimator: Any, X: Any, *, head_mask: Any = None) -> list[Attenti
     ...     print(row, tokens, weights.shape)
     0 ['[CLS]', 'it', 'rained', '.', '[SEP]'] (6, 12, 5, 5)
     """
-    _check_estimator(estimator, TextEstimator)
+    fitted = _fitted_state(estimator, TextEstimator)
     if not hasattr(estimator, "predict") and not hasattr(estimator, "transform"):
         raise InputTypeError(
             f"A {type(estimator).__name__} draws anew how it reads a row. Look at the encoder: "
             "attentions(BertTransformer(model=estimator).fit(X), X)."
         )
-    network = _opened(estimator)
+    network = _opened(estimator, fitted)
     if head_mask is not None:
         left = remaining_heads(network.model.config)
         n_heads = network.model.config.num_attention_heads
         head_mask = _table(head_mask, "head_mask", left, n_heads)
-    items = encode(estimator._task, estimator._read(X, fitting=False), None, network)
+    items = encode(fitted.task, estimator._rows(X, fitted.record), None, network)
     weights = attention_weights(network, items, head_mask)
     owner = np.repeat(items.samples, np.diff(items.rows)).tolist()
     spell, ids = network.tokenizer.convert_ids_to_tokens, items.tokens.ids
     return [Attention(owner[i], spell(ids[i].tolist()), each) for i, each in enumerate(weights)]
 
 
-def _check_estimator(estimator: Any, kind: type) -> None:
+def _fitted_state(estimator: TextEstimator, kind: type[TextEstimator]) -> Fitted:
+    """What an estimator of this kind has learned; InputTypeError for one of another kind."""
     if not isinstance(estimator, kind):
         what = "learns by training" if kind is TrainedEstimator else "reads texts"
         raise InputTypeError(
             f"estimator has the type {type(estimator).__name__}. Give a fitted estimator of "
             f"skbert that {what}; of a Pipeline its last step, pipeline[-1]."
         )
-    check_is_fitted(estimator)
+    return estimator._state()
 
 
-def _opened(estimator: Any) -> Network:
+def _opened(estimator: TextEstimator, fitted: Fitted) -> Network:
     """The estimator's weights on its device, in a network that may be changed."""
-    device = pick_device(estimator.device)
-    estimator._network.to(device, Precision(estimator.precision, device).weights)
-    return share_weights(estimator._network)
+    estimator._placed(fitted.network)
+    return share_weights(fitted.network)
 
 
 def _named(heads: Any, n_layers: int, n_heads: int) -> dict[int, list[int]]:
@@ -277,8 +279,8 @@ def _named(heads: Any, n_layers: int, n_heads: int) -> dict[int, list[int]]:
             f"heads={heads!r:.80} is no dict of lists. Give the numbers of heads by their layer, "
             "both counted from 0: heads={0: [2, 5], 3: [1]}."
         )
-    found = {layer: list(numbers) for layer, numbers in heads.items()}
-    for layer, numbers in found.items():
+    named = {layer: list(numbers) for layer, numbers in heads.items()}
+    for layer, numbers in named.items():
         if not _is_number(layer, n_layers):
             raise InputError(
                 f"heads has the key {layer!r}, but the layers are 0 to {n_layers - 1}."
@@ -288,7 +290,7 @@ def _named(heads: Any, n_layers: int, n_heads: int) -> dict[int, list[int]]:
                 raise InputError(
                     f"heads[{layer}] has {head!r}, but the heads are 0 to {n_heads - 1}."
                 )
-    return found
+    return named
 
 
 def _is_number(value: Any, end: int) -> bool:

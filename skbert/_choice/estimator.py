@@ -8,18 +8,17 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pandas as pd
 from sklearn.utils._param_validation import StrOptions
-from sklearn.utils.validation import check_is_fitted
 
 from skbert._arrays import Array
 from skbert._choice.task import Choice
 from skbert._core.models.network import Network
-from skbert._core.task import Head
+from skbert._core.task import Head, Task
 from skbert._core.text.tokens import LongText
 from skbert._estimator.base import READS_ROWS
 from skbert._estimator.callbacks import with_callbacks
-from skbert._estimator.fitting import BertEstimator, TrainingPlan, run_fit
+from skbert._estimator.fitted import Fitted
+from skbert._estimator.fitting import BertEstimator, TrainingPlan
 from skbert._estimator.guidance import requires_y
-from skbert._estimator.learned import reads_one_state
 from skbert._validation.choices import Choices, check_choices, check_picks
 from skbert._validation.columns import FitRecord
 from skbert._validation.weights import check_sample_weight
@@ -209,10 +208,8 @@ class BertChoiceRanker(BertEstimator):
         NonFiniteError
             If a loss or gradient is not finite; the estimator then stays as it was.
         """
-        run_fit(self, X, y, sample_weight, again=self.warm_start)
-        return self
+        return self._learn(X, y, sample_weight, go_on=self.warm_start)
 
-    @reads_one_state
     def predict(self, X: Any) -> Array:
         """Position of the best option of each row.
 
@@ -226,9 +223,9 @@ class BertChoiceRanker(BertEstimator):
         y : ndarray of int of shape (n_samples,)
             Positions among the options of each row, counted from 0.
         """
-        return _best(*self._scored(X))
+        rows, scores = self._scored(X)
+        return _best(rows, scores)
 
-    @reads_one_state
     def predict_text(self, X: Any) -> Array:
         """Text of the best option of each row.
 
@@ -247,7 +244,6 @@ class BertChoiceRanker(BertEstimator):
         texts[:] = [rows.options[i][at] for i, at in enumerate(_best(rows, scores))]
         return texts
 
-    @reads_one_state
     def predict_proba(self, X: Any) -> Array:
         """Probability of each option of each row.
 
@@ -270,7 +266,6 @@ class BertChoiceRanker(BertEstimator):
             probabilities[row, list(places.values())] = np.exp(score)
         return probabilities
 
-    @reads_one_state
     def rank(self, X: Any) -> pd.DataFrame:
         """Options of each row from the best to the worst.
 
@@ -302,7 +297,6 @@ class BertChoiceRanker(BertEstimator):
         return ranking
 
     @requires_y
-    @reads_one_state
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Accuracy: the share of rows whose best option is the right one.
 
@@ -320,35 +314,34 @@ class BertChoiceRanker(BertEstimator):
         accuracy : float
             Between 0 and 1.
         """
-        check_is_fitted(self)
-        rows: Any = self._read(X, fitting=False)
+        fitted = self._state()
+        rows = self._rows(X, fitted.record)
         picks = check_picks(y, rows, estimator_name=type(self).__name__)
         weight = check_sample_weight(sample_weight, len(rows))
-        return float(np.average(self.predict(rows) == picks, weights=weight))
+        best = _best(rows, self._outputs(fitted, rows))
+        return float(np.average(best == picks, weights=weight))
 
-    def _rows(self, X: Any, fitted: FitRecord | None) -> Any:
-        if isinstance(X, Choices):  # read before, by a method that looks at them too
-            return X
+    def _rows(self, X: Any, record: FitRecord | None) -> Any:
         return check_choices(
             X,
             columns=self.text_columns,
             missing=self.missing,
-            fitted=fitted,
+            fitted=record,
             estimator_name=type(self).__name__,
         )
 
     def _scored(self, X: Any) -> tuple[Choices, Array]:
         """The rows of X, and the log-probabilities of their options."""
-        check_is_fitted(self)
-        rows: Any = self._read(X, fitting=False)
-        return rows, self._decoded(rows)
+        fitted = self._state()
+        rows = self._rows(X, fitted.record)
+        return rows, self._outputs(fitted, rows)
 
     def _prepare_targets(
         self,
         y: Any,
         rows: Any,
-        room: int,
-        network: Network | None,  # noqa: ARG002 - nothing in it depends on y
+        max_length: int,
+        before: Fitted | None,  # noqa: ARG002 - nothing in it depends on y
         weight: Any,
     ) -> TrainingPlan:
         picks = check_picks(y, rows, estimator_name=type(self).__name__)
@@ -358,14 +351,19 @@ class BertChoiceRanker(BertEstimator):
         def accuracy(scores: Array, held: Array) -> float:
             return float(np.mean([s.argmax() for s in scores] == numbers[held]))
 
-        return TrainingPlan(Choice(room, self.long_text), numbers, {}, accuracy, None, weight)
+        task = Choice(max_length, self.long_text)
+        return TrainingPlan(task, numbers, {}, accuracy, None, weight)
 
     @classmethod
-    def _blank_head(cls, n_outputs: int) -> Head:  # noqa: ARG003 - one, whatever is declared
+    def _checkpoint_head(cls, n_outputs: int) -> Head:  # noqa: ARG003 - one, whatever is declared
         return Choice(0).head()
 
-    def _load_checkpoint(self, network: Network, room: int) -> None:  # noqa: ARG002 - it has no labels
-        self._task = Choice(room, self.long_text)
+    def _load_checkpoint(
+        self,
+        network: Network,  # noqa: ARG002 - it has no labels
+        max_length: int,
+    ) -> tuple[Task, dict[str, Any]]:
+        return Choice(max_length, self.long_text), {}
 
     def __sklearn_tags__(self) -> Any:
         """Add that there is no fit without ``y``."""

@@ -28,8 +28,8 @@ def fit_temperature(run: Run, outputs: Ragged) -> float:
         cooled = outputs.values / math.exp(log_temperature)
         return held_out_loss(run, Ragged(cooled, outputs.starts))
 
-    found = minimize_scalar(loss, bounds=(-math.log(20), math.log(20)), method="bounded")
-    return math.exp(found.x)
+    best = minimize_scalar(loss, bounds=(-math.log(20), math.log(20)), method="bounded")
+    return math.exp(best.x)
 
 
 def best_thresholds(present: Array, scores: Array) -> Array:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.special import expit, softmax
@@ -15,21 +15,22 @@ from skbert._arrays import Array
 from skbert._classification.calibration import fit_temperature
 from skbert._classification.task import (
     MultiLabel,
+    Settings,
     SingleLabel,
-    check_hold_out,
     describe,
     is_right,
-    teach_indicator,
-    teach_labels,
+    plan_indicator,
+    plan_labels,
 )
 from skbert._core.infer import infer
 from skbert._core.models.network import Network, grow_output, scale_output
+from skbert._core.task import Task
 from skbert._core.text.tokens import LongText
 from skbert._estimator.base import READS_ROWS, RealInterval
 from skbert._estimator.callbacks import with_callbacks
-from skbert._estimator.fitting import BertEstimator, TrainingPlan, run_fit
+from skbert._estimator.fitted import Fitted, Learned
+from skbert._estimator.fitting import BertEstimator, TrainingPlan
 from skbert._estimator.guidance import requires_y
-from skbert._estimator.learned import reads_one_state
 from skbert._estimator.progress import Run
 from skbert._validation.targets import check_classes, check_labels, listed
 from skbert._validation.weights import check_sample_weight
@@ -183,10 +184,9 @@ class BertClassifier(ClassifierMixin, BertEstimator):
     calibrate: bool = False
     tune_thresholds: bool = False
 
-    if TYPE_CHECKING:  # set by a fit
-        classes_: Array = field(init=False)
-        temperature_: float = field(init=False)
-        thresholds_: Array = field(init=False)
+    classes_ = Learned[Array]()
+    temperature_ = Learned[float]()
+    thresholds_ = Learned[Array]()
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **BertEstimator._parameter_constraints,
@@ -196,9 +196,6 @@ class BertClassifier(ClassifierMixin, BertEstimator):
         "calibrate": ["boolean"],
         "tune_thresholds": ["boolean"],
     }
-    _saved_attributes: ClassVar[tuple[str, ...]] = (
-        *BertEstimator._saved_attributes, "classes_", "temperature_", "thresholds_",
-    )  # fmt: skip
     _tasks: ClassVar[tuple[type, ...]] = (SingleLabel, MultiLabel)
     _y_holds: ClassVar[str] = "a label per row, or an indicator matrix"
 
@@ -226,10 +223,8 @@ class BertClassifier(ClassifierMixin, BertEstimator):
         self : BertClassifier
             The estimator, one pass wiser.
         """
-        run_fit(self, X, y, sample_weight, again=True, epochs=1, classes=classes)
-        return self
+        return self._learn(X, y, sample_weight, go_on=True, epochs=1, classes=classes)
 
-    @reads_one_state
     def predict(self, X: Any) -> Array:
         """Predict a label per row, or an indicator matrix.
 
@@ -243,14 +238,9 @@ class BertClassifier(ClassifierMixin, BertEstimator):
         y : ndarray of shape (n_samples,) or (n_samples, n_classes)
             Predicted labels, or 0 and 1 for multi-label targets.
         """
-        scores = self._decoded(X)
-        if isinstance(self._task, MultiLabel):
-            labels = (expit(scores) >= self.thresholds_).astype(np.int64)
-        else:
-            labels = self.classes_[scores.argmax(axis=1)]
-        return np.asarray(labels)
+        fitted = self._state()
+        return self._labels(fitted, self._rows(X, fitted.record))
 
-    @reads_one_state
     def predict_proba(self, X: Any) -> Array:
         """Probability of each class, or of each label by itself.
 
@@ -264,12 +254,12 @@ class BertClassifier(ClassifierMixin, BertEstimator):
         probabilities : ndarray of shape (n_samples, n_classes)
             Columns in the order of ``classes_``; float32, float64 in that precision.
         """
-        scores = self._decoded(X)
-        multi_label = isinstance(self._task, MultiLabel)
+        fitted = self._state()
+        scores = self._outputs(fitted, self._rows(X, fitted.record))
+        multi_label = isinstance(fitted.task, MultiLabel)
         probabilities: Array = expit(scores) if multi_label else softmax(scores, axis=1)
         return probabilities
 
-    @reads_one_state
     def decision_function(self, X: Any) -> Array:
         """Score of each class: the logits.
 
@@ -283,13 +273,13 @@ class BertClassifier(ClassifierMixin, BertEstimator):
         scores : ndarray of shape (n_samples,) or (n_samples, n_classes)
             For two classes, how much the second one's logit is above the first one's.
         """
-        scores = self._decoded(X)
-        if not isinstance(self._task, MultiLabel) and scores.shape[1] == 2:
+        fitted = self._state()
+        scores = self._outputs(fitted, self._rows(X, fitted.record))
+        if not isinstance(fitted.task, MultiLabel) and scores.shape[1] == 2:
             scores = scores[:, 1] - scores[:, 0]
         return np.asarray(scores)
 
     @requires_y
-    @reads_one_state
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Accuracy; for multi-label targets the share of rows with every label right.
 
@@ -312,41 +302,69 @@ class BertClassifier(ClassifierMixin, BertEstimator):
         InputError, InputTypeError
             If X, y or a weight cannot be used; the message names the first bad row.
         """
-        predicted = self.predict(X)
+        fitted = self._state()
+        predicted = self._labels(fitted, self._rows(X, fitted.record))
         labels, _ = check_labels(listed(y), len(predicted), estimator_name=type(self).__name__)
-        right = is_right(labels, predicted, self.classes_)
+        right = is_right(labels, predicted, fitted.attributes["classes_"])
         weight = check_sample_weight(listed(sample_weight), len(predicted))
         return float(np.average(right, weights=weight))
+
+    def _labels(self, fitted: Fitted, rows: Any) -> Array:
+        """The predicted labels of rows."""
+        scores = self._outputs(fitted, rows)
+        if isinstance(fitted.task, MultiLabel):
+            return np.asarray((expit(scores) >= fitted.attributes["thresholds_"]).astype(np.int64))
+        return np.asarray(fitted.attributes["classes_"][scores.argmax(axis=1)])
 
     def _prepare_targets(
         self,
         y: Any,
-        texts: Any,
-        room: int,
-        network: Network | None,
+        rows: Any,
+        max_length: int,
+        before: Fitted | None,
         weight: Any,
         classes: Any = None,
     ) -> TrainingPlan:
-        labels, multi_label = check_labels(y, len(texts), estimator_name=type(self).__name__)
-        check_hold_out(self, multi_label=multi_label)
-        if network is not None and multi_label != isinstance(self._task, MultiLabel):
+        labels, multi_label = check_labels(y, len(rows), estimator_name=type(self).__name__)
+        self._check_hold_out(multi_label=multi_label)
+        if before is not None and multi_label != isinstance(before.task, MultiLabel):
             raise InputError(
                 f"y holds {'several labels' if multi_label else 'one label'} per row, but the "
                 "fitted estimator learned otherwise. Give the same kind of y, or fit anew with "
                 "warm_start=False."
             )
+        known = None if before is None else before.attributes["classes_"]
         more = check_classes(classes)
-        if multi_label:
-            return teach_indicator(self, labels, more, room, network, weight)
-        return teach_labels(self, labels, more, room, network, weight)
+        settings = Settings(
+            max_length, self.long_text, self.label_smoothing, self.class_weight,
+            tune_thresholds=self.tune_thresholds,
+        )  # fmt: skip
+        plan = plan_indicator if multi_label else plan_labels
+        return plan(labels, weight, more, known, settings)
 
-    def _finish(self, run: Run) -> None:
-        describe(run.network.model.config, self._task, self.classes_)
-        if run.held is not None and self.calibrate:
-            self.temperature_ = fit_temperature(run, infer(run.network, run.held, run.precision))
-            scale_output(run.network, 1 / self.temperature_)
+    def _check_hold_out(self, *, multi_label: bool) -> None:
+        """Refuse what is tuned on held-out rows where there are none, or nothing to tune."""
+        for name in ("calibrate", "tune_thresholds"):
+            if getattr(self, name) and self.validation_fraction is None:
+                raise InputError(
+                    f"{name}=True looks at rows held out from training, and there are none. "
+                    "Set validation_fraction, to 0.1 for example."
+                )
+        if self.tune_thresholds and not multi_label:
+            raise InputError(
+                "tune_thresholds=True is for multi-label targets, and y has one label per row. "
+                "For a binary y use sklearn.model_selection.TunedThresholdClassifierCV."
+            )
 
-    def _load_checkpoint(self, network: Network, room: int) -> None:
+    def _finish(self, run: Run, attributes: dict[str, Any]) -> dict[str, Any]:
+        describe(run.network.model.config, run.task, attributes["classes_"])
+        if run.held is None or not self.calibrate:
+            return {}
+        temperature = fit_temperature(run, infer(run.network, run.held, run.precision))
+        scale_output(run.network, 1 / temperature)
+        return {"temperature_": temperature}
+
+    def _load_checkpoint(self, network: Network, max_length: int) -> tuple[Task, dict[str, Any]]:
         config = network.model.config
         n_classes = config.num_labels
         if config.problem_type == "regression" or (n_classes == 1 and not config.problem_type):
@@ -354,18 +372,20 @@ class BertClassifier(ClassifierMixin, BertEstimator):
                 "The checkpoint predicts numbers, no classes. Open it with "
                 "BertRegressor.from_pretrained."
             )
-        self.temperature_ = 1.0
         if config.problem_type == "multi_label_classification":
-            self.classes_ = np.arange(n_classes)
-            self.thresholds_ = np.full(n_classes, 0.5)
-            self._task: SingleLabel = MultiLabel(n_classes, room, self.long_text)
-            return
+            attributes = {
+                "classes_": np.arange(n_classes),
+                "temperature_": 1.0,
+                "thresholds_": np.full(n_classes, 0.5),
+            }
+            return MultiLabel(n_classes, max_length, self.long_text), attributes
         names = np.array([config.id2label[i] for i in range(n_classes)])
         order = np.argsort(names)
         grow_output(network, n_classes, np.argsort(order))
-        self.classes_ = names[order]
-        self._task = SingleLabel(n_classes, room, self.long_text)
-        describe(config, self._task, self.classes_)
+        classes = names[order]
+        task = SingleLabel(n_classes, max_length, self.long_text)
+        describe(config, task, classes)
+        return task, {"classes_": classes, "temperature_": 1.0}
 
     def __sklearn_tags__(self) -> Any:
         """Add that indicator matrices are welcome."""

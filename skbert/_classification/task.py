@@ -1,11 +1,11 @@
-"""What labels are to the engine: the two classification tasks, and how ``y`` becomes one.
+"""The two classification tasks, and the training plan that labels make.
 
-Downstairs sees codes and indicators only; the labels themselves stay in ``classes_``.
+Tasks see codes and indicators only; the labels themselves stay in ``classes_``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +16,7 @@ from torch.nn import functional as F
 
 from skbert._arrays import Array
 from skbert._classification.calibration import best_thresholds
-from skbert._core.models.network import Network
-from skbert._core.task import Batch, Head, Items
+from skbert._core.task import Batch, Head, Items, Task
 from skbert._core.text.tokens import LongText, Ragged, TextTokenizer, encode_texts
 from skbert._core.text.windows import mean_by_sample
 from skbert._estimator.fitting import TrainingPlan
@@ -26,8 +25,8 @@ from skbert._validation.weights import check_class_weight, to_learn_from
 from skbert.exceptions import InputError, InputTypeError
 
 __all__ = [
-    "MultiLabel", "SingleLabel", "check_hold_out", "describe", "is_right", "teach_indicator",
-    "teach_labels",
+    "MultiLabel", "Settings", "SingleLabel", "describe", "is_right", "plan_indicator",
+    "plan_labels",
 ]  # fmt: skip
 
 _Labels = Array
@@ -111,57 +110,59 @@ def _pooled(
     return np.where((counts == 1)[:, None], scores[first], pooled)
 
 
-def teach_labels(
-    estimator: Any,
-    labels: Array,
-    more: Array,
-    room: int,
-    network: Network | None,
-    weight: Any,
+@dataclass(frozen=True)
+class Settings:
+    """The parameters of a classifier that its plan depends on."""
+
+    max_length: int
+    long_text: LongText
+    label_smoothing: float
+    class_weight: Mapping[Any, float] | str | None
+    tune_thresholds: bool
+
+
+def plan_labels(
+    labels: Array, weight: Any, more: Array, known: Array | None, settings: Settings
 ) -> TrainingPlan:
-    """One label per row: their classes, with ``more`` of them and those known to the network."""
-    old = labels[:0] if network is None else estimator.classes_
+    """The plan for one label per row, ``more`` classes, and those ``known`` from before."""
+    old = labels[:0] if known is None else known
     classes = _union(labels, more, old)
     codes = _codes(labels, classes)
-    per_class = check_class_weight(estimator.class_weight, classes, codes, weight)
+    per_class = check_class_weight(settings.class_weight, classes, codes, weight)
     if per_class is not None:
         weight = to_learn_from(per_class[codes] * (1.0 if weight is None else weight))
-    kept = None if network is None else _codes(old, classes)
-    learned = {"classes_": classes, "temperature_": 1.0}
-    task = SingleLabel(len(classes), room, estimator.long_text, estimator.label_smoothing)
+    output_map = None if known is None else _codes(old, classes)
+    attributes = {"classes_": classes, "temperature_": 1.0}
+    task = SingleLabel(
+        len(classes), settings.max_length, settings.long_text, settings.label_smoothing
+    )
 
     def accuracy(scores: Array, rows: Array) -> float:
         return float((scores.argmax(axis=1) == codes[rows]).mean())
 
-    return TrainingPlan(task, codes, learned, accuracy, codes, weight, kept=kept)
+    return TrainingPlan(task, codes, attributes, accuracy, codes, weight, output_map=output_map)
 
 
-def teach_indicator(
-    estimator: Any,
-    present: Array,
-    more: Array,
-    room: int,
-    network: Network | None,
-    weight: Any,
+def plan_indicator(
+    present: Array, weight: Any, more: Array, known: Array | None, settings: Settings
 ) -> TrainingPlan:
-    """Any number of labels per row, ``(n_samples, n_classes)`` of 0 and 1."""
+    """The plan for any number of labels per row, ``(n_samples, n_classes)`` of 0 and 1."""
     n_classes = present.shape[1]
-    known = n_classes if network is None else len(estimator.classes_)
-    classes = _columns(n_classes, known, more)
-    factors = estimator.class_weight
+    classes = _columns(n_classes, n_classes if known is None else len(known), more)
+    factors = settings.class_weight
     if factors == "balanced":
         weights = np.ones(len(present)) if weight is None else weight
         per_label = weights.sum() / (2 * np.maximum(weights @ present, 1e-9))
         factors = dict(enumerate(np.where(present.any(axis=0), per_label, 1.0)))
     per_class = check_class_weight(factors, classes, present.argmax(axis=1), weight)
     positive = None if per_class is None else tuple(np.minimum(per_class, _MOST).tolist())
-    learned = {
+    attributes = {
         "classes_": classes,
         "temperature_": 1.0,
         "thresholds_": np.full(n_classes, 0.5),
     }
-    smoothing = estimator.label_smoothing
-    task = MultiLabel(n_classes, room, estimator.long_text, smoothing, positive)
+    smoothing = settings.label_smoothing
+    task = MultiLabel(n_classes, settings.max_length, settings.long_text, smoothing, positive)
 
     def subset_accuracy(scores: Array, rows: Array) -> float:
         return float(((scores > 0) == present[rows]).all(axis=1).mean())
@@ -169,9 +170,9 @@ def teach_indicator(
     def thresholds(scores: Array, rows: Array) -> dict[str, Array]:
         return {"thresholds_": best_thresholds(present[rows], scores)}
 
-    tune = thresholds if estimator.tune_thresholds else None
+    tune = thresholds if settings.tune_thresholds else None
     targets = present.astype(np.float64)
-    return TrainingPlan(task, targets, learned, subset_accuracy, None, weight, tune)
+    return TrainingPlan(task, targets, attributes, subset_accuracy, None, weight, tune)
 
 
 def _columns(n_classes: int, known: int, named: Array) -> Array:
@@ -191,22 +192,7 @@ def _columns(n_classes: int, known: int, named: Array) -> Array:
     return classes
 
 
-def check_hold_out(estimator: Any, *, multi_label: bool) -> None:
-    """Refuse what is tuned on held-out rows where there are none, or nothing to tune."""
-    for name in ("calibrate", "tune_thresholds"):
-        if getattr(estimator, name) and estimator.validation_fraction is None:
-            raise InputError(
-                f"{name}=True looks at rows held out from training, and there are none. "
-                "Set validation_fraction, to 0.1 for example."
-            )
-    if estimator.tune_thresholds and not multi_label:
-        raise InputError(
-            "tune_thresholds=True is for multi-label targets, and y has one label per row. "
-            "For a binary y use sklearn.model_selection.TunedThresholdClassifierCV."
-        )
-
-
-def describe(config: Any, task: SingleLabel, classes: Array) -> None:
+def describe(config: Any, task: Task, classes: Array) -> None:
     """Note in a model's configuration what its outputs mean."""
     multi_label = isinstance(task, MultiLabel)
     config.problem_type = f"{'multi' if multi_label else 'single'}_label_classification"

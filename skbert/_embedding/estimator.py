@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import joblib
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils._param_validation import StrOptions
-from sklearn.utils.validation import check_is_fitted
 
 from skbert._arrays import Array
 from skbert._core.attention.pooling import COMBINED, POOLINGS
@@ -23,8 +22,8 @@ from skbert._core.text.tokens import LongText
 from skbert._embedding.cache import cache_folder
 from skbert._embedding.task import (
     Features,
+    FittedFeatures,
     TokenFeatures,
-    compute,
     configure,
     distinct,
     open_features,
@@ -32,8 +31,8 @@ from skbert._embedding.task import (
     vectors_of,
     width,
 )
-from skbert._estimator.base import COUNT, READS_ROWS, TextEstimator
-from skbert._estimator.learned import draft_of, reads_one_state, take_over
+from skbert._estimator.base import COUNT, READS_ROWS, TextEstimator, results
+from skbert._estimator.fitted import Fitted, Learned
 from skbert._validation.columns import FitRecord, input_names
 from skbert.exceptions import InputError, SaveError
 
@@ -153,10 +152,9 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
     n_components: int | None = None
     memory: str | os.PathLike[str] | joblib.Memory | None = None
 
-    if TYPE_CHECKING:  # set by a fit
-        components_: Array = field(init=False)
-        mean_: Array = field(init=False)
-        explained_variance_ratio_: Array = field(init=False)
+    components_ = Learned[Array]()
+    mean_ = Learned[Array]()
+    explained_variance_ratio_ = Learned[Array]()
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **TextEstimator._parameter_constraints,
@@ -169,9 +167,7 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
         "n_components": [COUNT, None],
         "memory": [str, os.PathLike, joblib.Memory, None],
     }
-    _saved_attributes: ClassVar[tuple[str, ...]] = (
-        *TextEstimator._saved_attributes, "components_", "mean_", "explained_variance_ratio_",
-    )  # fmt: skip
+    _fitted_type: ClassVar[type[Fitted]] = FittedFeatures
     _tasks: ClassVar[tuple[type, ...]] = (Features,)
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002
@@ -218,7 +214,6 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
         assert vectors is not None
         return vectors
 
-    @reads_one_state
     def transform(self, X: Any) -> Array:
         """Give the vector of each row.
 
@@ -232,11 +227,12 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
         vectors : ndarray of shape (n_samples, n_features_out)
             float32, float64 in that precision.
         """
-        check_is_fitted(self)
-        rows, owner = distinct(self._read(X, fitting=False))
-        return self._finished(vectors_of(self, self._network, self._task, rows))[owner]
+        fitted: Any = self._state()
+        rows, owner = distinct(self._rows(X, fitted.record))
+        precision = self._placed(fitted.network)
+        vectors = vectors_of(self.memory, precision, fitted, rows)
+        return self._finished(vectors, fitted)[owner]
 
-    @reads_one_state
     def transform_tokens(self, X: Any) -> Array:
         """Give one vector per word piece.
 
@@ -254,12 +250,12 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
         vectors : ndarray of shape (n_samples,)
             An array of shape (n_pieces, width) for each row; rows of the same text share it.
         """
-        check_is_fitted(self)
-        rows, owner = distinct(self._read(X, fitting=False))
-        network, task = self._network, TokenFeatures(**asdict(self._task))
-        of_tokens = twin_of(network)
-        of_tokens.head = task.head()
-        return compute(self, configure(of_tokens, task), task, rows)[owner]
+        fitted = self._state()
+        rows, owner = distinct(self._rows(X, fitted.record))
+        task, network = TokenFeatures(**asdict(fitted.task)), twin_of(fitted.network)
+        network.head = task.head()
+        precision = self._placed(network)
+        return results(task, rows, configure(network, task), precision)[owner]
 
     @classmethod
     def from_pretrained(cls, path: str | os.PathLike[str], **params: Any) -> Self:
@@ -291,11 +287,10 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
                 "from_pretrained has none. Use BertTransformer(path, ...).fit(X)."
             )
         transformer._validate_params()
-        transformer._seen = None
-        transformer._network, transformer._task = open_features(transformer, pairs=False)
+        network, task = open_features(transformer._settings(), pairs=False)
+        transformer._fitted = FittedFeatures(network, task, None, {})
         return transformer
 
-    @reads_one_state
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save the fitted transformer to a folder of JSON and safetensors, nothing pickled.
 
@@ -339,7 +334,8 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
     def _settle(self, folder: Path | None) -> None:
         self.model = self.model or ("" if folder is None else str(folder.resolve()))
         self.memory = None  # version 0.1 saved it
-        n_read = width(configure(self._network, self._task), self._task)
+        fitted = self._fitted
+        n_read = width(configure(fitted.network, fitted.task), fitted.task)
         if hasattr(self, "components_") and len(self.mean_) != n_read:
             raise SaveError(
                 f"{folder} reduces vectors of {len(self.mean_)} numbers, but its encoder gives "
@@ -365,14 +361,14 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
         InputError, InputTypeError
             If ``input_features`` are not the columns of X.
         """
-        check_is_fitted(self)
-        n_columns = 0 if self._seen is None else self._seen.n_columns
-        columns = getattr(self, "feature_names_in_", None)
-        seen = FitRecord(
+        fitted = self._state()
+        n_columns = 0 if fitted.record is None else fitted.record.n_columns
+        columns = fitted.attributes.get("feature_names_in_")
+        record = FitRecord(
             None if columns is None else tuple(columns),
-            getattr(self, "n_features_in_", n_columns),
+            fitted.attributes.get("n_features_in_", n_columns),
         )
-        names = input_names(input_features, seen, self.text_columns)
+        names = input_names(input_features, record, self.text_columns)
         prefix = "".join(f"{name}_" for name in names) or type(self).__name__.lower()
         return np.array([f"{prefix}{i}" for i in range(self._n_features_out)], dtype=object)
 
@@ -407,29 +403,35 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
 
     @property
     def _n_features_out(self) -> int:
-        if hasattr(self, "components_"):
-            return len(self.components_)
-        return width(self._network, self._task)
+        fitted = self._fitted
+        if "components_" in fitted.attributes:
+            return len(fitted.attributes["components_"])
+        return width(fitted.network, fitted.task)
 
     def _learn(self, X: Any, *, embed: bool) -> Array | None:
         """Fit; the vectors of X where they are wanted."""
         self._validate_params()
         cache_folder(self.memory)
-        draft = draft_of(self, learned=False)
-        rows, owner = distinct(draft._read(X, fitting=True))
-        network, task = open_features(draft, pairs=rows.second is not None)
-        vectors = vectors_of(draft, network, task, rows) if embed else None
-        if vectors is not None and draft.n_components is not None:
-            vars(draft).update(pca_of(vectors, draft.n_components))
-        draft._network, draft._task = network, task
-        take_over(self, draft)
-        return None if vectors is None else draft._finished(vectors)[owner]
+        settings = self._settings()
+        texts = settings._rows(X, None)
+        rows, owner = distinct(texts)
+        network, task = open_features(settings, pairs=rows.second is not None)
+        record = FitRecord(texts.names, texts.n_columns)
+        fitted = FittedFeatures(network, task, record, self._columns_of(X, texts))
+        vectors = None
+        if embed:
+            vectors = vectors_of(self.memory, settings._placed(network), fitted, rows)
+            if settings.n_components is not None:
+                learned = {**fitted.attributes, **pca_of(vectors, settings.n_components)}
+                fitted = replace(fitted, attributes=learned)
+        self._fitted = fitted
+        return None if vectors is None else settings._finished(vectors, fitted)[owner]
 
-    def _finished(self, vectors: Array) -> Array:
+    def _finished(self, vectors: Array, fitted: Fitted) -> Array:
         """Vectors after the PCA and scaled, as asked for."""
-        dtype = vectors.dtype
-        if hasattr(self, "components_"):
-            vectors = (vectors - self.mean_) @ self.components_.T
+        dtype, learned = vectors.dtype, fitted.attributes
+        if "components_" in learned:
+            vectors = (vectors - learned["mean_"]) @ learned["components_"].T
         if self.normalize:
             lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
             vectors = vectors / np.maximum(lengths, np.finfo(dtype).tiny)

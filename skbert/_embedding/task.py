@@ -6,8 +6,8 @@ Depends on ``_core``, the checked texts and the base of all estimators.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -26,12 +26,20 @@ from skbert._core.text.tokens import EncodedTexts, LongText, Ragged, TextTokeniz
 from skbert._core.text.windows import mean_by_place, mean_by_sample
 from skbert._embedding.cache import EmbeddingCache, cache_folder, fingerprint
 from skbert._estimator.base import TextEstimator, longest_row, results
+from skbert._estimator.fitted import Fitted
 from skbert._validation.texts import Texts
 from skbert.exceptions import InputError, ModelError
 
 __all__ = [
-    "Features", "TokenFeatures", "compute", "configure", "distinct", "open_features", "pca_of",
-    "vectors_of", "width",
+    "Features",
+    "FittedFeatures",
+    "TokenFeatures",
+    "configure",
+    "distinct",
+    "open_features",
+    "pca_of",
+    "vectors_of",
+    "width",
 ]  # fmt: skip
 
 
@@ -150,6 +158,40 @@ def _resolve_layers(layers: int | Sequence[int] | None, depth: int) -> tuple[int
     return chosen
 
 
+class Fingerprint:
+    """The hash of a network, computed once as long as its weights cannot have changed."""
+
+    def __init__(self) -> None:
+        self.known: tuple[torch.dtype | None, str] = (None, "")
+
+    def of(self, network: Network) -> str:
+        """Return the hash of the network, which is always the same one."""
+        known = self.known
+        if known[0] != network.dtype or network.is_handed_out:
+            known = self.known = (network.dtype, fingerprint(network))
+        return known[1]
+
+
+@dataclass(frozen=True)
+class FittedFeatures(Fitted):
+    """What a transformer has learned, and the hash of its encoder."""
+
+    fingerprint: Fingerprint = field(default_factory=Fingerprint)
+
+
+class FeatureParameters(Protocol):
+    """The parameters of a transformer that say what to read, and how."""
+
+    model: Any
+    pooling: str
+    layers: int | Sequence[int] | None
+    layer_join: str
+    long_text: LongText
+    max_length: int | None
+    precision: str
+    device: str
+
+
 class _Source(NamedTuple):
     """The encoder that the parameter ``model`` names; its weights are not opened yet."""
 
@@ -193,7 +235,7 @@ def _fitted_source(estimator: TextEstimator) -> _Source:
             "give the name or folder of a model. In the grid of a search, where estimators are "
             "cloned, wrap a fitted one: FrozenEstimator(estimator)."
         )
-    network = estimator._network
+    network = estimator._fitted.network
 
     def open_(pooling: str, dtype: torch.dtype) -> Network:
         return copy_encoder(network, _HEAD, _plain(pooling), dtype)
@@ -208,32 +250,32 @@ def _plain(pooling: str) -> str:
     return parts_of(pooling)[0]
 
 
-def open_features(estimator: Any, *, pairs: bool) -> tuple[Network, Features]:
-    """Return the encoder that the estimator's parameters name, and the task that reads it."""
-    precision = Precision(estimator.precision, pick_device(estimator.device))
-    source = _find_source(estimator.model, pairs=pairs)
-    layers = _resolve_layers(estimator.layers, source.depth)
-    room = longest_row(source.max_length, estimator.max_length)
-    pooling = _chosen_pooling(estimator, source)
-    task = Features(room, estimator.long_text, pooling, layers, estimator.layer_join)
+def open_features(params: FeatureParameters, *, pairs: bool) -> tuple[Network, Features]:
+    """Return the encoder that the parameters name, and the task that reads it."""
+    precision = Precision(params.precision, pick_device(params.device))
+    source = _find_source(params.model, pairs=pairs)
+    layers = _resolve_layers(params.layers, source.depth)
+    longest = longest_row(source.max_length, params.max_length)
+    pooling = _chosen_pooling(params, source)
+    task = Features(longest, params.long_text, pooling, layers, params.layer_join)
     network = source.open(pooling, precision.weights)
     network.to(precision.device, precision.weights)
     return configure(network, task), task
 
 
-def _chosen_pooling(estimator: Any, source: _Source) -> str:
+def _chosen_pooling(params: FeatureParameters, source: _Source) -> str:
     """Return the pooling for this encoder, with "auto" resolved."""
-    pooling: str = estimator.pooling
+    pooling: str = params.pooling
     if pooling == "auto":
         pooling = source.pooling or POOLER
-    if pooling != POOLER or (source.has_pooler and estimator.layers is None):
+    if pooling != POOLER or (source.has_pooler and params.layers is None):
         return pooling
-    if estimator.pooling == "auto":
+    if params.pooling == "auto":
         return "mean"
-    if estimator.layers is None:
+    if params.layers is None:
         raise ModelError("pooling='pooler', but this model has no pooler. Use pooling='mean'.")
     raise InputError(
-        f"pooling='pooler' reads the last layer only, but layers={estimator.layers!r} chooses "
+        f"pooling='pooler' reads the last layer only, but layers={params.layers!r} chooses "
         "others. Use pooling='mean', or layers=None."
     )
 
@@ -260,32 +302,16 @@ def distinct(texts: Texts) -> tuple[Texts, IntArray]:
     return texts.take(np.unique(owner, return_index=True)[1]), owner
 
 
-def vectors_of(estimator: Any, network: Network, task: Features, rows: Texts) -> Array:
-    """Return the vectors of different texts, from the cache if there is one."""
-    folder = cache_folder(estimator.memory)
+def vectors_of(memory: Any, precision: Precision, fitted: FittedFeatures, rows: Texts) -> Array:
+    """Return the vectors of different texts, from the cache in ``memory`` if there is one."""
+    network, task = fitted.network, fitted.task
+    folder = cache_folder(memory)
     if folder is None or not can_pack(network):  # a changed model cannot be hashed
-        return compute(estimator, network, task, rows)
-    precision = _placed(estimator, network)
-    known = vars(estimator).get("_hash", (None, ""))
-    if known[0] != network.dtype or network.is_handed_out:
-        known = estimator._hash = (network.dtype, fingerprint(network))
+        return results(task, rows, network, precision)
     settings = {
-        **asdict(task), "network": known[1], "products": str(precision.products),
-        "device": precision.device.type,
+        **asdict(task), "network": fitted.fingerprint.of(network),
+        "products": str(precision.products), "device": precision.device.type,
     }  # fmt: skip
     dtype = np.dtype(str(precision.weights).removeprefix("torch."))
     cache = EmbeddingCache(folder, settings, width(network, task), dtype)
-    return cache.vectors(rows, lambda part: compute(estimator, network, task, part))
-
-
-def compute(estimator: Any, network: Network, task: Features, rows: Texts) -> Array:
-    """Return the results of the task for these rows."""
-    precision = _placed(estimator, network)
-    return results(task, rows, network, precision)
-
-
-def _placed(estimator: Any, network: Network) -> Precision:
-    """Move the network to the device of the estimator, and return the precision."""
-    precision = Precision(estimator.precision, pick_device(estimator.device))
-    network.to(precision.device, precision.weights)
-    return precision
+    return cache.vectors(rows, lambda part: results(task, part, network, precision))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from numbers import Integral, Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args
+from typing import Any, ClassVar, Self, get_args
 
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -34,7 +34,7 @@ from skbert._core.runtime.device import Precision, pick_device, seeded
 from skbert._core.task import Head, Items, Task
 from skbert._core.text.tokens import LongText
 from skbert._estimator import persistence
-from skbert._estimator.learned import draft_of, reads_one_state, take_over
+from skbert._estimator.fitted import Fitted, Learned
 from skbert._estimator.portable import PortableEstimator
 from skbert._validation.columns import FitRecord
 from skbert._validation.texts import Texts, check_texts
@@ -98,12 +98,8 @@ class TextEstimator(PortableEstimator):
     precision: str = "auto"
     device: str = "auto"
 
-    if TYPE_CHECKING:  # set by a fit; init=False, or checkers take them for parameters
-        n_features_in_: int = field(init=False)
-        feature_names_in_: Array = field(init=False)
-        _network: Network = field(init=False)
-        _task: Any = field(init=False)
-        _seen: FitRecord | None = field(init=False)
+    n_features_in_ = Learned[int]()
+    feature_names_in_ = Learned[Array]()
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "model": [str, os.PathLike],
@@ -114,9 +110,7 @@ class TextEstimator(PortableEstimator):
         "device": [str],
     }
     _tasks: ClassVar[tuple[Any, ...]] = ()  # the task classes of this estimator
-    _saved_attributes: ClassVar[tuple[str, ...]] = ("n_features_in_", "feature_names_in_")
 
-    @reads_one_state
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save the fitted estimator to a folder of JSON and safetensors, nothing pickled.
 
@@ -157,7 +151,6 @@ class TextEstimator(PortableEstimator):
         estimator: Self = persistence.load(cls, Path(path))
         return estimator
 
-    @reads_one_state
     def save_pretrained(self, path: str | os.PathLike[str]) -> None:
         """Write a plain transformers folder, whose model gives the same outputs.
 
@@ -174,15 +167,15 @@ class TextEstimator(PortableEstimator):
         SaveError
             If there is no such place, no right to write there, or no room.
         """
-        check_is_fitted(self)
-        head = self._network.head
-        if head.has_output_layer and head.reads == "rows" and self._network.pooling != "pooler":
+        fitted = self._state()
+        head, pooling = fitted.network.head, fitted.network.pooling
+        if head.has_output_layer and head.reads == "rows" and pooling != "pooler":
             raise ModelError(
-                f"The head reads pooling={self._network.pooling!r}, and transformers has no class "
+                f"The head reads pooling={pooling!r}, and transformers has no class "
                 "with such a head: its model would give other predictions. Use save(path) to "
                 "keep the estimator as it is, or fit with pooling='pooler'."
             )
-        persistence.export(self._exported(), path)
+        persistence.export(self._exported(fitted), path)
 
     @classmethod
     def from_pretrained(cls, path: str | os.PathLike[str], **params: Any) -> Self:
@@ -207,69 +200,61 @@ class TextEstimator(PortableEstimator):
         """
         estimator = cls(model=path, **params)
         estimator._validate_params()
+        settings = estimator._settings()
         checkpoint = vet(find(path))
         named = len(checkpoint.config.get("id2label", ()))  # left out where it says nothing
         n_outputs = named or checkpoint.config.get("num_labels", 2)
-        head = estimator._blank_head(n_outputs)
+        head = settings._checkpoint_head(n_outputs)
         _check_job(checkpoint, head)
-        room = longest_row(checkpoint.max_length, estimator.max_length)
+        max_length = longest_row(checkpoint.max_length, settings.max_length)
         with seeded(0, pick_device("cpu")):  # what is missing is the same at each opening
-            pooling = getattr(estimator, "pooling", "auto")  # tokens are read as they are
+            pooling = getattr(settings, "pooling", "auto")  # tokens are read as they are
             network = open_network(checkpoint, head, pooling=pooling, fresh_head=False)
-            draft = draft_of(estimator, learned=False)
-            draft._load_checkpoint(network, room)
-        draft._seen, draft._network = None, network
-        take_over(estimator, draft)
+            task, attributes = settings._load_checkpoint(network, max_length)
+        estimator._fitted = Fitted(network, task, None, attributes)
         return estimator
 
-    def _blank_head(self, n_outputs: int) -> Head:
+    def _checkpoint_head(self, n_outputs: int) -> Head:
         """The head of a checkpoint that is fine-tuned for this job."""
         head: Head = self._tasks[0](n_outputs, 0).head()
         return head
 
-    def _load_checkpoint(self, network: Network, room: int) -> None:
-        """Set the attributes that a fine-tuned checkpoint brings, the task among them."""
+    def _load_checkpoint(self, network: Network, max_length: int) -> tuple[Task, dict[str, Any]]:
+        """The task and the learned attributes that a fine-tuned checkpoint brings."""
         raise NotImplementedError
 
-    def _exported(self) -> Network:
+    def _exported(self, fitted: Fitted) -> Network:
         """The network whose outputs are what the estimator predicts."""
-        return self._network
+        return fitted.network
 
-    def _rows(self, X: Any, fitted: FitRecord | None) -> Texts:
-        """Check X and turn it into rows that the task can encode."""
+    def _rows(self, X: Any, record: FitRecord | None) -> Any:
+        """X, checked, as rows that the task can encode: the only place that reads X."""
         return check_texts(
             X,
             columns=self.text_columns,
             missing=self.missing,
-            fitted=fitted,
+            fitted=record,
             estimator_name=type(self).__name__,
         )
 
-    def _read(self, X: Any, *, fitting: bool) -> Texts:
-        """Turn X into rows: the only place that looks at X."""
-        texts = self._rows(X, None if fitting else self._seen)
-        if fitting:
-            self._seen = FitRecord(texts.names, texts.n_columns)
-            for name in ("n_features_in_", "feature_names_in_"):
-                self.__dict__.pop(name, None)
-            if texts.n_columns > 1 or len(getattr(X, "shape", ())) == 2:  # a list has no columns
-                self.n_features_in_ = len(texts.names or range(texts.n_columns))
-            if texts.names:
-                self.feature_names_in_ = np.array(texts.names, dtype=object)
-        return texts
+    def _columns_of(self, X: Any, rows: Any) -> dict[str, Any]:
+        """The attributes that say how many columns X has, and how they are called."""
+        columns: dict[str, Any] = {}
+        if rows.n_columns > 1 or len(getattr(X, "shape", ())) == 2:  # a list has no columns
+            columns["n_features_in_"] = len(rows.names or range(rows.n_columns))
+        if rows.names:
+            columns["feature_names_in_"] = np.array(rows.names, dtype=object)
+        return columns
 
-    def _decoded(self, X: Any) -> Array:
-        """What the task makes of the model's outputs for X, one entry per row of X."""
-        check_is_fitted(self)
-        texts = self._read(X, fitting=False)
-        device = pick_device(self.device)
-        precision = Precision(self.precision, device)
-        self._network.to(device, precision.weights)
-        return results(self._task, texts, self._network, precision)
+    def _placed(self, network: Network) -> Precision:
+        """The precision to compute in, once the network is on the device for it."""
+        precision = Precision(self.precision, pick_device(self.device))
+        network.to(precision.device, precision.weights)
+        return precision
 
-    def __sklearn_is_fitted__(self) -> bool:
-        """Fitted once a fit went through to its end."""
-        return hasattr(self, "_network")
+    def _outputs(self, fitted: Fitted, rows: Any) -> Array:
+        """What the task makes of the model's outputs, one entry per row."""
+        return results(fitted.task, rows, fitted.network, self._placed(fitted.network))
 
     def __sklearn_tags__(self) -> Any:
         """Texts in, no arrays: the tags that scikit-learn reads."""
@@ -281,19 +266,19 @@ class TextEstimator(PortableEstimator):
     @property
     def model_(self) -> PreTrainedModel:
         """The fine-tuned transformers model; what is done to it holds from the next call on."""
-        model: PreTrainedModel = self._network.hand_out()
+        model: PreTrainedModel = self._fitted.network.hand_out()
         return model
 
     @property
     def tokenizer_(self) -> PreTrainedTokenizerBase:
         """The tokenizer, as transformers opens it."""
-        tokenizer: PreTrainedTokenizerBase = self._network.tokenizer
+        tokenizer: PreTrainedTokenizerBase = self._fitted.network.tokenizer
         return tokenizer
 
     @property
     def pooling_(self) -> str:
         """What the head reads of a row."""
-        return self._network.pooling
+        return self._fitted.network.pooling
 
 
 def _check_job(checkpoint: Checkpoint, head: Head) -> None:
@@ -331,17 +316,17 @@ def results(task: Task, rows: Any, network: Network, precision: Precision) -> Ar
         items = encode(task, rows, None, network)
         return task.decode(infer(network, items, precision), items)
     turns = (rows.take(np.arange(at, min(at + _AT_ONCE, len(rows)))) for at in begins)
-    found, n_cut = [], 0
+    parts, n_cut = [], 0
     with ThreadPoolExecutor(1) as ahead:
         waiting = ahead.submit(task.encode, next(turns), None, network.text)
         for turn in chain(turns, [None]):
             items = waiting.result()
             if turn is not None:
                 waiting = ahead.submit(task.encode, turn, None, network.text)
-            found.append(task.decode(infer(network, items, precision), items))
+            parts.append(task.decode(infer(network, items, precision), items))
             n_cut += items.n_truncated
     _say_if_cut(task, n_cut, len(rows))
-    return np.concatenate(found)
+    return np.concatenate(parts)
 
 
 def _say_if_cut(task: Task, n_cut: int, n_rows: int) -> None:
@@ -357,10 +342,10 @@ def _say_if_cut(task: Task, n_cut: int, n_rows: int) -> None:
 
 def longest_row(limit: int, wanted: int | None) -> int:
     """The longest row in tokens: ``wanted``, if the model can take that."""
-    room = limit if wanted is None else wanted
-    if not _SHORTEST <= room <= limit:
+    longest = limit if wanted is None else wanted
+    if not _SHORTEST <= longest <= limit:
         raise InputError(
-            f"max_length={room}: this model reads between {_SHORTEST} and {limit} tokens, "
+            f"max_length={longest}: this model reads between {_SHORTEST} and {limit} tokens, "
             f"special tokens included. Use max_length=None for {limit}."
         )
-    return int(room)
+    return int(longest)

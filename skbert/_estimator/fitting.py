@@ -1,16 +1,16 @@
-"""BertEstimator: the parameters of fine-tuning, and the story of one fit.
+"""TrainedEstimator and BertEstimator: the parameters of training, and the course of a fit.
 
-Check, encode once, hold out, probe, pass after pass, restore the best. Speaks to scikit-learn
-above and to ``_core`` below; knows no task by name.
+Check, encode once, hold out, probe, pass after pass, restore the best. Depends on scikit-learn
+and on ``_core``; knows no task by name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from sklearn.utils import check_random_state
@@ -34,11 +34,11 @@ from skbert._core.training.recipe import Recipe
 from skbert._core.training.watch import EarlyStopping, hold_out
 from skbert._estimator.base import COUNT, RealInterval, TextEstimator, encode, longest_row
 from skbert._estimator.callbacks import CallbackSupportMixin, with_callbacks
+from skbert._estimator.fitted import Fitted, Learned
 from skbert._estimator.guidance import requires_y
-from skbert._estimator.learned import draft_of, take_over
 from skbert._estimator.progress import Report, Run, decode_held, validate
+from skbert._validation.columns import FitRecord
 from skbert._validation.targets import listed
-from skbert._validation.texts import Texts
 from skbert._validation.weights import check_sample_weight, to_learn_from
 from skbert.exceptions import InputError
 
@@ -50,7 +50,6 @@ __all__ = [
     "TrainingPlan",
     "as_they_are",
     "draw_seed",
-    "run_fit",
 ]
 
 _POSITIVE = RealInterval(0, None, closed="neither")
@@ -70,20 +69,30 @@ def as_they_are(_tokenizer: TextTokenizer, items: Items, _rng: np.random.Generat
 
 
 class TrainingPlan(NamedTuple):
-    """What ``y`` comes to: the task, its targets, and what the estimator learned from them.
+    """What to train, as understood from ``y``: the task, its targets, and the attributes learned.
 
-    Without a metric the loss alone is watched on the rows held out.
+    Without a metric only the loss is computed on the rows held out.
     """
 
     task: Task
     targets: Any  # what the task's encode takes as y
-    learned: dict[str, Any]  # attributes with trailing underscores
+    attributes: dict[str, Any]  # learned from y, by name
     metric: Metric | None
     strata: Array | None = None  # (n_samples,) codes to hold out evenly by
     weights: Array | None = None  # (n_samples,) of the loss; None: all alike
     tune: Tune | None = None  # after training
     draw: Draw = as_they_are
-    kept: IntArray | None = None  # place of each output of before among the task's; None: as it is
+    output_map: IntArray | None = None  # each old output's place among the new; None: unchanged
+
+
+class _Data(NamedTuple):
+    """What ``fit`` was called with, checked."""
+
+    rows: Any
+    y: Any
+    weight: Array | None  # (n_samples,)
+    record: FitRecord
+    attributes: dict[str, Any]  # those of the fit to go on from, and what X adds to them
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -112,10 +121,9 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
     random_state: int | np.random.RandomState | None = None
     verbose: int = 0
 
-    if TYPE_CHECKING:  # set by a fit
-        history_: list[dict[str, float]] = field(init=False)
-        n_iter_: int = field(init=False)
-        n_truncated_: int = field(init=False)
+    history_ = Learned[list[dict[str, float]]]()
+    n_iter_ = Learned[int]()
+    n_truncated_ = Learned[int]()
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **TextEstimator._parameter_constraints,
@@ -138,28 +146,163 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
         "random_state": ["random_state"],
         "verbose": ["verbose"],
     }
-    _saved_attributes: ClassVar[tuple[str, ...]] = (
-        *TextEstimator._saved_attributes, "history_", "n_iter_", "n_truncated_",
-    )  # fmt: skip
 
     def _prepare_targets(
-        self, y: Any, texts: Any, room: int, network: Network | None, weight: Any
+        self, y: Any, rows: Any, max_length: int, before: Fitted | None, weight: Any
     ) -> TrainingPlan:
-        """Check ``y`` for these rows, and say what to learn; nothing is changed.
+        """Check ``y`` for these rows, and return what to train; nothing is changed.
 
-        With a ``network`` what is learned goes on from it, and from the attributes at hand.
+        ``before`` is what was learned before, where the fit goes on from that.
         """
         raise NotImplementedError
 
-    def _source(self, texts: Any) -> Checkpoint | NewModel:  # noqa: ARG002 - for who learns from it
+    def _source(self, rows: Any) -> Checkpoint | NewModel:  # noqa: ARG002 - for who learns from it
         """What to open a model from."""
         return vet(find(self.model))
 
-    def _start(self, run: Run, metric: Metric | None) -> None:
-        """Do what there is to do before the first pass with a new network."""
+    def _start(self, run: Run, metric: Metric | None) -> dict[str, Any]:  # noqa: ARG002
+        """Prepare a new network for the first pass; the attributes learned from that."""
+        return {}
 
-    def _finish(self, run: Run) -> None:
-        """Do what is left to do with the held-out samples after the last pass."""
+    def _finish(self, run: Run, attributes: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002
+        """Describe the trained network, or adjust it; the attributes learned from that."""
+        return {}
+
+    def _learn(
+        self, X: Any, y: Any, sample_weight: Any, *, go_on: bool, epochs: int | None = None,
+        **labels: Any,
+    ) -> Self:  # fmt: skip
+        """Fit; with ``go_on`` from the weights of before, if there are any.
+
+        What was learned is assigned in the last step: a fit that is refused, fails or is
+        interrupted leaves the estimator as it was. ``labels`` are for ``_prepare_targets``.
+        """
+        self._check_parameters()
+        settings = self._settings()
+        precision = Precision(settings.precision, pick_device(settings.device))
+        before = self._before(go_on=go_on)
+        data = settings._check_data(X, y, sample_weight, before)
+        seed = process_group().broadcast_number(draw_seed(settings.random_state))
+        with seeded(seed, precision.device):
+            if self._before(go_on=go_on) is not before:  # another thread has fitted meanwhile
+                before = self._before(go_on=go_on)
+                data = settings._check_data(X, y, sample_weight, before)
+            network, plan = settings._open(data, before, precision, labels)
+            run = settings._make_run(network, plan, data.rows, precision, seed, epochs)
+            attributes = {**data.attributes, **plan.attributes}
+            if before is None:
+                attributes |= settings._start(run, plan.metric)
+            fitted = self._fitted_type(network, plan.task, data.record, attributes)
+            with Report(self, fitted, run, X, data.y, sample_weight) as report:
+                history = settings._train(run, plan.metric, report)
+            trained = settings._complete(run, plan, history, attributes)
+            self._fitted = replace(fitted, attributes={**attributes, **trained})
+        report.fitted()
+        return self
+
+    def _complete(
+        self, run: Run, plan: TrainingPlan, history: list[dict[str, float]],
+        attributes: dict[str, Any],
+    ) -> dict[str, Any]:  # fmt: skip
+        """Complete the trained network; the attributes learned from training."""
+        passes = {"history_": history, "n_iter_": len(history), "n_truncated_": run.n_truncated}
+        finished = self._finish(run, attributes)
+        tune = plan.tune if run.held is not None else None
+        tuned = {} if tune is None else tune(*decode_held(run)[1:])
+        return {**passes, **finished, **tuned}
+
+    def _check_parameters(self) -> None:
+        self._validate_params()
+        if self.patience is not None and self.validation_fraction is None:
+            raise InputError(
+                f"patience={self.patience} watches rows held out from training, and there are "
+                "none. Set validation_fraction, to 0.1 for example."
+            )
+
+    def _before(self, *, go_on: bool) -> Fitted | None:
+        """What to go on from; None to begin anew."""
+        return self._fitted if go_on and self.__sklearn_is_fitted__() else None
+
+    def _check_data(self, X: Any, y: Any, sample_weight: Any, before: Fitted | None) -> _Data:
+        """Read X, and check that there is a weight for each row."""
+        record = None if before is None else before.record
+        rows = self._rows(X, record)
+        columns = self._columns_of(X, rows) if record is None else {}
+        y = listed(y)
+        weight = to_learn_from(check_sample_weight(listed(sample_weight), len(rows)))
+        attributes = {**({} if before is None else before.attributes), **columns}
+        return _Data(rows, y, weight, record or FitRecord(rows.names, rows.n_columns), attributes)
+
+    def _open(
+        self, data: _Data, before: Fitted | None, precision: Precision, labels: dict[str, Any]
+    ) -> tuple[Network, TrainingPlan]:
+        """Understand ``y``, and open a network for it: a new one, or a copy of the old one."""
+        source = self._source(data.rows) if before is None else before.network
+        max_length = longest_row(source.max_length, self.max_length)
+        plan: TrainingPlan = self._prepare_targets(
+            data.y, data.rows, max_length, before, data.weight, **labels
+        )
+        head = plan.task.head()
+        if isinstance(source, Network):
+            network = _copy_to_learn(source, self.freeze, precision)
+            if plan.output_map is not None:
+                grow_output(network, head.n_outputs, plan.output_map)
+            return network, plan
+        pooling = getattr(self, "pooling", "auto")  # tokens are read as they are
+        if pooling == "auto" and data.rows.n_columns > 1 and source.head_pooling is None:
+            pooling = "pooler"  # what a sentence encoder declares is for single texts
+        return open_network(source, head, pooling=pooling, dtype=precision.weights), plan
+
+    def _make_run(
+        self, network: Network, plan: TrainingPlan, rows: Any, precision: Precision, seed: int,
+        epochs: int | None,
+    ) -> Run:  # fmt: skip
+        """Encode the rows, hold some out, and set the recipe."""
+        network.to(precision.device, precision.weights)
+        if self.compile:
+            network.compile()
+        items = encode(plan.task, rows, plan.targets, network)
+        fresh = partial(plan.draw, network.text)
+        learn, held = _split(items, self.validation_fraction, plan, seed, fresh)
+        low = _pooler_learns_pairs(network, learn, self.freeze)
+        recipe = self._recipe(learn, epochs, low=low)
+        cut = items.n_truncated
+        return Run(network, plan.task, learn, held, recipe, precision, seed, fresh, cut)
+
+    def _recipe(self, items: Items, epochs: int | None, *, low: bool) -> Recipe:
+        """How to train; with ``epochs``, at constant rates: part of a stream has no end to near.
+
+        A head that chooses its own rate takes the encoder's if that is to be ``low``.
+        """
+        chosen = {field.name: getattr(self, field.name) for field in fields(Recipe)}
+        if epochs is None:  # of a stream a part may be small
+            _check_accumulate(len(np.unique(items.units)), self.accumulate, self.batch_size)
+        rate = self.head_learning_rate
+        if rate == "auto":
+            rate = None if low else _HEAD_RATE
+        chosen["head_learning_rate"] = rate or self.learning_rate
+        if epochs is not None:
+            chosen |= {"epochs": epochs, "schedule": "constant"}
+        return Recipe(**chosen)
+
+    def _train(self, run: Run, metric: Metric | None, report: Report) -> list[dict[str, float]]:
+        """Pass after pass: validate, keep the best weights, stop early, report."""
+        history: list[dict[str, float]] = []
+        watch = EarlyStopping(run.network.model, self.patience)
+        for epoch in train(
+            run.network, run.task, run.learn, run.recipe, run.precision, run.seed, report.tick,
+            run.fresh,
+        ):  # fmt: skip
+            record: dict[str, float] = epoch._asdict()
+            if run.held is not None:
+                record |= validate(run, metric)
+                watch.note(record["validation_loss"])
+            history.append(record)
+            if report.passed(record, last=watch.is_exhausted):
+                break
+        watch.restore()
+        check_learned(run.network.model, run.network.output_path)
+        return history
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -171,16 +314,12 @@ class BertEstimator(TrainedEstimator):
 
     head_init: str = "auto"
 
-    if TYPE_CHECKING:  # set by a fit
-        probe_score_: float = field(init=False)
+    probe_score_ = Learned[float]()
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **TrainedEstimator._parameter_constraints,
         "head_init": [StrOptions({"auto", "probe", "random"})],
     }
-    _saved_attributes: ClassVar[tuple[str, ...]] = (
-        *TrainedEstimator._saved_attributes, "probe_score_",
-    )  # fmt: skip
 
     @requires_y
     @with_callbacks
@@ -210,15 +349,16 @@ class BertEstimator(TrainedEstimator):
         NonFiniteError
             If a loss or gradient is not finite; the estimator then stays as it was.
         """
-        run_fit(self, X, y, sample_weight, again=self.warm_start)
-        return self
+        return self._learn(X, y, sample_weight, go_on=self.warm_start)
 
-    def _start(self, run: Run, metric: Metric | None) -> None:
+    def _start(self, run: Run, metric: Metric | None) -> dict[str, Any]:
         random = _pooler_learns_pairs(run.network, run.learn, self.freeze)
-        if self.head_init == "probe" or (self.head_init == "auto" and not random):
-            probe(run.network, run.task, run.learn, run.precision)
-            if run.held is not None:
-                self.probe_score_ = validate(run, metric)["validation_score"]
+        if self.head_init == "random" or (self.head_init == "auto" and random):
+            return {}
+        probe(run.network, run.task, run.learn, run.precision)
+        if run.held is None:
+            return {}
+        return {"probe_score_": validate(run, metric)["validation_score"]}
 
 
 def _pooler_learns_pairs(network: Network, items: Items, layers: int | str) -> bool:
@@ -233,97 +373,6 @@ def _pooler_learns_pairs(network: Network, items: Items, layers: int | str) -> b
     return pairs and not freezes_encoder(network.model, layers)
 
 
-def run_fit(
-    estimator: Any, X: Any, y: Any, sample_weight: Any, *, again: bool, epochs: int | None = None,
-    **labels: Any,
-) -> None:  # fmt: skip
-    """Fit an estimator; ``again`` goes on from the weights at hand, if there are any.
-
-    It is a draft that learns, and the estimator has what was learned in the last step: whatever
-    comes between leaves it as it was. ``labels`` are for ``_prepare_targets``, beside ``y``.
-    """
-    _check_parameters(estimator)
-    device = pick_device(estimator.device)
-    precision = Precision(estimator.precision, device)
-    draft, texts = _begin(estimator, X, again=again)
-    y = listed(y)
-    weight = to_learn_from(check_sample_weight(listed(sample_weight), len(texts)))
-    seed = process_group().broadcast_number(draw_seed(estimator.random_state))
-    with seeded(seed, device):
-        if again and _network_of(estimator) is not _network_of(draft):  # by another thread
-            draft, texts = _begin(estimator, X, again=True)
-        network, lesson = _open(draft, texts, y, weight, precision, labels)
-        network.to(device, precision.weights)
-        if draft.compile:
-            network.compile()
-        items = encode(lesson.task, texts, lesson.targets, network)
-        fresh = partial(lesson.draw, network.text)
-        learn, held = _split(items, draft.validation_fraction, lesson, seed, fresh)
-        low = _pooler_learns_pairs(network, learn, draft.freeze)
-        recipe = _recipe(draft, learn, epochs, low=low)
-        run = Run(network, lesson.task, learn, held, recipe, precision, seed, fresh)
-        if _network_of(draft) is None:
-            draft._start(run, lesson.metric)
-        draft._network, draft._task = network, lesson.task
-        vars(draft).update(lesson.learned)
-        with Report(estimator, draft, run, X, y, sample_weight) as report:
-            draft.history_ = _train(run, lesson.metric, draft.patience, report)
-        draft.n_iter_, draft.n_truncated_ = len(draft.history_), items.n_truncated
-        draft._finish(run)
-        if lesson.tune and held is not None:
-            vars(draft).update(lesson.tune(*decode_held(run)[1:]))
-        take_over(estimator, draft)
-    report.fitted()
-
-
-def _network_of(estimator: Any) -> Network | None:
-    network: Network | None = vars(estimator).get("_network")
-    return network
-
-
-def _begin(estimator: Any, X: Any, *, again: bool) -> tuple[Any, Any]:
-    """A draft of the estimator, and X as rows for it."""
-    draft = draft_of(estimator, learned=again and _network_of(estimator) is not None)
-    is_new = _network_of(draft) is None or draft._seen is None
-    return draft, draft._read(X, fitting=is_new)
-
-
-def _check_parameters(estimator: Any) -> None:
-    estimator._validate_params()
-    if estimator.patience is not None and estimator.validation_fraction is None:
-        raise InputError(
-            f"patience={estimator.patience} watches rows held out from training, and there are "
-            "none. Set validation_fraction, to 0.1 for example."
-        )
-
-
-def _open(
-    draft: Any,
-    texts: Texts,
-    y: Any,
-    weight: Any,
-    precision: Precision,
-    labels: dict[str, Any],
-) -> tuple[Network, TrainingPlan]:
-    """Understand ``y``, and have a network for it: a new one, or a copy of the one there is."""
-    old = _network_of(draft)
-    if old is not None:
-        room = longest_row(old.max_length, draft.max_length)
-        lesson: TrainingPlan = draft._prepare_targets(y, texts, room, old, weight, **labels)
-        network = _copy_to_learn(old, draft.freeze, precision)
-        if lesson.kept is not None:
-            grow_output(network, lesson.task.head().n_outputs, lesson.kept)
-        return network, lesson
-    checkpoint = draft._source(texts)
-    room = longest_row(checkpoint.max_length, draft.max_length)
-    lesson = draft._prepare_targets(y, texts, room, None, weight, **labels)
-    pooling = getattr(draft, "pooling", "auto")  # tokens are read as they are
-    if pooling == "auto" and texts.n_columns > 1 and checkpoint.head_pooling is None:
-        pooling = "pooler"  # what a sentence encoder declares is for single texts
-    head = lesson.task.head()
-    return open_network(checkpoint, head, pooling=pooling, dtype=precision.weights), lesson
-
-
 def _copy_to_learn(network: Network, freeze: int | str, precision: Precision) -> Network:
     """A network to go on from, which shares with the given one what does not learn."""
     if (network.device, network.dtype) != (precision.device, precision.weights):
@@ -334,65 +383,26 @@ def _copy_to_learn(network: Network, freeze: int | str, precision: Precision) ->
     return copy_network(network, still)
 
 
-def _train(
-    run: Run, metric: Metric | None, patience: int | None, report: Report
-) -> list[dict[str, float]]:
-    """Pass after pass: validate, keep the best weights, stop early, report."""
-    history: list[dict[str, float]] = []
-    watch = EarlyStopping(run.network.model, patience)
-    for epoch in train(
-        run.network, run.task, run.learn, run.recipe, run.precision, run.seed, report.tick,
-        run.fresh,
-    ):  # fmt: skip
-        record: dict[str, float] = epoch._asdict()
-        if run.held is not None:
-            record |= validate(run, metric)
-            watch.note(record["validation_loss"])
-        history.append(record)
-        if report.passed(record, last=watch.is_exhausted):
-            break
-    watch.restore()
-    check_learned(run.network.model, run.network.output_path)
-    return history
-
-
 def _split(
-    items: Items, fraction: float | None, lesson: TrainingPlan, seed: int, fresh: DrawItems
+    items: Items, fraction: float | None, plan: TrainingPlan, seed: int, fresh: DrawItems
 ) -> tuple[Items, Items | None]:
     """Items to learn from and items held out, by sample; what is drawn for these stays."""
     if fraction is None:
-        return items.weighted(lesson.weights), None
+        return items.weighted(plan.weights), None
     n_samples = int(items.samples[-1]) + 1
     if n_samples < 2:
         raise InputError(
             "validation_fraction needs at least 2 rows, one to learn from and one to hold out; "
             "X has 1. Use validation_fraction=None."
         )
-    parts = hold_out(n_samples, fraction, np.random.default_rng(seed), lesson.strata)
-    learn, held = (items.of_samples(part).weighted(lesson.weights) for part in parts)
+    parts = hold_out(n_samples, fraction, np.random.default_rng(seed), plan.strata)
+    learn, held = (items.of_samples(part).weighted(plan.weights) for part in parts)
     if not len(learn) or not len(held):
         raise InputError(
             "All rows on one side of the hold-out have a weight of 0. Use "
             "validation_fraction=None, or drop the rows that weigh nothing."
         )
     return learn, fresh(held, np.random.default_rng(seed))
-
-
-def _recipe(estimator: Any, items: Items, epochs: int | None, *, low: bool) -> Recipe:
-    """How to train; given ``epochs``, at constant rates: part of a stream has no end to near.
-
-    A head that chooses its own rate takes the encoder's if that is to be ``low``.
-    """
-    chosen = {field.name: getattr(estimator, field.name) for field in fields(Recipe)}
-    if epochs is None:  # of a stream a part may be small
-        _check_accumulate(len(np.unique(items.units)), estimator.accumulate, estimator.batch_size)
-    rate = estimator.head_learning_rate
-    if rate == "auto":
-        rate = None if low else _HEAD_RATE
-    chosen["head_learning_rate"] = rate or estimator.learning_rate
-    if epochs is not None:
-        chosen |= {"epochs": epochs, "schedule": "constant"}
-    return Recipe(**chosen)
 
 
 def _check_accumulate(n_rows: int, n_parts: int, size: int) -> None:

@@ -1,6 +1,6 @@
-"""What an estimator says where a call cannot be right, and where it is documented.
+"""The parameters of an estimator, what it says of wrong ones, and where it is documented.
 
-A parameter that was mistyped, ``y`` that was left out. Depends on scikit-learn only.
+Depends on scikit-learn and numpy only.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from importlib import metadata
 from inspect import Parameter, signature
 from typing import Any, ClassVar, Self, TypeVar, cast
 
+import numpy as np
 from sklearn.base import BaseEstimator
 
 from skbert.exceptions import InputError, InputTypeError
@@ -60,6 +61,12 @@ class GuidedEstimator(BaseEstimator):
             raise InputError(_unknown_parameter(type(self), odd, own[odd]))
         super().set_params(**params)
         return self
+
+    def _settings(self) -> Self:
+        """A new estimator of the same parameters; numpy's numbers, which overflow, as Python's."""
+        params = self.get_params(deep=False).items()
+        plain = {n: v.item() if isinstance(v, np.generic) else v for n, v in params}
+        return type(self)(**plain)
 
     @property
     def _doc_link_template(self) -> str:

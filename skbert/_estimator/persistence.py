@@ -25,6 +25,7 @@ from skbert._core.runtime.device import pick_device, seeded
 from skbert._core.runtime.interrupts import deferred_interrupts
 from skbert._core.runtime.modes import default_modes
 from skbert._core.task import Head
+from skbert._estimator.fitted import FittedEstimator, learned_names
 from skbert._estimator.state import check_attributes, check_task, dumps, loads, record_of
 from skbert.exceptions import ModelError, SaveError, SkbertError
 
@@ -35,12 +36,12 @@ _REQUIRED = ("config.json", "tokenizer.json", "tokenizer_config.json", _STATE)
 _OPTIONAL = ("special_tokens_map.json", "vocab.txt")
 
 
-def save(estimator: Any, folder: Path) -> None:
+def save(estimator: FittedEstimator, folder: Path) -> None:
     """Write parameters, attributes, weights and tokenizer."""
     archive.write(folder, *_parts(estimator, place(folder)))
 
 
-def pack(estimator: Any) -> dict[str, Any]:
+def pack(estimator: FittedEstimator) -> dict[str, Any]:
     """What `save` writes, as dicts of str and arrays."""
     members, header, tensors = _parts(estimator, place("state"))
     return {
@@ -66,14 +67,17 @@ def unpack(cls: type[Any], state: Mapping[str, Any]) -> Any:
     return _build(cls, state["header"], members, tensors, None)
 
 
-def _parts(estimator: Any, target: Path) -> tuple[dict[str, bytes], dict[str, Any], Any]:
+def _parts(
+    estimator: FittedEstimator, target: Path
+) -> tuple[dict[str, bytes], dict[str, Any], Any]:
     """Members, header and tensors of what is to be saved in ``target``."""
-    network, names = estimator._network, estimator._saved_attributes
+    fitted = estimator._fitted
+    network = fitted.network
     state = {
         "params": _parameters(estimator),
-        "attributes": {name: value for name, value in vars(estimator).items() if name in names},
-        "task": [type(estimator._task).__name__, asdict(estimator._task)],
-        "seen": estimator._seen,
+        "attributes": fitted.attributes,
+        "task": [type(fitted.task).__name__, asdict(fitted.task)],
+        "seen": fitted.record,
     }
     header = {
         "class": type(estimator).__name__,
@@ -138,16 +142,16 @@ def _build(
         kind, settings = state["task"]
         task = {each.__name__: each for each in cls._tasks}[kind](**settings)
         estimator = cls(**state["params"])
-        attributes = {n: v for n, v in state["attributes"].items() if n in cls._saved_attributes}
+        names = learned_names(cls)
+        attributes = {n: v for n, v in state["attributes"].items() if n in names}
         dtype = {"float32": torch.float32, "float64": torch.float64}[header["dtype"]]
-        estimator._seen = record_of(state["seen"])
+        record = record_of(state["seen"])
     with seeded(0, pick_device("cpu")):  # draws a pooler where none was saved
         network = _opened(members, tensors, task.head(), dtype, where)
     with _describing(where / _STATE, cls):
         check_task(task, network.max_length, network.model.config.num_hidden_layers)
-        check_attributes(attributes, cls._saved_attributes, _count_outputs(network))
-    vars(estimator).update(attributes)
-    estimator._task, estimator._network = task, network
+        check_attributes(attributes, names, _count_outputs(network))
+    estimator._fitted = cls._fitted_type(network, task, record, attributes)
     estimator._settle(folder)
     return estimator
 
@@ -207,7 +211,7 @@ def _describing(path: Path, cls: type[Any]) -> Iterator[None]:
         ) from error
 
 
-def _parameters(estimator: Any) -> dict[str, Any]:
+def _parameters(estimator: FittedEstimator) -> dict[str, Any]:
     """Parameters with paths as str; no generator, whose state was never learned, no estimator."""
     params: dict[str, Any] = estimator.get_params(deep=False)
     if isinstance(params["model"], str | os.PathLike):

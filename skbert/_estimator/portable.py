@@ -1,6 +1,6 @@
-"""A fitted estimator as arrays and plain values, for whoever stores estimators without pickle.
+"""Whether an estimator is fitted, and its fitted state as arrays and plain values.
 
-skops asks for this state. pickle, joblib and copy take the model as it is instead, with all that
+skops takes that state. pickle, joblib and copy take the model as it is instead, with all that
 somebody changed in it. Depends on `persistence`; knows no estimator by name.
 """
 
@@ -8,32 +8,61 @@ from __future__ import annotations
 
 import copyreg
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from sklearn.utils.validation import check_is_fitted
 
 from skbert._estimator import persistence
+from skbert._estimator.fitted import Fitted, learned_names
 from skbert._estimator.guidance import GuidedEstimator
 
 __all__ = ["PortableEstimator"]
 
 
 class PortableEstimator(GuidedEstimator):
-    """An estimator whose fitted state holds no objects of torch or transformers."""
+    """An estimator that is fitted once it has its `Fitted`, and whose state can be plain."""
+
+    if TYPE_CHECKING:  # assigned in the last step of a fit
+        _fitted: Fitted
+
+    _fitted_type: ClassVar[type[Fitted]] = Fitted
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """Fitted once a fit went through to its end."""
+        return hasattr(self, "_fitted")
+
+    def _state(self) -> Fitted:
+        """What was learned, as it is now; NotFittedError where nothing was."""
+        check_is_fitted(self)
+        return self._fitted
 
     def __getstate__(self) -> dict[str, Any]:
         """Give what ``save`` writes, where the estimator is fitted."""
         state: dict[str, Any] = super().__getstate__()
-        return persistence.pack(self) if "_network" in state else state
+        return persistence.pack(self) if "_fitted" in state else state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take a state of either kind; that of ``save`` is checked like a saved folder."""
         if persistence.is_packed(state):
-            state = vars(persistence.unpack(type(self), state))
+            loaded = persistence.unpack(type(self), state)
+            state = {**loaded.get_params(deep=False), "_fitted": loaded._fitted}
+        elif "_network" in state:
+            state = self._from_version_0_1(state)
         super().__setstate__(state)
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         """Pickle and copy the model itself."""
         del protocol
         return copyreg.__newobj__, (type(self),), super().__getstate__()  # type: ignore[attr-defined]
+
+    def _from_version_0_1(self, state: dict[str, Any]) -> dict[str, Any]:
+        """The state of a pickle of version 0.1, which held each attribute by itself."""
+        names = {*learned_names(type(self))}
+        learned = {name: value for name, value in state.items() if name in names}
+        fitted = self._fitted_type(state["_network"], state["_task"], state["_seen"], learned)
+        gone = {*names, "_network", "_task", "_seen", "_hash"}
+        kept = {name: value for name, value in state.items() if name not in gone}
+        return {**kept, "_fitted": fitted}
 
     def _settle(self, folder: Path | None) -> None:
         """Finish what was loaded; ``folder`` is where from, None if it was no folder."""

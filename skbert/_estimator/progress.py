@@ -1,18 +1,20 @@
 """What a fit shows while it runs: held-out scores, a progress bar, scikit-learn's callbacks.
 
-Depends on tqdm and on ``_core``; is handed estimators, never imports one.
+Depends on tqdm, scikit-learn and ``_core``; imports no estimator.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from operator import itemgetter
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
+from sklearn.base import BaseEstimator
 from tqdm.auto import tqdm
 
 from skbert._arrays import Array
@@ -24,7 +26,7 @@ from skbert._core.task import Items, Task
 from skbert._core.text.tokens import Ragged
 from skbert._core.training.loop import DrawItems
 from skbert._core.training.recipe import Recipe
-from skbert._estimator.learned import learned_attributes
+from skbert._estimator.fitted import Fitted
 
 __all__ = ["Report", "Run", "decode_held", "held_out_loss", "validate"]
 
@@ -42,6 +44,7 @@ class Run(NamedTuple):
     precision: Precision
     seed: int
     fresh: DrawItems
+    n_truncated: int  # rows of X that were cut
 
 
 class Report:
@@ -49,19 +52,20 @@ class Report:
 
     Parameters
     ----------
-    estimator : BertEstimator
+    estimator : TrainedEstimator
         The estimator being fitted; its ``verbose`` turns the bar on.
-    draft : BertEstimator
-        Its draft, which learns.
+    fitted : Fitted
+        What it learns, as far as that is known.
     run : Run
         What is being run.
     X, y, sample_weight : array-like
-        What was given to ``fit``, for the callbacks.
+        What ``fit`` was called with, for the callbacks.
     """
 
     def __init__(
-        self, estimator: Any, draft: Any, run: Run, X: Any, y: Any, sample_weight: Any
-    ) -> None:
+        self, estimator: BaseEstimator, fitted: Fitted, run: Run, X: Any, y: Any,
+        sample_weight: Any,
+    ) -> None:  # fmt: skip
         self.bar = tqdm(
             total=run.recipe.epochs * run.recipe.steps_per_pass(run.learn),
             desc=type(estimator).__name__,
@@ -71,16 +75,16 @@ class Report:
         self.shown: dict[str, str] = {}
         self.n_passes = run.recipe.epochs
         metadata = None if sample_weight is None else {"sample_weight": sample_weight}
-        self.told = {"estimator": estimator, "X": X, "y": y, "metadata": metadata}
-        self.draft = draft
+        self.call = {"estimator": estimator, "X": X, "y": y, "metadata": metadata}
+        self.partly_fitted = fitted
         self.context: Any = None
         self.subcontext: Any = None
 
     def __enter__(self) -> Self:
-        estimator = self.told["estimator"]
+        estimator = self.call["estimator"]
         if hasattr(estimator, "_init_callback_context"):
             self.context = estimator._init_callback_context(max_subtasks=self.n_passes)
-            self.context.call_on_fit_task_begin(**self.told)
+            self.context.call_on_fit_task_begin(**self.call)
             self._begin_pass()
         return self
 
@@ -92,11 +96,11 @@ class Report:
 
     def fitted(self) -> None:
         """Note that the estimator is fitted, with nothing left to do."""
-        self._compare(self.told["estimator"])
+        self._compare(self.call["estimator"])
         if self.context is not None:
-            self.context.call_on_fit_task_end(**self.told, reconstruction_attributes={})
+            self.context.call_on_fit_task_end(**self.call, reconstruction_attributes={})
 
-    def _compare(self, estimator: Any) -> None:
+    def _compare(self, estimator: BaseEstimator) -> None:
         """Say so where training came to no more than the linear model that it began with."""
         compared = hasattr(estimator, "probe_score_") and estimator.validation_fraction is not None
         if not (estimator.verbose and compared):
@@ -112,11 +116,12 @@ class Report:
 
     def _ready(self) -> dict[str, Any]:
         """What makes a copy of the estimator predict as after this pass, then and later."""
-        return {**learned_attributes(self.draft), "_network": copy_network(self.draft._network)}
+        network = copy_network(self.partly_fitted.network)
+        return {"_fitted": replace(self.partly_fitted, network=network)}
 
     def _begin_pass(self) -> None:
         self.subcontext = self.context.subcontext(task_name="pass")
-        self.subcontext.call_on_fit_task_begin(**self.told)
+        self.subcontext.call_on_fit_task_begin(**self.call)
 
     def tick(self, loss: float) -> None:
         """Note one more optimizer step."""
@@ -134,7 +139,7 @@ class Report:
         if self.context is None:
             return last
         last |= self.subcontext.call_on_fit_task_end(
-            **self.told, reconstruction_attributes=self._ready
+            **self.call, reconstruction_attributes=self._ready
         )
         if record["epoch"] < self.n_passes and not last:
             self._begin_pass()
@@ -142,7 +147,7 @@ class Report:
 
 
 def held_out_loss(run: Run, outputs: Ragged) -> float:
-    """Mean loss of the held-out items, given what the head says of them."""
+    """Mean loss of the held-out items, computed from the outputs of the head."""
     assert run.held is not None
     batch = collate(run.held, np.arange(len(run.held)), _CPU, run.precision.weights)
     loss, weight = run.task.loss(torch.from_numpy(outputs.values), batch)

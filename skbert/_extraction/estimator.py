@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 from scipy.special import softmax
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import check_is_fitted
 
 from skbert._arrays import Array
 from skbert._core.models.network import Network
+from skbert._core.task import Task
 from skbert._estimator.base import COUNT, RealInterval
+from skbert._estimator.fitted import Fitted, Learned
 from skbert._estimator.fitting import BertEstimator, TrainingPlan
 from skbert._estimator.guidance import requires_y
-from skbert._estimator.learned import reads_one_state
 from skbert._extraction.task import MAX_ANSWERS, Answers, best_texts, best_threshold
 from skbert._validation.answers import check_answers, warn_if_swapped
 from skbert._validation.columns import FitRecord
@@ -188,8 +188,7 @@ class BertSpanExtractor(BertEstimator):
     on_ambiguous: str = "raise"
     no_answer_threshold: float | str = "auto"
 
-    if TYPE_CHECKING:  # set by a fit
-        no_answer_threshold_: float = field(init=False)
+    no_answer_threshold_ = Learned[float]()
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **BertEstimator._parameter_constraints,
@@ -198,13 +197,9 @@ class BertSpanExtractor(BertEstimator):
         "on_ambiguous": [StrOptions({"raise", "first"})],
         "no_answer_threshold": [RealInterval(None, None, closed="both"), StrOptions({"auto"})],
     }
-    _saved_attributes: ClassVar[tuple[str, ...]] = (
-        *BertEstimator._saved_attributes, "no_answer_threshold_",
-    )  # fmt: skip
     _tasks: ClassVar[tuple[type, ...]] = (Answers,)
     _y_holds: ClassVar[str] = "the answer to each question, and '' where its context holds none"
 
-    @reads_one_state
     def predict(self, X: Any) -> Array:
         """Predict the answer to each question, a part of its context.
 
@@ -219,10 +214,9 @@ class BertSpanExtractor(BertEstimator):
             The best answers, cut from the contexts as they were given; ``""`` where "no
             answer" is ahead by more than ``no_answer_threshold_``, or a context is empty.
         """
-        contexts, found = self._found(X)
-        return best_texts(found, contexts, self.no_answer_threshold_)
+        fitted = self._state()
+        return self._answers(fitted, self._rows(X, fitted.record))
 
-    @reads_one_state
     def predict_answers(self, X: Any, n_best: int = 5) -> pd.DataFrame:
         """Predict several answers to each question, with their places and probabilities.
 
@@ -254,19 +248,20 @@ class BertSpanExtractor(BertEstimator):
                 f"n_best={n_best!r} is not a number of answers between 1 and {MAX_ANSWERS}. Type "
                 "n_best=5 for the five best."
             )
-        contexts, found = self._found(X)
+        fitted = self._state()
+        texts: Any = self._rows(X, fitted.record)
+        threshold = fitted.attributes["no_answer_threshold_"]
         lines: list[tuple[Any, ...]] = []
-        for row, (spans, scores, null) in enumerate(found):
-            possible = null if np.isfinite(self.no_answer_threshold_) else -np.inf
+        for row, (spans, scores, null) in enumerate(self._outputs(fitted, texts)):
+            possible = null if np.isfinite(threshold) else -np.inf
             *chances, none = softmax([*scores, possible]).tolist() if len(scores) else [0.0]
             for rank, (begin, end) in enumerate(spans[:n_best].tolist(), start=1):
-                answer = contexts[row][begin:end]
+                answer = texts.second[row][begin:end]
                 lines.append((row, rank, answer, begin, end, chances[rank - 1], none))
         names = ["row", "rank", "answer", "start", "end", "score", "no_answer_score"]
         return pd.DataFrame(lines, columns=names)
 
     @requires_y
-    @reads_one_state
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Mean word overlap of the predicted answers with the right ones, SQuAD's F1.
 
@@ -284,19 +279,17 @@ class BertSpanExtractor(BertEstimator):
         f1 : float
             From 0.0 to 1.0.
         """
-        return squad_f1(y, self.predict(X), sample_weight=sample_weight)
+        fitted = self._state()
+        answers = self._answers(fitted, self._rows(X, fitted.record))
+        return squad_f1(y, answers, sample_weight=sample_weight)
 
-    def _found(self, X: Any) -> tuple[list[str], Array]:
-        """The contexts of X, and the best answers found in each."""
-        check_is_fitted(self)
-        texts = self._read(X, fitting=False)
-        assert texts.second is not None
-        return texts.second, self._decoded(texts)
+    def _answers(self, fitted: Fitted, texts: Any) -> Array:
+        """The predicted answers to questions."""
+        threshold = fitted.attributes["no_answer_threshold_"]
+        return best_texts(self._outputs(fitted, texts), texts.second, threshold)
 
-    def _rows(self, X: Any, fitted: FitRecord | None) -> Texts:
-        if isinstance(X, Texts):  # checked already
-            return X
-        texts = super()._rows(X, fitted)
+    def _rows(self, X: Any, record: FitRecord | None) -> Texts:
+        texts: Texts = super()._rows(X, record)
         if texts.second is None:
             raise InputError(f"X holds one text per row. {_PAIRS}")
         names = texts.names if self.text_columns is None and texts.names else ()
@@ -308,9 +301,9 @@ class BertSpanExtractor(BertEstimator):
         warn_if_swapped(texts.first, texts.second)
         return texts
 
-    def _plan(self, room: int) -> Answers:
-        """The task, for rows of that many tokens."""
-        longest = min(room, _WINDOW) if self.max_length is None else room
+    def _task(self, max_length: int) -> Answers:
+        """The task, for rows of at most that many tokens."""
+        longest = min(max_length, _WINDOW) if self.max_length is None else max_length
         if self.stride is not None and self.stride > longest // 2:
             raise InputError(
                 f"stride={self.stride} is more than half a row of max_length={longest} tokens. It "
@@ -320,7 +313,7 @@ class BertSpanExtractor(BertEstimator):
         return Answers(longest, self.stride, self.max_answer_length)
 
     def _prepare_targets(
-        self, y: Any, rows: Any, room: int, network: Network | None, weight: Any
+        self, y: Any, rows: Any, max_length: int, before: Fitted | None, weight: Any
     ) -> TrainingPlan:
         contexts = rows.second
         name = type(self).__name__
@@ -328,24 +321,25 @@ class BertSpanExtractor(BertEstimator):
         answered = gold.spans[:, 0] >= 0
         threshold = self.no_answer_threshold
         if threshold == "auto":
-            before = np.inf if network is None else self.no_answer_threshold_
-            threshold = before if answered.all() else 0.0
+            last = np.inf if before is None else before.attributes["no_answer_threshold_"]
+            threshold = last if answered.all() else 0.0
 
-        def f1(found: Array, held: Array) -> float:
-            texts = best_texts(found, [contexts[row] for row in held], float(threshold))
+        def f1(spans: Array, held: Array) -> float:
+            texts = best_texts(spans, [contexts[row] for row in held], float(threshold))
             return squad_f1([gold.texts[row] for row in held], texts)
 
-        def tuned(found: Array, held: Array) -> dict[str, Any]:
+        def tuned(spans: Array, held: Array) -> dict[str, Any]:
             golds = [gold.texts[row] for row in held]
-            best = best_threshold(found, [contexts[row] for row in held], golds)
+            best = best_threshold(spans, [contexts[row] for row in held], golds)
             return {"no_answer_threshold_": best}
 
-        learned = {"no_answer_threshold_": float(threshold)}
+        attributes = {"no_answer_threshold_": float(threshold)}
         tune = None if answered.all() or self.no_answer_threshold != "auto" else tuned
         strata = answered.astype(np.int64)
-        return TrainingPlan(self._plan(room), gold.spans, learned, f1, strata, weight, tune)
+        task = self._task(max_length)
+        return TrainingPlan(task, gold.spans, attributes, f1, strata, weight, tune)
 
-    def _load_checkpoint(self, network: Network, room: int) -> None:
+    def _load_checkpoint(self, network: Network, max_length: int) -> tuple[Task, dict[str, Any]]:
         n_outputs = network.output_layer.out_features
         if n_outputs != 2:
             raise ModelError(
@@ -353,8 +347,8 @@ class BertSpanExtractor(BertEstimator):
                 "It is not fine-tuned for this job; give it as model= and call fit."
             )
         threshold = self.no_answer_threshold
-        self.no_answer_threshold_ = np.inf if threshold == "auto" else float(threshold)
-        self._task = self._plan(room)
+        learned = np.inf if threshold == "auto" else float(threshold)
+        return self._task(max_length), {"no_answer_threshold_": learned}
 
     def __sklearn_tags__(self) -> Any:
         """Add that answers are needed to fit."""

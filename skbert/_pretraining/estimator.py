@@ -13,13 +13,15 @@ from sklearn.utils._param_validation import StrOptions
 from skbert._arrays import Array
 from skbert._core.checkpoints.vet import Checkpoint
 from skbert._core.families import BERT
-from skbert._core.models.network import Network
+from skbert._core.infer import mean_loss
+from skbert._core.models.network import Network, twin_of
 from skbert._core.models.new_model import NewModel
-from skbert._core.task import Head
+from skbert._core.runtime.device import Precision
+from skbert._core.task import Head, Task
 from skbert._estimator.base import COUNT, RealInterval, encode, results
 from skbert._estimator.callbacks import with_callbacks
-from skbert._estimator.fitting import TrainedEstimator, TrainingPlan, draw_seed, run_fit
-from skbert._estimator.learned import reads_one_state
+from skbert._estimator.fitted import Fitted
+from skbert._estimator.fitting import Draw, TrainedEstimator, TrainingPlan, draw_seed
 from skbert._pretraining.completion import (
     check_count,
     check_temperature,
@@ -29,11 +31,9 @@ from skbert._pretraining.completion import (
 from skbert._pretraining.objectives import (
     SIZES,
     TASKS,
-    blank_for,
+    check_objective,
     draw_of,
-    loss_of,
-    reader,
-    require,
+    new_model,
 )
 from skbert._pretraining.tasks import MaskedWords, NextSentence
 from skbert._validation.columns import FitRecord
@@ -246,10 +246,8 @@ class BertPretrainer(TrainedEstimator):
         NonFiniteError
             If a loss or gradient is not finite; the estimator then stays as it was.
         """
-        run_fit(self, X, y, None, again=self.warm_start)
-        return self
+        return self._learn(X, y, None, go_on=self.warm_start)
 
-    @reads_one_state
     def score(self, X: Any, y: Any = None) -> float:  # noqa: ARG002
         """Negative loss on texts.
 
@@ -266,10 +264,10 @@ class BertPretrainer(TrainedEstimator):
             Minus the mean cross-entropy in nats; those of words and pairs added up where both
             are learned. Masks and pairs are drawn alike in every call.
         """
-        learned = require(self, "score", *TASKS)
-        return -loss_of(self, self._read(X, fitting=False), learned)
+        fitted = self._state()
+        objective = check_objective(fitted.task, "score", *TASKS)
+        return -self._loss(fitted, self._rows(X, fitted.record), objective)
 
-    @reads_one_state
     def perplexity(self, X: Any) -> float:
         """Perplexity of the words of other texts: the exponential of their mean loss.
 
@@ -289,11 +287,11 @@ class BertPretrainer(TrainedEstimator):
         InputError
             If the objective is next sentences alone.
         """
-        learned = require(self, "perplexity", "mlm", "mlm+nsp", "clm")
-        of_words = learned.removesuffix("+nsp")
-        return float(np.exp(loss_of(self, self._read(X, fitting=False), of_words)))
+        fitted = self._state()
+        objective = check_objective(fitted.task, "perplexity", "mlm", "mlm+nsp", "clm")
+        of_words = objective.removesuffix("+nsp")
+        return float(np.exp(self._loss(fitted, self._rows(X, fitted.record), of_words)))
 
-    @reads_one_state
     def predict_masked(self, X: Any, top_k: int = 5) -> pd.DataFrame:
         """Predict the words under the masks.
 
@@ -315,14 +313,14 @@ class BertPretrainer(TrainedEstimator):
         InputError
             If there is no ``[MASK]``, or one beyond ``max_length``; if no words are masked.
         """
-        require(self, "predict_masked", "mlm", "mlm+nsp")
+        fitted = self._state()
+        check_objective(fitted.task, "predict_masked", "mlm", "mlm+nsp")
         check_count(top_k, "top_k")
-        task = MaskedWords(self._task.max_length)
-        network, precision = reader(self, task)
-        items = encode(task, self._read(X, fitting=False), None, network)
+        task = MaskedWords(fitted.task.max_length)
+        network, precision = self._reader(fitted, task)
+        items = encode(task, self._rows(X, fitted.record), None, network)
         return fill_masks(network, task, precision, items, top_k)
 
-    @reads_one_state
     def next_sentence_proba(self, pairs: Any) -> Array:
         """Probability that the second text of each pair follows the first.
 
@@ -341,17 +339,17 @@ class BertPretrainer(TrainedEstimator):
         InputError
             If the rows are no pairs, or the objective has no next sentences.
         """
-        require(self, "next_sentence_proba", "mlm+nsp", "nsp")
+        fitted = self._state()
+        check_objective(fitted.task, "next_sentence_proba", "mlm+nsp", "nsp")
         texts = check_texts(pairs, missing=self.missing, estimator_name=type(self).__name__)
         if texts.second is None:
             raise InputError(
                 "pairs holds one text per row. Give two: [('It rained.', 'We got wet.'), ...]."
             )
-        task = NextSentence(self._task.max_length)
-        network, precision = reader(self, task)
+        task = NextSentence(fitted.task.max_length)
+        network, precision = self._reader(fitted, task)
         return results(task, texts, network, precision)
 
-    @reads_one_state
     def generate(self, X: Any, max_new_tokens: int = 20, temperature: float = 0.0) -> Array:
         """Write texts on.
 
@@ -375,43 +373,74 @@ class BertPretrainer(TrainedEstimator):
         InputError
             If a text leaves no room for another word piece, or the objective is not ``"clm"``.
         """
-        require(self, "generate", "clm")
+        fitted = self._state()
+        check_objective(fitted.task, "generate", "clm")
         check_count(max_new_tokens, "max_new_tokens")
         check_temperature(temperature)
-        network, precision = reader(self, self._task)
-        items = encode(self._task, self._read(X, fitting=False), None, network)
+        network, precision = self._reader(fitted, fitted.task)
+        items = encode(fitted.task, self._rows(X, fitted.record), None, network)
         rng = np.random.default_rng(draw_seed(self.random_state))
-        how = self._task.max_length, max_new_tokens, temperature, rng
+        how = fitted.task.max_length, max_new_tokens, temperature, rng
         return continue_texts(network, precision, items, *how)
 
-    def _rows(self, X: Any, fitted: FitRecord | None) -> Any:
+    def _rows(self, X: Any, record: FitRecord | None) -> Any:
         return check_documents(
             X,
             columns=self.text_columns,
             missing=self.missing,
-            fitted=fitted,
+            fitted=record,
             estimator_name=type(self).__name__,
         )
 
-    def _source(self, texts: Any) -> Checkpoint | NewModel:
-        return blank_for(self, texts) if self.model is None else super()._source(texts)
+    def _source(self, rows: Any) -> Checkpoint | NewModel:
+        if self.model is not None:
+            return super()._source(rows)
+        config: dict[str, Any] = {name: int(getattr(self, name)) for name in SIZES}
+        config["position_embedding_type"] = self.position_embedding_type
+        return new_model(config, rows, self.vocab_size, lowercase=bool(self.lowercase))
 
     def _prepare_targets(
-        self, y: Any, rows: Any, room: int, network: Network | None, weight: Any
+        self, y: Any, rows: Any, max_length: int, before: Fitted | None, weight: Any
     ) -> TrainingPlan:
         del y, weight
         if "nsp" in self.objective:
             check_sentences(rows, self.objective)
-        task = TASKS[self.objective](room)
-        if network is not None and network.head != task.head():
+        task = TASKS[self.objective](max_length)
+        if before is not None and before.network.head != task.head():
             raise InputError(
                 f"objective={self.objective!r}, but the fitted model learned another one. Keep "
                 "the objective, or fit anew with warm_start=False."
             )
-        return TrainingPlan(task, True, {}, None, draw=draw_of(self, self.objective, room))
+        return TrainingPlan(task, True, {}, None, draw=self._draw(self.objective, max_length))
 
-    def _blank_head(self, n_outputs: int) -> Head:  # noqa: ARG002 - the vocabulary says
+    def _draw(self, objective: str, max_length: int) -> Draw:
+        """What draws the items of each pass."""
+        return draw_of(objective, max_length, self.mask_fraction, whole_words=self.whole_words)
+
+    def _reader(self, fitted: Fitted, task: Task) -> tuple[Network, Precision]:
+        """The network with the head that the task needs: its own, or a part of it."""
+        precision = self._placed(fitted.network)
+        network = twin_of(fitted.network)
+        network.head = task.head()
+        return network, precision
+
+    def _loss(self, fitted: Fitted, rows: Any, objective: str) -> float:
+        """Mean loss on the objective of the fit or a part of it, always with the same masks."""
+        if "nsp" in objective:
+            check_sentences(rows, objective)
+        max_length = fitted.task.max_length
+        task = TASKS[objective](max_length)
+        network, precision = self._reader(fitted, task)
+        items = encode(task, rows, True, network)
+        items = self._draw(objective, max_length)(network.text, items, np.random.default_rng(0))
+        return mean_loss(network, task, items, precision)
+
+    def _checkpoint_head(self, n_outputs: int) -> Head:  # noqa: ARG002 - the vocabulary says
         return TASKS[self.objective](0).head()
 
-    def _load_checkpoint(self, network: Network, room: int) -> None:  # noqa: ARG002 - as it is
-        self._task = TASKS[self.objective](room)
+    def _load_checkpoint(
+        self,
+        network: Network,  # noqa: ARG002 - as it is
+        max_length: int,
+    ) -> tuple[Task, dict[str, Any]]:
+        return TASKS[self.objective](max_length), {}

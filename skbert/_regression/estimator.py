@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import RegressorMixin
@@ -12,11 +12,12 @@ from sklearn.metrics import r2_score
 
 from skbert._arrays import Array
 from skbert._core.models.network import Network, scale_output
+from skbert._core.task import Task
 from skbert._core.text.tokens import LongText
 from skbert._estimator.base import READS_ROWS
+from skbert._estimator.fitted import Fitted, Learned
 from skbert._estimator.fitting import BertEstimator, Run, TrainingPlan
 from skbert._estimator.guidance import requires_y
-from skbert._estimator.learned import reads_one_state
 from skbert._regression.task import Numbers
 from skbert._validation.targets import check_targets, listed
 from skbert._validation.weights import check_sample_weight
@@ -154,22 +155,17 @@ class BertRegressor(RegressorMixin, BertEstimator):
     pooling: str = "auto"
     long_text: LongText = "truncate"
 
-    if TYPE_CHECKING:  # set by a fit
-        n_outputs_: int = field(init=False)
-        mean_: Array = field(init=False)
-        scale_: Array = field(init=False)
+    n_outputs_ = Learned[int]()
+    mean_ = Learned[Array]()
+    scale_ = Learned[Array]()
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **BertEstimator._parameter_constraints,
         **READS_ROWS,
     }
-    _saved_attributes: ClassVar[tuple[str, ...]] = (
-        *BertEstimator._saved_attributes, "n_outputs_", "mean_", "scale_",
-    )  # fmt: skip
     _tasks: ClassVar[tuple[type, ...]] = (Numbers,)
     _y_holds: ClassVar[str] = "a number per row, or several"
 
-    @reads_one_state
     def predict(self, X: Any) -> Array:
         """Predict a number per row, or several.
 
@@ -183,15 +179,10 @@ class BertRegressor(RegressorMixin, BertEstimator):
         y : ndarray of shape (n_samples,) or (n_samples, n_outputs)
             Predicted numbers; float32, float64 in that precision.
         """
-        standard = self._decoded(X)
-        limits = np.finfo(standard.dtype)
-        with np.errstate(over="ignore"):
-            numbers = np.clip(standard * self.scale_ + self.mean_, limits.min, limits.max)
-        numbers = numbers.astype(standard.dtype)
-        return np.asarray(numbers[:, 0] if self.n_outputs_ == 1 else numbers)
+        fitted = self._state()
+        return self._numbers(fitted, self._rows(X, fitted.record))
 
     @requires_y
-    @reads_one_state
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """R², the share of the variance of y that the predictions explain.
 
@@ -214,66 +205,85 @@ class BertRegressor(RegressorMixin, BertEstimator):
         InputError, InputTypeError
             If X, y or a weight cannot be used; the message names the first bad row.
         """
-        predicted = self.predict(X)
+        fitted = self._state()
+        predicted = self._numbers(fitted, self._rows(X, fitted.record))
         numbers = check_targets(
             listed(y), len(predicted), predicted.dtype, estimator_name=type(self).__name__
         )
-        self._check_columns(numbers)
+        _check_columns(numbers, fitted)
         weight = check_sample_weight(listed(sample_weight), len(predicted))
         both = np.stack([numbers, predicted])
         exponents = np.frexp(np.abs(both).max(axis=(0, 1)))[1]
         both = np.ldexp(both, -exponents)  # so that no square is infinite
         return float(r2_score(*both, sample_weight=weight))
 
+    def _numbers(self, fitted: Fitted, rows: Any) -> Array:
+        """The predicted numbers of rows."""
+        standard = self._outputs(fitted, rows)
+        limits, learned = np.finfo(standard.dtype), fitted.attributes
+        with np.errstate(over="ignore"):
+            numbers = np.clip(
+                standard * learned["scale_"] + learned["mean_"], limits.min, limits.max
+            )
+        numbers = numbers.astype(standard.dtype)
+        return np.asarray(numbers[:, 0] if learned["n_outputs_"] == 1 else numbers)
+
     def _prepare_targets(
-        self, y: Any, texts: Any, room: int, network: Network | None, weight: Any
+        self, y: Any, rows: Any, max_length: int, before: Fitted | None, weight: Any
     ) -> TrainingPlan:
         dtype = np.float64 if self.precision == "float64" else np.float32
-        numbers = check_targets(y, len(texts), dtype, estimator_name=type(self).__name__)
-        columns = numbers.reshape(len(texts), -1)
+        numbers = check_targets(y, len(rows), dtype, estimator_name=type(self).__name__)
+        columns = numbers.reshape(len(rows), -1)
         n_outputs = columns.shape[1]
-        if network is not None:
-            self._check_columns(numbers)
-        mean, scale = (self.mean_, self.scale_) if network else _standard(columns, weight)
-        learned = {"mean_": mean, "scale_": scale, "n_outputs_": n_outputs}
-        task = Numbers(n_outputs, room, self.long_text)
+        if before is None:
+            mean, scale = _standard(columns, weight)
+        else:
+            _check_columns(numbers, before)
+            mean, scale = before.attributes["mean_"], before.attributes["scale_"]
+        attributes = {"mean_": mean, "scale_": scale, "n_outputs_": n_outputs}
+        task = Numbers(n_outputs, max_length, self.long_text)
         with np.errstate(over="ignore"):
             targets = (columns - mean) / scale
         targets = np.where(np.isfinite(targets), targets, columns / scale - mean / scale)
 
-        def r2(predicted: Array, rows: Array) -> float:
-            return float(r2_score(targets[rows], predicted)) if len(rows) > 1 else float("nan")
+        def r2(predicted: Array, held: Array) -> float:
+            return float(r2_score(targets[held], predicted)) if len(held) > 1 else float("nan")
 
-        return TrainingPlan(task, targets, learned, r2, None, weight)
+        return TrainingPlan(task, targets, attributes, r2, None, weight)
 
-    def _check_columns(self, numbers: Array) -> None:
-        """Raise where y has other columns than in fit."""
-        n_outputs = 1 if numbers.ndim == 1 else numbers.shape[1]
-        if n_outputs != self.n_outputs_:
-            raise InputError(
-                f"y has {n_outputs} columns, but the fitted estimator predicts "
-                f"{self.n_outputs_}. Give the same columns, or fit anew with warm_start=False."
-            )
-
-    def _load_checkpoint(self, network: Network, room: int) -> None:
-        self.n_outputs_ = network.model.config.num_labels
+    def _load_checkpoint(self, network: Network, max_length: int) -> tuple[Task, dict[str, Any]]:
+        n_outputs = network.model.config.num_labels
         problem = network.model.config.problem_type
-        if problem != "regression" and (problem or self.n_outputs_ > 1):
+        if problem != "regression" and (problem or n_outputs > 1):
             raise ModelError(
-                f"The checkpoint tells {self.n_outputs_} classes apart, it predicts no numbers. "
+                f"The checkpoint tells {n_outputs} classes apart, it predicts no numbers. "
                 "Open it with BertClassifier.from_pretrained."
             )
-        self.mean_, self.scale_ = np.zeros(self.n_outputs_), np.ones(self.n_outputs_)
-        self._task = Numbers(self.n_outputs_, room, self.long_text)
+        attributes = {
+            "n_outputs_": n_outputs, "mean_": np.zeros(n_outputs), "scale_": np.ones(n_outputs)
+        }  # fmt: skip
+        return Numbers(n_outputs, max_length, self.long_text), attributes
 
-    def _finish(self, run: Run) -> None:
+    def _finish(self, run: Run, attributes: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002
         run.network.model.config.problem_type = "regression"
+        return {}
 
-    def _exported(self) -> Network:
+    def _exported(self, fitted: Fitted) -> Network:
         """A network that gives the numbers themselves, not standardised ones."""
-        network: Network = copy.deepcopy(self._network)
-        scale_output(network, self.scale_, self.mean_)
+        network: Network = copy.deepcopy(fitted.network)
+        scale_output(network, fitted.attributes["scale_"], fitted.attributes["mean_"])
         return network
+
+
+def _check_columns(numbers: Array, fitted: Fitted) -> None:
+    """Raise where y has other columns than in fit."""
+    n_outputs = 1 if numbers.ndim == 1 else numbers.shape[1]
+    known = fitted.attributes["n_outputs_"]
+    if n_outputs != known:
+        raise InputError(
+            f"y has {n_outputs} columns, but the fitted estimator predicts {known}. Give the "
+            "same columns, or fit anew with warm_start=False."
+        )
 
 
 def _standard(columns: Array, weight: Array | None) -> tuple[Array, Array]:

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pandas as pd
 from scipy.special import softmax
 from sklearn.utils._param_validation import StrOptions
-from sklearn.utils.validation import check_is_fitted
 
 from skbert._arrays import Array
 from skbert._core.models.network import Network, grow_output
+from skbert._core.task import Task
 from skbert._estimator.callbacks import with_callbacks
-from skbert._estimator.fitting import BertEstimator, TrainingPlan, run_fit
+from skbert._estimator.fitted import Fitted, Learned
+from skbert._estimator.fitting import BertEstimator, TrainingPlan
 from skbert._estimator.guidance import requires_y
-from skbert._estimator.learned import reads_one_state
 from skbert._estimator.progress import Run
 from skbert._tagging.schemes import Chain, guess_scheme, warn_if_prefixed
-from skbert._tagging.targets import f1, objects, right, spans, teach, tell
+from skbert._tagging.targets import (
+    checked_targets,
+    decoded,
+    entity_table,
+    f1,
+    objects,
+    plan_tags,
+)
 from skbert._tagging.task import WordTags
 from skbert._validation.columns import FitRecord
 from skbert._validation.entities import SCHEMES, entities_of
-from skbert._validation.texts import Texts
 from skbert._validation.words import WordRows, check_words
 
 __all__ = ["BertTokenTagger"]
@@ -186,10 +192,9 @@ class BertTokenTagger(BertEstimator):
     scheme: str | None = "auto"
     decoding: str = "viterbi"
 
-    if TYPE_CHECKING:  # set by a fit
-        classes_: Array = field(init=False)
-        scheme_: str | None = field(init=False)
-        learned_scheme_: str | None = field(init=False)
+    classes_ = Learned[Array]()
+    scheme_ = Learned[str | None]()
+    learned_scheme_ = Learned[str | None]()
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **BertEstimator._parameter_constraints,
@@ -197,9 +202,6 @@ class BertTokenTagger(BertEstimator):
         "scheme": [StrOptions({"auto", *SCHEMES}), None],
         "decoding": [StrOptions({"viterbi", "argmax"})],
     }
-    _saved_attributes: ClassVar[tuple[str, ...]] = (
-        *BertEstimator._saved_attributes, "classes_", "scheme_", "learned_scheme_",
-    )  # fmt: skip
     _tasks: ClassVar[tuple[type, ...]] = (WordTags,)
     _y_holds: ClassVar[str] = (
         "a list per row: a tag for each word, or in texts (start, end, label) for each span"
@@ -234,10 +236,8 @@ class BertTokenTagger(BertEstimator):
         NonFiniteError
             If a loss or gradient is not finite; the estimator then stays as it was.
         """
-        run_fit(self, X, y, sample_weight, again=self.warm_start)
-        return self
+        return self._learn(X, y, sample_weight, go_on=self.warm_start)
 
-    @reads_one_state
     def predict(self, X: Any) -> Array:
         """Predict a tag for each word; in texts, the spans of the entities.
 
@@ -252,12 +252,9 @@ class BertTokenTagger(BertEstimator):
             Lists. For rows of words, of as many tags; for texts, of ``(start, end, label)`` in
             characters of the text as it was given.
         """
-        rows, scored = self._scored(X)
-        return objects(
-            tell(self._chain, scored, self.scheme_, in_words=isinstance(rows, WordRows))
-        )
+        fitted = self._state()
+        return objects(self._tags(fitted, self._rows(X, fitted.record)))
 
-    @reads_one_state
     def predict_proba(self, X: Any) -> Array:
         """Probability of each tag for each word by itself, whatever its neighbours have.
 
@@ -273,10 +270,10 @@ class BertTokenTagger(BertEstimator):
             float64 in that precision. The words of a text are those that
             ``tokenizer_(text).word_ids()`` counts.
         """
-        _, scored = self._scored(X)
+        fitted = self._state()
+        scored = self._outputs(fitted, self._rows(X, fitted.record))
         return objects([softmax(row.logits, axis=1) for row in scored])
 
-    @reads_one_state
     def predict_spans(self, X: Any) -> pd.DataFrame:
         """Find the entities, each with its text and how sure it is.
 
@@ -295,11 +292,11 @@ class BertTokenTagger(BertEstimator):
             decoding allows, the share of those that hold it from its first word to its last and
             no further, by the forward-backward algorithm.
         """
-        rows, scored = self._scored(X)
-        return spans(self._chain, rows, scored)
+        fitted = self._state()
+        rows = self._rows(X, fitted.record)
+        return entity_table(self._chain(fitted), rows, self._outputs(fitted, rows))
 
     @requires_y
-    @reads_one_state
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """F1 of the entities; for tags without a scheme, the share of words tagged rightly.
 
@@ -324,56 +321,64 @@ class BertTokenTagger(BertEstimator):
         --------
         skbert.metrics.entity_f1 : The score of given predictions.
         """
-        check_is_fitted(self)
-        rows: Any = self._read(X, fitting=False)
-        return f1(right(y, rows), self.predict(rows), self.scheme_, sample_weight)
+        fitted = self._state()
+        rows = self._rows(X, fitted.record)
+        true, predicted = checked_targets(y, rows), self._tags(fitted, rows)
+        return f1(true, predicted, fitted.attributes["scheme_"], sample_weight)
 
-    def _rows(self, X: Any, fitted: FitRecord | None) -> Any:
-        if isinstance(X, (WordRows, Texts)):  # read before, by a method that looks at them too
-            return X
+    def _rows(self, X: Any, record: FitRecord | None) -> Any:
         return check_words(
             X,
             columns=self.text_columns,
             missing=self.missing,
-            fitted=fitted,
+            fitted=record,
             estimator_name=type(self).__name__,
         )
 
-    def _scored(self, X: Any) -> tuple[Any, Any]:
-        """The rows of X, and `ScoredWords` for each."""
-        check_is_fitted(self)
-        rows: Any = self._read(X, fitting=False)
-        return rows, self._decoded(rows)
+    def _tags(self, fitted: Fitted, rows: Any) -> list[list[Any]]:
+        """The predicted tags of rows of words, or the predicted spans of texts."""
+        scheme, in_words = fitted.attributes["scheme_"], isinstance(rows, WordRows)
+        return decoded(self._chain(fitted), self._outputs(fitted, rows), scheme, in_words=in_words)
 
-    @property
-    def _chain(self) -> Chain:
+    def _chain(self, fitted: Fitted) -> Chain:
         """The sequences of tags among which predictions are chosen."""
-        return Chain(
-            self.classes_.tolist(), self.learned_scheme_, constrained=self.decoding == "viterbi"
-        )
+        tags, scheme = fitted.attributes["classes_"], fitted.attributes["learned_scheme_"]
+        return Chain(tags.tolist(), scheme, constrained=self.decoding == "viterbi")
 
     def _prepare_targets(
-        self, y: Any, rows: Any, room: int, network: Network | None, weight: Any
+        self, y: Any, rows: Any, max_length: int, before: Fitted | None, weight: Any
     ) -> TrainingPlan:
-        return teach(self, y, rows, room, network, weight)
+        learned = None if before is None else before.attributes
+        tags = plan_tags(
+            checked_targets(y, rows), self.scheme, learned,
+            in_words=isinstance(rows, WordRows), constrained=self.decoding == "viterbi",
+        )  # fmt: skip
+        classes = tags.attributes["classes_"]
+        task = WordTags(len(classes), max_length, self.label_pieces == "all")
+        return TrainingPlan(
+            task, tags.targets, tags.attributes, tags.score, None, weight,
+            output_map=tags.output_map,
+        )  # fmt: skip
 
-    def _finish(self, run: Run) -> None:
-        _describe(run.network, self.classes_)
+    def _finish(self, run: Run, attributes: dict[str, Any]) -> dict[str, Any]:
+        _describe(run.network, attributes["classes_"])
+        return {}
 
-    def _load_checkpoint(self, network: Network, room: int) -> None:
+    def _load_checkpoint(self, network: Network, max_length: int) -> tuple[Task, dict[str, Any]]:
         named = network.model.config.id2label
         names = np.array([str(named[code]) for code in range(len(named))], object)
         order = np.argsort(names)
-        self.classes_ = names[order]
-        guessed = guess_scheme([[tag] for tag in self.classes_])
-        self.scheme_ = self.learned_scheme_ = guessed if self.scheme == "auto" else self.scheme
+        classes = names[order]
+        guessed = guess_scheme([[tag] for tag in classes])
+        scheme = guessed if self.scheme == "auto" else self.scheme
         if self.scheme == "auto" and guessed is None:
             warn_if_prefixed({*names}, "the checkpoint's id2label")
-        for tag in self.classes_ if self.scheme_ else ():
-            entities_of([tag], self.scheme_, place="the checkpoint's id2label")
+        for tag in classes if scheme else ():
+            entities_of([tag], scheme, place="the checkpoint's id2label")
         grow_output(network, len(names), np.argsort(order))
-        self._task = WordTags(len(names), room, self.label_pieces == "all")
-        _describe(network, self.classes_)
+        _describe(network, classes)
+        attributes = {"classes_": classes, "scheme_": scheme, "learned_scheme_": scheme}
+        return WordTags(len(names), max_length, self.label_pieces == "all"), attributes
 
     def __sklearn_tags__(self) -> Any:
         """Add that there is no fit without ``y``."""

@@ -1,4 +1,4 @@
-"""What a tagger learns from ``y``, and what it makes of a model's scores: tags, spans, F1.
+"""What a tagger is to learn from ``y``, and what its scores say: tags, spans, F1.
 
 Depends on `task`, `schemes` and the checks, on pandas and on ``metrics``.
 """
@@ -6,41 +6,47 @@ Depends on `task`, `schemes` and the checks, on pandas and on ``metrics``.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from scipy.special import log_softmax
 
-from skbert._arrays import Array
-from skbert._core.models.network import Network
-from skbert._estimator.fitting import TrainingPlan
+from skbert._arrays import Array, IntArray
 from skbert._tagging.schemes import Chain, CharacterSpans, convert, follow, tag_names
-from skbert._tagging.task import ScoredWords, WordTags
+from skbert._tagging.task import ScoredWords
 from skbert._validation.entities import Entity, check_spans, check_tags
 from skbert._validation.texts import Texts
 from skbert._validation.words import WordRows
 from skbert.exceptions import InputError
 from skbert.metrics import entity_f1
 
-__all__ = ["f1", "objects", "right", "spans", "teach", "tell"]
+__all__ = ["TagPlan", "checked_targets", "decoded", "entity_table", "f1", "objects", "plan_tags"]
 
 
-def right(y: Any, rows: WordRows | Texts) -> list[Any]:
-    """What ``y`` says of rows of words, one list of tags each, or of texts, one list of spans."""
+class TagPlan(NamedTuple):
+    """What ``y`` says of tags: the part of a `TrainingPlan` that depends on it."""
+
+    targets: Any
+    attributes: dict[str, Any]
+    score: Callable[[Array, Array], float]
+    output_map: IntArray | None
+
+
+def checked_targets(y: Any, rows: WordRows | Texts) -> list[Any]:
+    """The tags of each row of words, or the spans of each text."""
     if isinstance(rows, WordRows):
         return check_tags(y, [len(words) for words in rows.words])
     return check_spans(y, rows.first)
 
 
-def teach(
-    estimator: Any, y: Any, rows: WordRows | Texts, room: int, network: Network | None, weight: Any
-) -> TrainingPlan:
-    """The lesson for these rows; ``network`` is one that goes on learning, if there is one."""
-    gold = right(y, rows)
-    scheme, learned, old = _known(estimator, network)
-    in_words = isinstance(rows, WordRows)
+def plan_tags(
+    gold: list[Any], scheme: str | None, before: Mapping[str, Any] | None, *, in_words: bool,
+    constrained: bool,
+) -> TagPlan:  # fmt: skip
+    """The plan for tags or spans; with the attributes of ``before``, in their scheme."""
+    scheme, learned, old = _known(scheme, before)
     if in_words:
         gold, scheme = follow(gold, scheme)
     else:
@@ -48,20 +54,19 @@ def teach(
     if learned is None:  # where IOB1 has B or I depends on the words before, not on the word
         learned = "IOB2" if scheme == "IOB1" else scheme
     tags, targets = (_code_words if in_words else _code_spans)(gold, learned, old)
-    chain = Chain(tags, learned, constrained=estimator.decoding == "viterbi")
+    chain = Chain(tags, learned, constrained=constrained)
 
     def score(scored: Array, held: Array) -> float:
-        found = tell(chain, scored, scheme, in_words=in_words)
-        return f1([gold[row] for row in held], found, scheme, None)
+        predicted = decoded(chain, scored, scheme, in_words=in_words)
+        return f1([gold[row] for row in held], predicted, scheme, None)
 
-    kept = None if network is None else np.array([tags.index(tag) for tag in old])
     attributes = {
         "classes_": np.array(tags, object),
         "scheme_": scheme,
         "learned_scheme_": learned,
     }
-    task = WordTags(len(tags), room, estimator.label_pieces == "all")
-    return TrainingPlan(task, targets, attributes, score, None, weight, kept=kept)
+    output_map = None if before is None else np.array([tags.index(tag) for tag in old])
+    return TagPlan(targets, attributes, score, output_map)
 
 
 def _code_words(
@@ -85,20 +90,22 @@ def _code_spans(
     return tags, CharacterSpans(rows, tags, scheme)
 
 
-def _known(estimator: Any, network: Network | None) -> tuple[str | None, str | None, list[str]]:
+def _known(
+    scheme: str | None, before: Mapping[str, Any] | None
+) -> tuple[str | None, str | None, list[str]]:
     """The scheme of ``y``, that of the network and its tags, as far as they are known."""
-    if network is None:
-        return estimator.scheme, None, []
-    if estimator.scheme not in ("auto", estimator.scheme_):
+    if before is None:
+        return scheme, None, []
+    if scheme not in ("auto", before["scheme_"]):
         raise InputError(
-            f"scheme={estimator.scheme!r}, but the fitted estimator learned tags in "
-            f"{estimator.scheme_!r}. Use scheme='auto', or fit anew with warm_start=False."
+            f"scheme={scheme!r}, but the fitted estimator learned tags in "
+            f"{before['scheme_']!r}. Use scheme='auto', or fit anew with warm_start=False."
         )
-    return estimator.scheme_, estimator.learned_scheme_, estimator.classes_.tolist()
+    return before["scheme_"], before["learned_scheme_"], before["classes_"].tolist()
 
 
 def _scheme_of_spans(scheme: str | None) -> str:
-    """The scheme in which spans are told in tags."""
+    """The scheme of the tags that spans are learned as."""
     if scheme is None:
         raise InputError(
             "Tags without a scheme stand for single words, so spans in raw texts cannot be told "
@@ -107,26 +114,27 @@ def _scheme_of_spans(scheme: str | None) -> str:
     return "IOB2" if scheme == "auto" else scheme
 
 
-def tell(chain: Chain, scored: Any, scheme: str | None, *, in_words: bool) -> list[list[Any]]:
-    """The best tags of every row in ``scheme``, or the spans that they tell."""
-    found: list[list[Any]] = []
+def decoded(chain: Chain, scored: Any, scheme: str | None, *, in_words: bool) -> list[list[Any]]:
+    """The best tags of every row in ``scheme``, or the spans that they stand for."""
+    rows: list[list[Any]] = []
     for row in scored:
         codes = chain.best(log_softmax(row.logits, axis=1))
         if in_words:
             tags = [chain.tags[code] for code in codes]
-            found.append(tags if scheme in (None, chain.scheme) else convert(tags, scheme))
+            rows.append(tags if scheme in (None, chain.scheme) else convert(tags, scheme))
         else:
-            found.append([(*_bounds(row, each), each[2]) for each in chain.entities(codes)])
-    return found
+            rows.append([(*_bounds(row, each), each[2]) for each in chain.entities(codes)])
+    return rows
 
 
-def spans(chain: Chain, rows: WordRows | Texts, scored: Any) -> pd.DataFrame:
+def entity_table(chain: Chain, rows: WordRows | Texts, scored: Any) -> pd.DataFrame:
     """One line per entity: row, start, end, label, score and text."""
     lines: list[tuple[Any, ...]] = []
     for number, row in enumerate(scored):
         chances = log_softmax(row.logits, axis=1)
-        found = chain.entities(chain.best(chances))
-        for each, score in zip(found, chain.probabilities(chances, found), strict=True):
+        entities = chain.entities(chain.best(chances))
+        scores = chain.probabilities(chances, entities)
+        for each, score in zip(entities, scores, strict=True):
             start, end = _bounds(row, each)
             if isinstance(rows, WordRows):
                 text = " ".join(rows.words[number][start:end])
@@ -143,11 +151,11 @@ def _bounds(row: ScoredWords, entity: Entity) -> tuple[int, int]:
     return int(row.places[start, 0]), int(row.places[end - 1, 1])
 
 
-def f1(true: Any, found: Any, scheme: str | None, weight: Any) -> float:
+def f1(true: Any, predicted: Any, scheme: str | None, weight: Any) -> float:
     """F1 of entities; without a scheme each word is one, which makes it the accuracy."""
     if scheme is None:
-        true, found = ([_each_word(row) for row in rows] for rows in (true, found))
-    return entity_f1(true, found, sample_weight=weight)
+        true, predicted = ([_each_word(row) for row in rows] for rows in (true, predicted))
+    return entity_f1(true, predicted, sample_weight=weight)
 
 
 def _each_word(row: Sequence[Any]) -> list[Entity]:
@@ -157,7 +165,7 @@ def _each_word(row: Sequence[Any]) -> list[Entity]:
 
 def objects(values: Sequence[Any]) -> Array:
     """Values of any lengths as a 1-D array of objects."""
-    found = np.empty(len(values), object)
+    array = np.empty(len(values), object)
     for row, value in enumerate(values):
-        found[row] = value
-    return found
+        array[row] = value
+    return array

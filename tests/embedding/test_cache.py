@@ -237,14 +237,14 @@ def test_fine_tuning_makes_other_vectors(
 
 def test_the_fingerprint(tiny_model: Path, make_tiny_model: Callable[..., Path]) -> None:
     def print_of(model: Any, **params: Any) -> str:
-        return fingerprint(plain(model, **params).fit(TEXTS)._network)
+        return fingerprint(plain(model, **params).fit(TEXTS)._fitted.network)
 
     one = print_of(tiny_model)
     assert one == print_of(make_tiny_model())  # another folder, the same model
     assert one != print_of(tiny_model, pooling="pooler")
     assert one != print_of(make_tiny_model(seed=1))
     assert one != print_of(make_tiny_model(layer_norm_eps=1e-6))
-    network = plain(tiny_model).fit(TEXTS)._network
+    network = plain(tiny_model).fit(TEXTS)._fitted.network
     with torch.no_grad():
         network.model.encoder.layer[0].output.dense.bias[3] += 1e-6
     assert fingerprint(network) != one

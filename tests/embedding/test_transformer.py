@@ -154,7 +154,7 @@ def test_layers_that_nobody_reads_are_not_computed(
     tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     transformer = plain(tiny_model, layers=1).fit(TEXTS)
-    last = transformer._network.model.encoder.layer[1]
+    last = transformer._fitted.network.model.encoder.layer[1]
     monkeypatch.setattr(
         last.output.LayerNorm, "forward", lambda *args, **kwargs: pytest.fail("computed")
     )
@@ -165,7 +165,7 @@ def test_layers_that_nobody_reads_are_not_computed(
 def test_the_padded_way_gives_the_same(tiny_model: Path, layers: Any) -> None:
     transformer = plain(tiny_model, pooling="mean", layers=layers).fit(TEXTS)
     expected, tokens = transformer.transform(TEXTS), transformer.transform_tokens(TEXTS)
-    transformer._network.is_packed = False
+    transformer._fitted.network.is_packed = False
     transformer.model_.config._attn_implementation = "sdpa"
     assert_close(transformer.transform(TEXTS), expected)
     assert len(tokens) == len(TEXTS)
@@ -338,7 +338,7 @@ def test_every_window_knows_its_pieces(tiny_model: Path, max_length: int, pair: 
     """Each token is the piece of its text that it is said to be, and no piece is left out."""
     firsts = ["a b c d e", "", " ".join("abcdefghijklmnopqrstuvw"), "good"]
     seconds = [" ".join("zyxwvutsrqponm"), "b", "a", ""]
-    tokenizer = plain(tiny_model).fit(TEXTS)._network.text
+    tokenizer = plain(tiny_model).fit(TEXTS)._fitted.network.text
     texts = Texts(firsts, seconds if pair else None, None, 1 + pair)
     items = TokenFeatures(max_length, "windows").encode(texts, None, tokenizer)
     whole, others = tokenizer.pieces(firsts), tokenizer.pieces(seconds)
@@ -421,7 +421,7 @@ def test_clone_keeps_a_fitted_model(classifier: BertClassifier) -> None:
     transformer = plain(classifier, normalize=True).set_output(transform="pandas").fit(TEXTS)
     fresh = clone(transformer)
     assert fresh.model is classifier
-    assert not hasattr(fresh, "_network")
+    assert not hasattr(fresh, "_fitted")
     assert fresh.get_params() == transformer.get_params()
     pd.testing.assert_frame_equal(fresh.fit_transform(TEXTS), transformer.transform(TEXTS))
     assert not [name for name in transformer.get_params(deep=True) if "__" in name]
@@ -547,7 +547,7 @@ def test_save_and_load(tiny_model: Path, tmp_path: Path, name: str) -> None:
     np.testing.assert_array_equal(loaded.transform(frame), expected)
     np.testing.assert_array_equal(loaded.get_feature_names_out(),
                                   transformer.get_feature_names_out())  # fmt: skip
-    ours, theirs = ({n for n in vars(each) if n.endswith("_")} for each in (transformer, loaded))
+    ours, theirs = (each._fitted.attributes.keys() for each in (transformer, loaded))
     assert ours == theirs
     assert loaded.model == str(tiny_model)
     assert loaded.pooling_ == transformer.pooling_

@@ -22,7 +22,6 @@ from skbert import (
 )
 from skbert._core.training.stepper import Stepper
 from skbert._estimator import base
-from skbert._estimator.learned import learned_attributes
 from skbert.exceptions import InputError, ModelError, NonFiniteError, SkbertError
 
 if TYPE_CHECKING:
@@ -194,20 +193,18 @@ def test_a_transformer_that_cannot_fit_stays_fitted(tiny_model: Path, tmp_path: 
 def test_nothing_of_an_earlier_fit_is_left_after_another(tiny_model: Path) -> None:
     fitted = plain(BertClassifier, tiny_model, validation_fraction=0.3, pooling="mean")
     fitted.fit(TEXTS, np.eye(2, dtype=int)[[0, 1] * 6])
-    assert {"thresholds_", "probe_score_"} <= learned_attributes(fitted).keys()
+    assert {"thresholds_", "probe_score_"} <= fitted._fitted.attributes.keys()
     fitted.set_params(validation_fraction=None).fit(TEXTS, LABELS)
-    assert not {"thresholds_", "probe_score_"} & learned_attributes(fitted).keys()
+    assert not {"thresholds_", "probe_score_"} & fitted._fitted.attributes.keys()
 
 
 def test_understanding_y_changes_nothing(tiny_model: Path) -> None:
     fitted = plain(BertClassifier, tiny_model).fit(TEXTS, LABELS)
     before, state = State(fitted), torch.get_rng_state()
-    rows = fitted._read(TEXTS, fitting=False)
-    lesson = fitted._prepare_targets(
-        ["perhaps"] * 12, rows, 64, fitted._network, None, classes=["a"]
-    )
-    assert lesson.task.head().n_outputs == 4
-    assert lesson.kept.tolist() == [1, 3]  # of a, no, perhaps, yes
+    rows = fitted._rows(TEXTS, fitted._fitted.record)
+    plan = fitted._prepare_targets(["perhaps"] * 12, rows, 64, fitted._fitted, None, classes=["a"])
+    assert plan.task.head().n_outputs == 4
+    assert plan.output_map.tolist() == [1, 3]  # of a, no, perhaps, yes
     assert torch.equal(torch.get_rng_state(), state)
     before.assert_as_it_was()
 
@@ -264,20 +261,20 @@ def test_batches_of_two_threads_are_both_learned(
     tiny_model: Path, at_step: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fitted = plain(BertClassifier, tiny_model).fit(TEXTS, LABELS)
-    read, has_read = BertClassifier._read, threading.Event()
+    read, has_read = BertClassifier._rows, threading.Event()
     other = threading.Thread(target=fitted.partial_fit, args=(TEXTS, ["second"] * 12))
 
-    def note(estimator: Any, X: Any, *, fitting: bool) -> Any:
-        found = read(estimator, X, fitting=fitting)
+    def note(estimator: Any, X: Any, record: Any) -> Any:
+        rows = read(estimator, X, record)
         if threading.current_thread() is other:
             has_read.set()
-        return found
+        return rows
 
     def meanwhile() -> None:
         other.start()
         assert has_read.wait(60)
 
-    monkeypatch.setattr(BertClassifier, "_read", note)
+    monkeypatch.setattr(BertClassifier, "_rows", note)
     at_step(1, meanwhile)
     fitted.partial_fit(TEXTS, ["first"] * 12)
     other.join()
@@ -295,7 +292,7 @@ def test_small_numbers_of_numpy_do_not_overflow(tiny_model: Path) -> None:
     np.testing.assert_array_equal(fitted.predict_proba(TEXTS), same.predict_proba(TEXTS))
     params = fitted.get_params()
     assert all(params[name] is value for name, value in small.items())
-    assert type(fitted._task.max_length) is int
+    assert type(fitted._fitted.task.max_length) is int
 
 
 def test_opened_models_read_small_numbers_too(tiny_model: Path, tmp_path: Path) -> None:
@@ -303,7 +300,7 @@ def test_opened_models_read_small_numbers_too(tiny_model: Path, tmp_path: Path) 
     fitted.save_pretrained(tmp_path / "plain")
     small = {"max_length": np.int8(100), "stride": np.int8(40), "max_answer_length": np.int8(100)}
     opened = BertSpanExtractor.from_pretrained(tmp_path / "plain", device="cpu", **small)
-    numbers = vars(opened._task).values()
+    numbers = vars(opened._fitted.task).values()
     assert [type(number) for number in numbers] == [int] * len(numbers)
     assert all(opened.get_params()[name] is value for name, value in small.items())
 

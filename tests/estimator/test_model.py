@@ -73,9 +73,14 @@ def fit(folder: Path, name: str, **changes: Any) -> tuple[Any, list[Any]]:
 
 def predicted_from(estimator: Any, X: list[Any]) -> tuple[np.ndarray[Any, Any], Any]:
     """The logits of rows of tokens that predictions come from, and these rows."""
-    items = encode(estimator._task, estimator._read(X, fitting=False), None, estimator._network)
+    items = encode(
+        estimator._fitted.task,
+        estimator._rows(X, estimator._fitted.record),
+        None,
+        estimator._fitted.network,
+    )
     precision = Precision("float32", torch.device("cpu"))
-    return infer(estimator._network, items, precision).values, items
+    return infer(estimator._fitted.network, items, precision).values, items
 
 
 def of_the_model(estimator: Any, items: Any) -> np.ndarray[Any, Any]:
@@ -97,7 +102,7 @@ def of_the_model(estimator: Any, items: Any) -> np.ndarray[Any, Any]:
         logits = torch.stack([out.start_logits, out.end_logits], dim=-1)
     else:
         logits = out.logits
-    if estimator._network.head.reads == "tokens":
+    if estimator._fitted.network.head.reads == "tokens":
         logits = logits[inputs["attention_mask"].bool()]
     return logits.numpy()
 
@@ -352,7 +357,7 @@ def test_hidden_states_may_be_asked_for_and_nothing_becomes_slower(tiny_model: P
     want = classifier.predict_proba(X)
     inputs = classifier.tokenizer_(X, padding=True, return_tensors="pt")
     assert len(classifier.model_(**inputs, output_hidden_states=True).hidden_states) == 3
-    assert inference_network(classifier._network).is_packed
+    assert inference_network(classifier._fitted.network).is_packed
     assert np.array_equal(classifier.predict_proba(X), want)
     again = pickle.loads(pickle.dumps(classifier))
     assert np.array_equal(again.predict_proba(X), want)

@@ -82,7 +82,7 @@ def test_the_state_of_an_unfitted_estimator_is_its_parameters() -> None:
     again = object.__new__(BertClassifier)
     again.__setstate__(blank.__getstate__())
     assert again.get_params() == blank.get_params()
-    assert not hasattr(again, "_network")
+    assert not hasattr(again, "_fitted")
 
 
 def test_a_state_is_checked_like_a_folder() -> None:
@@ -116,20 +116,21 @@ def test_pickles_and_copies_take_the_model_as_it_is(way: str) -> None:
     expected = fitted.decision_function(texts)
     copied = pickle.loads(pickle.dumps(fitted)) if way == "pickle" else copy.deepcopy(fitted)
     np.testing.assert_array_equal(copied.decision_function(texts), expected)
-    assert copy.copy(fitted)._network is fitted._network
+    assert copy.copy(fitted)._fitted.network is fitted._fitted.network
     with pytest.raises(ModelError, match="pickle the estimator"):
         fitted.__getstate__()
 
 
 def test_a_pickle_of_version_0_1_opens() -> None:
     fitted = skbert.load(SAVED / "classifier")
-    state = fitted._network.__getstate__()
+    state = fitted._fitted.network.__getstate__()
     for name in ("anatomy", "is_handed_out"):
         del state[name]
     again: Any = object.__new__(BertClassifier)
-    network = object.__new__(type(fitted._network))
+    network = object.__new__(type(fitted._fitted.network))
     network.__setstate__(state)
-    again.__setstate__({**vars(fitted), "_network": network})
+    learned = {"_network": network, "_task": fitted._fitted.task, "_seen": fitted._fitted.record}
+    again.__setstate__({**fitted.get_params(), **fitted._fitted.attributes, **learned})
     assert_same(fitted, again, "classifier")
 
 

@@ -61,7 +61,7 @@ def outputs(estimator: Any, X: Any) -> dict[str, np.ndarray]:
 def assert_same(first: Any, second: Any, X: Any) -> None:
     """Bit for bit the same estimator, seen from outside."""
     assert type(first) is type(second)
-    names, others = ({n for n in vars(it) if n.endswith("_")} for it in (first, second))
+    names, others = (it._fitted.attributes.keys() for it in (first, second))
     assert names == others
     for name in names:
         value, other = getattr(first, name), getattr(second, name)

@@ -203,7 +203,7 @@ def test_the_adapters_add_only_how_x_is_read(adapter: type) -> None:
     added: set[str] = set()
     for cls in adapter.__mro__[:shipped]:
         added |= {name for name, value in vars(cls).items() if inspect.isfunction(value)}
-    assert added - {"__init__", "__replace__"} == {"_read", "__sklearn_tags__"}
+    assert added - {"__init__", "__replace__"} == {"_rows", "_columns_of", "__sklearn_tags__"}
 
 
 def test_at_least_fourteen_checks_need_no_data() -> None:

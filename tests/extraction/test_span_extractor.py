@@ -312,12 +312,14 @@ def test_probabilities_are_a_softmax_of_the_best_and_no_answer(silent: BertSpanE
     X = questions(5)[0]
     X[1] = ("how?", "good")
     table = silent.predict_answers(X, n_best=MAX_ANSWERS)
-    model = plain_twin(silent._network)
+    model = plain_twin(silent._fitted.network)
     for row, (question, context) in enumerate(X):
         with torch.inference_mode():
             out = model(**silent.tokenizer_(question, context, return_tensors="pt"))
         logits = torch.stack([out.start_logits[0], out.end_logits[0]], dim=1).numpy()
-        items = silent._task.encode(pairs([question], [context]), None, silent._network.text)
+        items = silent._fitted.task.encode(
+            pairs([question], [context]), None, silent._fitted.network.text
+        )
         spans, null = by_hand(items, Ragged(logits, items.tokens.ids.starts), 30)
         scores = sorted(spans.values(), reverse=True)[:MAX_ANSWERS]
         *expected, none = softmax([*scores, null])
@@ -435,10 +437,10 @@ def test_bad_parameters(params: dict[str, Any], tiny_model: Path) -> None:
 def test_rows_are_384_tokens_at_most_unless_told(make_tiny_model: Callable[..., Path]) -> None:
     wide = make_tiny_model(max_position_embeddings=512)
     X, y = [("how?", "it is good")], ["good"]
-    assert extractor(wide).fit(X, y)._task.max_length == 384
-    assert extractor(wide, max_length=512).fit(X, y)._task.max_length == 512
+    assert extractor(wide).fit(X, y)._fitted.task.max_length == 384
+    assert extractor(wide, max_length=512).fit(X, y)._fitted.task.max_length == 512
     narrow = make_tiny_model(max_position_embeddings=64)
-    assert extractor(narrow).fit(X, y)._task.max_length == 64
+    assert extractor(narrow).fit(X, y)._fitted.task.max_length == 64
 
 
 def test_not_fitted(tiny_model: Path) -> None:
@@ -584,7 +586,7 @@ def test_copies(name: str, way: str, request: pytest.FixtureRequest, tmp_path: P
         other = copy.deepcopy(whole)
     assert other.get_params() == {**whole.get_params(), "model": other.model}
     assert other.no_answer_threshold_ == whole.no_answer_threshold_
-    assert other._task == whole._task
+    assert other._fitted.task == whole._fitted.task
     pd.testing.assert_frame_equal(other.predict_answers(X), whole.predict_answers(X))
     np.testing.assert_array_equal(other.predict(X), whole.predict(X))
 
@@ -603,10 +605,12 @@ def test_transformers_opens_it_with_equal_logits(
     texts = AutoTokenizer.from_pretrained(tmp_path / "folder")
     assert type(model) is BertForQuestionAnswering
     for question, context in questions(5)[0]:
-        items = silent._task.encode(pairs([question], [context]), None, silent._network.text)
+        items = silent._fitted.task.encode(
+            pairs([question], [context]), None, silent._fitted.network.text
+        )
         batch: Batch = collate(items, np.arange(1), CPU, torch.float32)
         with torch.inference_mode():
-            got = silent._network.logits(batch)
+            got = silent._fitted.network.logits(batch)
             out = model(**texts(question, context, return_tensors="pt"))
         want = torch.stack([out.start_logits[0], out.end_logits[0]], dim=1)
         torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)

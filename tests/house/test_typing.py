@@ -10,7 +10,8 @@ import inspect
 import textwrap
 import tomllib
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_origin
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from support import ROOT
 from typed import user_code
 
 import skbert
+from skbert._estimator.fitted import learned_names
 
 ESTIMATORS = [getattr(skbert, name) for name in skbert.__all__ if name.startswith("Bert")]
 NOT_ALWAYS = {  # set where a frame, a hold-out, several labels or a PCA asks for it
@@ -26,44 +28,26 @@ NOT_ALWAYS = {  # set where a frame, a hold-out, several labels or a PCA asks fo
 }  # fmt: skip
 
 
-def annotations_of(cls: type) -> dict[str, str]:
-    """Annotated names in the body of a class -> what they are set to, if anything."""
+def annotations_of(cls: type) -> set[str]:
+    """Annotated names in the body of a class, which checkers take for parameters."""
     (body,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
     return {
-        node.target.id: ast.unparse(node.value) if node.value else ""
-        for node in ast.walk(body)
+        node.target.id
+        for node in body.body
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
         if not ast.unparse(node.annotation).startswith("ClassVar")
-        if node in body.body or node in declared_for_checkers(body)
     }
 
 
-def declared_for_checkers(body: ast.ClassDef) -> list[ast.stmt]:
-    return [
-        child
-        for node in body.body
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-        for child in node.body
-    ]
-
-
-def seen_by_checkers(cls: type) -> dict[str, str]:
+def seen_by_checkers(cls: type) -> set[str]:
     """The fields that a checker sees in an estimator, with those of its bases."""
-    fields: dict[str, str] = {}
-    for base in reversed(cls.__mro__):
-        if "__dataclass_fields__" in vars(base):
-            fields |= annotations_of(base)
-    return fields
-
-
-def set_by_fit(cls: type) -> set[str]:
-    return {name for name, value in seen_by_checkers(cls).items() if value == "field(init=False)"}
+    bases = [base for base in cls.__mro__ if "__dataclass_fields__" in vars(base)]
+    return set().union(*map(annotations_of, bases))
 
 
 @pytest.mark.parametrize("cls", ESTIMATORS)
 def test_checkers_see_the_parameters_that_there_are(cls: type) -> None:
-    seen = seen_by_checkers(cls).keys() - set_by_fit(cls)
-    assert seen == set(inspect.signature(cls).parameters)
+    assert seen_by_checkers(cls) == set(inspect.signature(cls).parameters)
 
 
 @pytest.mark.parametrize("cls", ESTIMATORS)
@@ -73,8 +57,7 @@ def test_checkers_know_every_attribute_that_is_documented_or_saved(cls: type) ->
     names = {name.strip() for head in heads for name in head.split(",") if not head[0].isspace()}
     properties = {name for name in names if isinstance(getattr(cls, name, None), property)}
     assert names
-    assert names - properties <= set_by_fit(cls)
-    assert set(cls._saved_attributes) <= set_by_fit(cls)
+    assert names - properties == set(learned_names(cls))
 
 
 @pytest.fixture(scope="module")
@@ -86,19 +69,12 @@ def fitted(tiny_model: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("cls", ESTIMATORS)
 def test_a_fit_sets_what_checkers_are_told(cls: type, fitted: dict[str, Any]) -> None:
-    kinds = {"int": int, "float": float, "list": list, "np": np.ndarray, "Array": np.ndarray}
     estimator = fitted[cls.__name__]
-    for name in set_by_fit(cls) - NOT_ALWAYS:
-        (annotation,) = {
-            ast.unparse(node.annotation)
-            for base in cls.__mro__
-            if "__dataclass_fields__" in vars(base)
-            for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(base))))
-            if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == name
-        }
-        kind = kinds.get(annotation.partition("[")[0].partition(".")[0], object)
-        assert isinstance(getattr(estimator, name), kind), (name, annotation)
-    assert NOT_ALWAYS & vars(fitted["BertTransformer"]).keys()
+    for name in set(learned_names(cls)) - NOT_ALWAYS:
+        (declared,) = get_args(inspect.getattr_static(cls, name).__orig_class__)
+        kind = declared if isinstance(declared, UnionType) else get_origin(declared) or declared
+        assert isinstance(getattr(estimator, name), kind), (name, declared)
+    assert NOT_ALWAYS & fitted["BertTransformer"]._fitted.attributes.keys()
 
 
 def test_the_user_code_runs(fitted: dict[str, Any], tiny_model: Path, tmp_path: Path) -> None:

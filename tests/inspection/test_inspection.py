@@ -103,17 +103,19 @@ def without(heads: dict[int, list[int]]) -> np.ndarray:
 
 def logits(estimator: Any, X: Any) -> np.ndarray:
     """What the head gives for all rows or tokens."""
-    network, precision = estimator._network, Precision(estimator.precision, CPU)
-    rows = encode(estimator._task, estimator._read(X, fitting=False), None, network)
+    network, precision = estimator._fitted.network, Precision(estimator.precision, CPU)
+    rows = encode(
+        estimator._fitted.task, estimator._rows(X, estimator._fitted.record), None, network
+    )
     return infer(network, rows, precision).values
 
 
 def items_to_learn(estimator: Any, X: Any, y: Any) -> Any:
-    rows = estimator._read(X, fitting=False)
-    student = copy.deepcopy(estimator)
-    lesson = student._prepare_targets(y, rows, student._task.max_length, student._network, None)
-    items = encode(estimator._task, rows, lesson.targets, estimator._network)
-    return items.weighted(lesson.weights)
+    rows = estimator._rows(X, estimator._fitted.record)
+    fitted = estimator._fitted
+    plan = estimator._prepare_targets(y, rows, fitted.task.max_length, fitted, None)
+    items = encode(fitted.task, rows, plan.targets, fitted.network)
+    return items.weighted(plan.weights)
 
 
 def losses(estimator: Any, items: Any) -> np.ndarray:
@@ -121,7 +123,9 @@ def losses(estimator: Any, items: Any) -> np.ndarray:
     found = []
     for sample in np.unique(items.samples):
         own = items.of_samples(np.array([sample]))
-        mean = mean_loss(estimator._network, estimator._task, own, Precision("float64", CPU))
+        mean = mean_loss(
+            estimator._fitted.network, estimator._fitted.task, own, Precision("float64", CPU)
+        )
         found.append(mean * weight_of(estimator, own))
     return np.array(found)
 
@@ -129,7 +133,7 @@ def losses(estimator: Any, items: Any) -> np.ndarray:
 def weight_of(estimator: Any, items: Any) -> float:
     """The weight that the task gives these items; no logits are needed to tell."""
     seen: list[float] = []
-    task = estimator._task
+    task = estimator._fitted.task
 
     class Counting:
         def loss(self, logits: Any, batch: Any) -> Any:
@@ -137,7 +141,7 @@ def weight_of(estimator: Any, items: Any) -> float:
             seen.append(float(weight))
             return loss, weight
 
-    mean_loss(estimator._network, Counting(), items, Precision("float64", CPU))
+    mean_loss(estimator._fitted.network, Counting(), items, Precision("float64", CPU))
     return sum(seen)
 
 
@@ -263,7 +267,7 @@ def test_padded_rows_give_the_same(
     fitted, X, y = classes
     monkeypatch.setattr(BertForSequenceClassification, "_supports_attention_backend", False)
     padded = BertClassifier(four_heads, **EXACT).fit(X, y)
-    assert not padded._network.is_packed
+    assert not padded._fitted.network.is_packed
     padded.model_.load_state_dict(fitted.model_.state_dict())
     np.testing.assert_allclose(head_importance(padded, X, y), head_importance(*classes), rtol=1e-6)
     for got, want in zip(attentions(padded, X), attentions(fitted, X), strict=True):

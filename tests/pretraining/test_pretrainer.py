@@ -513,7 +513,7 @@ def test_transformers_opens_the_folder(
     kind = getattr(transformers, CLASSES[objective])
     model, report = kind.from_pretrained(tmp_path / "model", output_loading_info=True)
     assert not report["missing_keys"]
-    network = fitted[objective]._network
+    network = fitted[objective]._fitted.network
     items = drawn(network, objective, stories, 64)
     want = mean_loss(network, TASKS[objective](64), items, EXACT)
     model.eval()
@@ -591,7 +591,7 @@ def test_predicted_words_are_those_of_transformers(
         found = pretrainer.predict_masked(texts, top_k=3)
         assert found["row"].tolist() == [0] * 3 + [2] * 6
         assert found["mask"].tolist() == [0] * 6 + [1] * 3
-        tokenizer, twin = pretrainer.tokenizer_, twin_of(pretrainer._network)
+        tokenizer, twin = pretrainer.tokenizer_, twin_of(pretrainer._fitted.network)
         for row in (0, 2):
             given = tokenizer(texts[row], return_tensors="pt")
             with torch.no_grad():
@@ -628,7 +628,7 @@ def test_probabilities_of_pairs_are_those_of_transformers(
         given = pretrainer.tokenizer_(*map(list, zip(*pairs, strict=True)), padding=True,
                                       return_tensors="pt")  # fmt: skip
         with torch.no_grad():
-            out = twin_of(pretrainer._network)(**given)
+            out = twin_of(pretrainer._fitted.network)(**given)
         logits = out.logits if objective == "nsp" else out.seq_relationship_logits
         got = pretrainer.next_sentence_proba(pairs)
         assert got.dtype == np.float32
@@ -653,7 +653,7 @@ def test_the_perplexity_of_a_text_read_from_left_to_right(
     pretrainer = fitted["clm"]
     given = pretrainer.tokenizer_("the movie is good.", return_tensors="pt")
     with torch.no_grad():
-        loss = twin_of(pretrainer._network)(**given, labels=given.input_ids).loss
+        loss = twin_of(pretrainer._fitted.network)(**given, labels=given.input_ids).loss
     assert pretrainer.perplexity(["the movie is good."]) == pytest.approx(
         float(loss.exp()), rel=1e-5
     )
@@ -661,7 +661,7 @@ def test_the_perplexity_of_a_text_read_from_left_to_right(
 
 @pytest.mark.filterwarnings("ignore:.*are empty or whitespace")
 def test_writing_on_is_what_transformers_would_write(fitted: dict[str, BertPretrainer]) -> None:
-    pretrainer, twin = fitted["clm"], twin_of(fitted["clm"]._network)
+    pretrainer, twin = fitted["clm"], twin_of(fitted["clm"]._fitted.network)
     tokenizer = pretrainer.tokenizer_
     never = [i for i in tokenizer.all_special_ids if i != tokenizer.sep_token_id]
     for text in ("the movie", "so nice", ""):

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
 from skbert import BertClassifier, BertRegressor, BertTransformer
@@ -86,12 +87,25 @@ def make_model(folder: str, dropout: float) -> None:
     (pooling / "config.json").write_text(json.dumps(declared), encoding="utf-8")
 
 
-def read_numbers(estimator: Any, X: Any, fitting: bool) -> Texts:
-    """Validate a matrix as scikit-learn's own estimators do, and write it in words."""
-    numbers = validate_data(estimator, X, reset=fitting)
-    if fitting:
-        estimator._seen = FitRecord(None, 1)
-    return Texts(first=words_of(numbers), second=None, names=None, n_columns=1)
+def blank_of(estimator: Any) -> Any:
+    """An estimator of the same name, for scikit-learn to set attributes of."""
+    return type(type(estimator).__name__, (BaseEstimator,), {})()
+
+
+class ReadsNumbers:
+    """Validates a matrix as scikit-learn's own estimators do, and writes it in words."""
+
+    def _rows(self, X: Any, record: FitRecord | None) -> Texts:
+        fresh = record is None
+        numbers = validate_data(blank_of(self) if fresh else self, X, reset=fresh)
+        return Texts(first=words_of(numbers), second=None, names=None, n_columns=1)
+
+    def _columns_of(self, X: Any, rows: Texts) -> dict[str, Any]:
+        del rows
+        blank = blank_of(self)
+        validate_data(blank, X, reset=True, skip_check_array=True)
+        names = ("n_features_in_", "feature_names_in_")
+        return {name: getattr(blank, name) for name in names if hasattr(blank, name)}
 
 
 def take_matrices(tags: Any) -> Any:
@@ -102,28 +116,22 @@ def take_matrices(tags: Any) -> Any:
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class NumericClassifier(BertClassifier):
+class NumericClassifier(ReadsNumbers, BertClassifier):
     """`BertClassifier` on matrices of numbers."""
 
     model: str = field(default=MODEL, kw_only=False)
     learning_rate: float = 1e-3
-
-    def _read(self, X: Any, *, fitting: bool) -> Texts:
-        return read_numbers(self, X, fitting)
 
     def __sklearn_tags__(self) -> Any:
         return take_matrices(super().__sklearn_tags__())
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class NumericRegressor(BertRegressor):
+class NumericRegressor(ReadsNumbers, BertRegressor):
     """`BertRegressor` on matrices of numbers."""
 
     model: str = field(default=MODEL, kw_only=False)
     learning_rate: float = 1e-3
-
-    def _read(self, X: Any, *, fitting: bool) -> Texts:
-        return read_numbers(self, X, fitting)
 
     def __sklearn_tags__(self) -> Any:
         return take_matrices(super().__sklearn_tags__())
@@ -150,13 +158,10 @@ class ExactRegressor(NumericRegressor):
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class NumericTransformer(BertTransformer):
+class NumericTransformer(ReadsNumbers, BertTransformer):
     """`BertTransformer` on matrices of numbers."""
 
     model: str = field(default=MODEL, kw_only=False)
-
-    def _read(self, X: Any, *, fitting: bool) -> Texts:
-        return read_numbers(self, X, fitting)
 
     def __sklearn_tags__(self) -> Any:
         return take_matrices(super().__sklearn_tags__())

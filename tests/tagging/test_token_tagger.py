@@ -8,7 +8,7 @@ import pickle
 import unicodedata
 import warnings
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -439,7 +439,7 @@ def test_two_thousand_words_get_two_thousand_tags(fitted: BertTokenTagger) -> No
 
 def test_scores_are_those_of_the_window_alone(fitted: BertTokenTagger) -> None:
     (words,) = random_rows([600], seed=1)
-    task, network = fitted._task, fitted._network
+    task, network = fitted._fitted.task, fitted._fitted.network
     items = task.encode(WordRows([words], None), None, network.text)
     assert len(items) > 10
     (whole,) = fitted.predict_proba([words])
@@ -460,9 +460,9 @@ def test_learns_from_all_of_a_long_row(tiny_model: Path) -> None:
 
 
 def test_words_that_give_no_piece_are_unknown(fitted: BertTokenTagger) -> None:
-    tokenizer = fitted._network.text
+    tokenizer = fitted._fitted.network.text
     odd = ["", " ", "\u200b", "\x00", "\u0301", "phone"]
-    items = fitted._task.encode(WordRows([odd, [], ["日本"]], None), None, tokenizer)
+    items = fitted._fitted.task.encode(WordRows([odd, [], ["日本"]], None), None, tokenizer)
     unknown, phone = (tokenizer.backend.token_to_id(word) for word in ("[UNK]", "phone"))
     assert items.tokens.ids[0][1:-1].tolist() == [unknown] * 5 + [phone]
     assert len(items.tokens.ids[1]) == 2
@@ -626,14 +626,16 @@ def test_a_weight_of_zero_is_as_if_the_row_were_wrong(tiny_model: Path) -> None:
 class Spy(BertTokenTagger):
     """Remembers which rows were held out last, and what their score was."""
 
+    last: ClassVar[list[Any]] = []
+
     def _prepare_targets(self, *args: Any) -> Any:
-        lesson = super()._prepare_targets(*args)
+        plan = super()._prepare_targets(*args)
 
         def metric(decoded: Any, rows: Any) -> float:
-            self.seen_ = rows, lesson.metric(decoded, rows)
-            return self.seen_[1]
+            self.last[:] = rows, plan.metric(decoded, rows)
+            return self.last[1]
 
-        return lesson._replace(metric=metric)
+        return plan._replace(metric=metric)
 
 
 @pytest.mark.parametrize("data", [(X, Y), (TEXTS, SPANS)], ids=["words", "texts"])
@@ -642,7 +644,7 @@ def test_validation_score_is_the_score_of_the_rows_held_out(data: Any, tiny_mode
         tiny_model, validation_fraction=0.25, random_state=0, device="cpu",
         precision="float32", **LEARNS | {"epochs": 1},
     ).fit(*data)  # fmt: skip
-    rows, score = fitted.seen_
+    rows, score = fitted.last
     assert len(rows) == 10
     held = [[each[row] for row in rows] for each in data]
     assert fitted.history_[0]["validation_score"] == score

@@ -297,7 +297,7 @@ def test_interrupted_anywhere_it_is_the_old_state_or_the_new_one(
     with context():
         before = {name: look() for name, look in STATE.items()}
         for turn in range(40):
-            job, old = jobs[turn % 4], dict(vars(fitted))
+            job, old = jobs[turn % 4], fitted._fitted
             want = fitted.predict_proba(TEXTS)
             timer = threading.Timer(
                 rng.random() * times[turn % 4], os.kill, (os.getpid(), signal.SIGINT)
@@ -313,7 +313,7 @@ def test_interrupted_anywhere_it_is_the_old_state_or_the_new_one(
                     timer.join()
             assert {name: look() for name, look in STATE.items()} == before
             new = fitted.predict_proba(TEXTS)
-            if vars(fitted)["_network"] is old["_network"]:
+            if fitted._fitted is old:
                 np.testing.assert_array_equal(new, want)
             else:
                 assert len(fitted.history_) == fitted.n_iter_
