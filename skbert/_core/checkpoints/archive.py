@@ -88,7 +88,7 @@ def write(
 
 
 def unsaved(target: Path, exc: Exception) -> SaveError:
-    """What is said when a disk or a right to write fails."""
+    """The error to raise where the disk is full or writing is not allowed."""
     return SaveError(
         f"{target} could not be saved: {exc}. Nothing of it was kept, and what was there"
         " before is untouched. Save again where there is room, into a folder you may write."
@@ -116,11 +116,11 @@ def _check_target(target: Path) -> None:
         raise SaveError(f"{target} is a file, not a folder: give another path, or remove it.")
     if Path.cwd().is_relative_to(target):
         raise SaveError(f"{target} is the folder you work in: give the path of a new folder.")
-    there = {path.name for path in target.iterdir()}
-    if not there:
+    names = {path.name for path in target.iterdir()}
+    if not names:
         return
     try:
-        strange = there - {MANIFEST, *_manifest(target)["members"]}
+        strange = names - {MANIFEST, *_manifest(target)["members"]}
     except SaveError as exc:
         raise SaveError(
             f"{target} is not empty and is no earlier save, so it is not replaced: {exc}"

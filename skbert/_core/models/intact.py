@@ -1,7 +1,7 @@
-"""Whether a model still is what was opened: the same modules, run by the same functions.
+"""Whether a model still has the modules it was opened with, run by the same functions.
 
-Somebody who was handed a model may replace a module, wrap one in an adapter or hang a hook on it.
-What computes layers without calling their modules has to know. Depends on torch only.
+A caller who holds a model may replace a module, wrap one in an adapter or register a hook. Layers
+that are computed without calling their modules would miss that. Depends on torch only.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def anatomy_of(model: torch.nn.Module) -> Anatomy:
 
 
 def has_global_hooks() -> bool:
-    """Whether hooks hang on all modules there are."""
+    """Whether hooks are registered for all modules of torch."""
     has_any: Callable[[], bool] = torch.nn.modules.module._has_any_global_hook
     return bool(has_any())
 
@@ -42,12 +42,12 @@ def is_hooked(model: torch.nn.Module) -> bool:
 
 
 def _records(hook: Callable[..., Any]) -> bool:
-    """Whether it is a hook that transformers left after ``output_hidden_states=True``."""
+    """Whether a hook is one that transformers leaves after ``output_hidden_states=True``."""
     return getattr(hook, "__module__", None) == "transformers.utils.output_capturing"
 
 
 def without_recorders(model: torch.nn.Module) -> torch.nn.Module:
-    """The model, or one with the same weights that can be pickled: hooks that record cannot."""
+    """The model without hooks that record, which cannot be pickled; a copy if it has any."""
     if not any(_records(hook) for m in model.modules() for hook in m._forward_hooks.values()):
         return model
     tensors = chain(model.parameters(), model.buffers())
