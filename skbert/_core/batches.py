@@ -29,7 +29,7 @@ def by_length(sizes: IntArray, budget: int) -> list[IntArray]:
 
 
 def by_budget(sizes: IntArray, budget: int) -> Iterator[slice]:
-    """Cut a sequence of sizes, in its order, wherever the next one would pass the budget."""
+    """Cut a sequence of sizes, in its order, wherever the next one would exceed the budget."""
     ends = np.cumsum(sizes)
     begin, n = 0, len(sizes)
     while begin < n:
@@ -42,7 +42,7 @@ def by_budget(sizes: IntArray, budget: int) -> Iterator[slice]:
 def steps_of_a_pass(
     items: Items, samples_per_step: int, rng: np.random.Generator
 ) -> list[IntArray]:
-    """The items of each optimizer step of one pass, drawn afresh.
+    """The items of each optimizer step of one pass, in a random order.
 
     Every step covers the same number of samples; what remains of the shuffled samples is the
     last step. The others are sorted by size within stretches of some steps, so that a step

@@ -49,7 +49,7 @@ def infer(
     network = inference_network(network)
     forward = network.features if features else network.logits
     rows = items.by_row()
-    counts = rows.read_by(network.head)
+    counts = rows.outputs_per_row(network.head)
     where = Ragged.of(np.arange(int(counts.sum())), counts)
     out: FloatArray | None = None
     for chosen, values in _batch_by_batch(

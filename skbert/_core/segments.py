@@ -1,4 +1,4 @@
-"""Softmax over stretches of different lengths: the tokens of an item, or its rows.
+"""Softmax over segments of different lengths: the tokens of an item, or its rows.
 
 Depends on torch only.
 """
@@ -11,10 +11,10 @@ __all__ = ["log_softmax_within"]
 
 
 def log_softmax_within(logits: torch.Tensor, counts: torch.Tensor, longest: int) -> torch.Tensor:
-    """Log of the softmax of each column within each stretch.
+    """Log of the softmax of each column within each segment.
 
-    ``logits`` is ``(n, k)``, ``counts`` is ``(n_stretches,)``, none of them 0, and their sum is
-    ``n``; no stretch is longer than ``longest``. The result has the shape of ``logits``.
+    ``logits`` is ``(n, k)``, ``counts`` is ``(n_segments,)``, none of them 0, and their sum is
+    ``n``; no segment is longer than ``longest``. The result has the shape of ``logits``.
     """
     owner = torch.repeat_interleave(
         torch.arange(len(counts), device=counts.device), counts, output_size=len(logits)

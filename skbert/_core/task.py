@@ -60,12 +60,12 @@ class Items:
     targets: Array | Ragged | None = None  # (n_items, ...) or a row per item
     places: Ragged | None = None  # of each token, in the task's own terms; for decode only
     n_truncated: int = 0
-    chosen: Ragged | None = None  # of each row the positions that a head reads which reads some
-    apart: bool = False  # a step counts items, not samples
+    chosen: Ragged | None = None  # positions in each row, for a head that reads chosen tokens
+    is_counted_alone: bool = False  # a step counts items, not samples
 
     @classmethod
     def one_row_each(cls, encoded: EncodedTexts, targets: Array | None) -> Items:
-        """Items of one row; the windows of a sample share its target and its weight."""
+        """Items of one row each; the windows of a sample share its target and its weight."""
         tokens, windows, n_truncated = encoded
         samples, rows = windows.samples, np.arange(len(tokens) + 1)
         targets = None if targets is None else targets[samples]
@@ -81,25 +81,25 @@ class Items:
 
     @property
     def units(self) -> IntArray:
-        """What a step counts, ``(n_items,)``: the sample of each item, or the item itself."""
-        return np.arange(len(self)) if self.apart else self.samples
+        """The unit that each item belongs to, ``(n_items,)``; a step covers a number of units."""
+        return np.arange(len(self)) if self.is_counted_alone else self.samples
 
-    def read_by(self, head: Head) -> IntArray:
-        """How many outputs each row gets from the head, ``(n_rows,)``."""
+    def outputs_per_row(self, head: Head) -> IntArray:
+        """Number of outputs that the head gives for each row, ``(n_rows,)``."""
         if head.reads == "chosen":
             assert self.chosen is not None
             return self.chosen.lengths
         return np.ones(len(self.tokens), np.int64) if head.reads == "rows" else self.tokens.lengths
 
     def weighted(self, sample_weight: FloatArray | None) -> Items:
-        """The same items, each weighing what its sample weighs; none that weighs nothing."""
+        """The items with the weights of their samples, without those of weight 0."""
         if sample_weight is None:
             return self
         weights = self.weights * sample_weight[self.samples]
         return replace(self, weights=weights).take(np.flatnonzero(weights))
 
     def by_row(self) -> Items:
-        """Every row an item of its own, without targets: what a forward pass needs to know."""
+        """Every row as an item of its own, without targets, which is enough for a forward pass."""
         owner = np.repeat(np.arange(len(self)), np.diff(self.rows))
         return Items(
             self.tokens, np.arange(len(owner) + 1), self.samples[owner], self.weights[owner],
@@ -111,7 +111,7 @@ class Items:
         return self.take(np.flatnonzero(np.isin(self.samples, samples)))
 
     def take(self, items: IntArray) -> Items:
-        """The chosen items, in the order given."""
+        """The chosen items, in the order of ``items``."""
         counts = np.diff(self.rows)[items]
         owned = Ragged(np.arange(len(self.tokens)), self.rows).take(items)
         targets = self.targets
@@ -126,7 +126,7 @@ class Items:
             None if self.places is None else self.places.take(owned.values),
             self.n_truncated,
             None if self.chosen is None else self.chosen.take(owned.values),
-            self.apart,
+            self.is_counted_alone,
         )
 
 

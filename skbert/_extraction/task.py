@@ -62,7 +62,7 @@ class Answers:
         contexts, context = _distinct(X.second)
         max_tokens = self.max_length - tokenizer.specials(pair=True)
         question_ids = tokenizer.pieces(questions, max_tokens)
-        ids, spans, _ = tokenizer.located(contexts)
+        ids, spans, _ = tokenizer.pieces_with_offsets(contexts)
         n_question, n_context = question_ids.lengths[question], ids.lengths[context]
         least = min(_MIN_CONTEXT, max_tokens - max_tokens // 2)
         keep = np.minimum(n_question, np.maximum(max_tokens - least, max_tokens - n_context))

@@ -72,7 +72,7 @@ class NextWord(MaskedWords):
         return Items(
             items.tokens, items.rows, items.samples, items.weights,
             Ragged(targets.values.astype(np.int64), targets.starts),
-            chosen=Ragged(targets.numbers, targets.starts), apart=True,
+            chosen=Ragged(targets.numbers, targets.starts), is_counted_alone=True,
         )  # fmt: skip
 
     def head(self) -> Head:
@@ -156,7 +156,12 @@ def _rows_of_text(texts: list[str], tokenizer: TextTokenizer, max_length: int) -
 def _items(tokens: TokenTable, samples: IntArray, **more: Any) -> Items:
     """Return one item per row; a step counts rows, not texts."""
     return Items(
-        tokens, np.arange(len(tokens) + 1), samples, np.ones(len(tokens)), apart=True, **more
+        tokens,
+        np.arange(len(tokens) + 1),
+        samples,
+        np.ones(len(tokens)),
+        is_counted_alone=True,
+        **more,
     )
 
 

@@ -133,7 +133,7 @@ def _cut_rows(X: WordRows, tokenizer: TextTokenizer, limit: int) -> _Cut:
 
 def _cut_texts(X: Texts, tokenizer: TextTokenizer, limit: int) -> _Cut:
     """Return the pieces of the words into which the tokenizer splits texts."""
-    ids, spans, words = tokenizer.located(X.first)
+    ids, spans, words = tokenizer.pieces_with_offsets(X.first)
     row = np.repeat(np.arange(len(X)), ids.lengths)
     is_new = np.ones(len(row), bool)
     is_new[1:] = (np.diff(words.values) != 0) | (np.diff(row) != 0)

@@ -267,7 +267,7 @@ def test_flags_joiners_and_leading_marks_are_whole(text: TextTokenizer) -> None:
     flag = "\U0001f3f4" + "".join(chr(0xE0000 + ord(letter)) for letter in "gbeng\x7f")
     for answer in (flag, "e\u0301\u200d", "\u0301abc", "a\ufe0f"):
         context = f"the {answer} end"
-        _, places, _ = text.located([context])
+        _, places, _ = text.pieces_with_offsets([context])
         starts, ends = places[0].T.tolist()
         assert 4 in starts, answer
         assert 4 + len(answer) in ends, answer
@@ -283,7 +283,7 @@ def test_every_planted_answer_is_reached(text: TextTokenizer) -> None:
     items = task.encode(pairs(["what is good?"] * len(rows), contexts), spans, text)
     assert items.tokens.lengths.max() == 48
     assert items.n_truncated == 0
-    _, places, _ = text.located(contexts)
+    _, places, _ = text.pieces_with_offsets(contexts)
     aligned = 0
     owned = Ragged.of(np.arange(len(items)), np.bincount(items.samples))
     for row, (context, begin, end) in enumerate(rows):
@@ -304,7 +304,7 @@ def test_a_row_is_a_question_and_a_window() -> None:
     context = " ".join(f"w{i}" for i in range(60))
     begin = context.index("w30")
     items = encoded("is it good?", context, (begin, begin + 3), max_length=48, stride=10)
-    ids, places, _ = LOWER.located([context])
+    ids, places, _ = LOWER.pieces_with_offsets([context])
     question = LOWER.pieces(["is it good?"])[0].tolist()
     head, tail = [*LOWER.prefix, *question, *LOWER.middle], list(LOWER.suffix)
     room = 48 - len(head) - len(tail)
@@ -424,9 +424,9 @@ def test_distinct_texts_are_tokenised_once() -> None:
             self.seen["pieces"] = texts
             return LOWER.pieces(texts, room)
 
-        def located(self, texts: list[str]) -> Any:
+        def pieces_with_offsets(self, texts: list[str]) -> Any:
             self.seen["located"] = texts
-            return LOWER.located(texts)
+            return LOWER.pieces_with_offsets(texts)
 
     questions, contexts = ["who?", "where?", "who?", "when?"], ["a b", "a b", "c d", "a b"]
     counting: Any = Counting()

@@ -77,7 +77,7 @@ def test_targets_are_what_was_there_and_the_rest_stays(tokenizer: TextTokenizer)
         rest = np.setdiff1d(np.arange(len(before)), at)
         assert [before[i] for i in rest] == [after[i] for i in rest]
         assert sorted(set(at)) == at.tolist()
-    assert items.apart
+    assert items.is_counted_alone
 
 
 def test_of_the_chosen_80_percent_are_masked_and_10_are_swapped(tokenizer: TextTokenizer) -> None:
@@ -154,7 +154,7 @@ def test_taking_items_takes_their_chosen_tokens(tokenizer: TextTokenizer) -> Non
     assert [part.chosen[0].tolist(), part.chosen[1].tolist()] == [
         items.chosen[4].tolist(), items.chosen[1].tolist()]  # fmt: skip
     assert part.targets[0].tolist() == items.targets[4].tolist()
-    assert part.apart
+    assert part.is_counted_alone
     assert part.units.tolist() == [0, 1]
 
 

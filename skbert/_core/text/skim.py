@@ -1,7 +1,7 @@
-"""Long texts without the inside of endless words and gaps, none of which a model can tell apart.
+"""Long texts without the inside of endless words and gaps, which does not change their tokens.
 
 A word beyond the model's limit is one unknown token however long it is, and any run of white space
-parts words like one blank. Depends on numpy and ``tokenizers``; knows no ids.
+separates words like one blank. Depends on numpy and ``tokenizers``; knows no ids.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ __all__ = ["Skimmer"]
 
 _CHUNK = 1 << 16  # characters looked at together
 _UTF = "utf-32-le"  # four bytes for each character
-_MANY = 400  # characters without a trace that are kept in a row
+_MANY = 400  # dropped characters that are kept in a row
 _COMPOSED = 4  # characters that a normalizer can make one of
-# What a character is to the tokenizer: not asked yet; something to keep; a part of the word that
-# it is in; without a trace; white space.
+# What a character is to the tokenizer: not known yet; something to keep; a part of the word that
+# it is in; something that it drops; white space.
 _UNKNOWN, _KEPT, _COUNTS, _SILENT, _BLANK = range(5)
 _STEPS = ["BertNormalizer", "BertPreTokenizer"]  # these make no letter of several
 _CHINESE = (
@@ -41,27 +41,27 @@ class _Run(NamedTuple):
 
     kind: int = _KEPT
     counted: int = 0  # characters so far
-    silent: int = 0  # and those without a trace
+    silent: int = 0  # and those that the tokenizer drops
 
 
 @dataclass(frozen=True)
 class Skimmer:
-    """Leaves out of long texts what a tokenizer makes nothing of.
+    """Leaves out of long texts what has no effect on their tokens.
 
-    A character is judged by what it does between two letters, which holds everywhere as no step of
-    the tokenizer looks at more than one character to part words; where one does, nothing is left
-    out.
+    A character is judged by what it does between two letters. That holds everywhere, as no step of
+    the tokenizer looks at more than one character to separate words; where one does, nothing is
+    left out.
     """
 
     backend: Tokenizer
 
     @property
     def longest_word(self) -> int:
-        """The model's limit to a word; 0 where something else than its end can cut a word."""
+        """Characters in the longest word that the model knows; 0 if words can be cut elsewhere."""
         return self._rules[0]
 
     def chunks(self, text: str) -> Iterator[str]:
-        """Parts of a text that together have the same ids, in order."""
+        """Parts of the text, in order, which joined have the same token ids as the text."""
         run = _Run()
         for at in range(0, len(text), _CHUNK):
             chunk = text[at : at + _CHUNK]
@@ -69,7 +69,7 @@ class Skimmer:
                 yield chunk
                 continue
             kinds = self._kinds_of(chunk)
-            if not self._goes_on(kinds, run):
+            if not self._can_skip(kinds, run):
                 kept, run = self._kept(kinds, run)
                 yield _take(chunk, kept)
 
@@ -92,7 +92,7 @@ class Skimmer:
 
     @cached_property
     def _kinds(self) -> IntArray:
-        """What every character is, as far as it was asked."""
+        """The kind of every character, as far as it is known."""
         kinds = np.zeros(sys.maxunicode + 1, np.uint8)
         kinds[0xD800:0xE000] = _KEPT  # half characters, which no tokenizer reads
         if self._rules[1]:
@@ -119,7 +119,7 @@ class Skimmer:
         return bytes([self._kind_of(chr(code)) for code in range(128)]) * 2
 
     def _kind_of(self, character: str) -> int:
-        """Ask the tokenizer what a character does between two letters."""
+        """The kind of a character, by what the tokenizer makes of it between two letters."""
         text = f"a{character}a"
         if self.backend.normalizer is not None:
             text = self.backend.normalizer.normalize_str(text)
@@ -131,8 +131,8 @@ class Skimmer:
         whole = len(words) == 1 and len(words[0]) > 2
         return _COUNTS if whole and words[0][0] == words[0][-1] == "a" else _KEPT
 
-    def _goes_on(self, kinds: Array, run: _Run) -> bool:
-        """Whether a whole chunk lies inside a word or a gap of which enough was kept."""
+    def _can_skip(self, kinds: Array, run: _Run) -> bool:
+        """Whether a whole chunk lies inside a word or a gap of which enough has been kept."""
         silent = kinds == _SILENT
         if run.kind == _KEPT or run.counted < self._limits[run.kind]:
             return run.silent >= _MANY and bool(silent.all())
@@ -141,7 +141,7 @@ class Skimmer:
     def _kept(self, kinds: Array, run: _Run) -> tuple[Array, _Run]:
         """Which characters of a chunk to keep, and the run that it ends in.
 
-        A character without a trace belongs to the run before it.
+        A character that the tokenizer drops belongs to the run before it.
         """
         silent = kinds == _SILENT
         last = np.maximum.accumulate(np.where(silent, -1, np.arange(len(kinds))))
@@ -171,7 +171,7 @@ def _take(text: str, kept: Array) -> str:
 
 @functools.cache
 def _letters() -> Array:
-    """Letters of all alphabets that every version of Unicode in use knows as such."""
+    """Letters of all alphabets that are letters in every version of Unicode in use."""
     category = unicodedata.ucd_3_2_0.category
     known = [
         code for code in range(0x20000) if chr(code).isalpha() and category(chr(code))[0] == "L"

@@ -27,9 +27,9 @@ __all__ = [
 
 LongText = Literal["truncate", "head_tail", "windows"]
 
-_LONG = 1 << 16  # characters beyond which a text that is read whole may hold endless words
-_JOINERS = {"\u200c", "\u200d", *map(chr, range(0xE0020, 0xE0080))}  # and the tags of flags
-_FAR = 8000  # ids after which both texts of a pair count as equally long
+_LONG = 1 << 16  # characters from which a text is skimmed for endless words before it is read
+_JOINERS = {"\u200c", "\u200d", *map(chr, range(0xE0020, 0xE0080))}  # with the tags in flags
+_FAR = 8000  # ids beyond which the texts of a pair count as equally long
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Ragged:
 
     @classmethod
     def of(cls, values: Array, lengths: IntArray) -> Ragged:
-        """Rows of the given ``lengths`` over ``values``."""
+        """Rows of these lengths, one after another in ``values``."""
         return cls(values, np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
 
     def __len__(self) -> int:
@@ -56,7 +56,7 @@ class Ragged:
     @property
     def lengths(self) -> IntArray:
         """Length of each row, ``(n_rows,)``."""
-        return self.starts[1:] - self.starts[:-1]  # sooner than np.diff for few rows
+        return self.starts[1:] - self.starts[:-1]  # faster than np.diff for few rows
 
     @property
     def numbers(self) -> IntArray:
@@ -64,18 +64,18 @@ class Ragged:
         return numbers_within(self.lengths)
 
     def arrays(self) -> Array:
-        """The rows as arrays of their own, in a 1-D array of objects."""
+        """The rows as separate arrays, in a 1-D array of objects."""
         rows = np.empty(len(self), object)
         for row in range(len(self)):
             rows[row] = self[row]
         return rows
 
     def take(self, rows: IntArray) -> Ragged:
-        """The chosen rows, in the order given."""
+        """The chosen rows, in the order of ``rows``."""
         return self.cut(rows, np.zeros(len(rows), np.int64), self.lengths[rows])
 
     def cut(self, rows: IntArray, begins: IntArray, lengths: IntArray) -> Ragged:
-        """For each entry, ``lengths`` values of row ``rows`` from offset ``begins`` on."""
+        """Parts of ``rows``, each of so many values as ``lengths`` says, from ``begins`` on."""
         cut = Ragged.of(self.values, lengths)
         where = np.repeat(self.starts[rows] + begins - cut.starts[:-1], lengths)
         return Ragged(self.values[where + np.arange(len(where))], cut.starts)
@@ -105,16 +105,16 @@ class TokenTable:
         return self.ids.lengths
 
     def take(self, rows: IntArray) -> TokenTable:
-        """The chosen rows, in the order given."""
+        """The chosen rows, in the order of ``rows``."""
         return TokenTable(self.ids.take(rows), self.second[rows])
 
 
 @dataclass(frozen=True)
 class TextTokenizer:
-    """The raw tokenizer, used without its shared truncation and padding state.
+    """The raw tokenizer, used without its own truncation and padding.
 
-    That state belongs to the tokenizer, not to the call, and goes wrong under threads. The
-    special tokens are read off once and added here; in user text they are plain text.
+    Their settings belong to the tokenizer, not to the call, which is not safe under threads. The
+    special tokens are read off once and added here; in the user's texts they are plain text.
     """
 
     backend: Tokenizer
@@ -149,17 +149,17 @@ class TextTokenizer:
         """How many special tokens a row holds."""
         return len(self.prefix) + len(self.suffix) + (len(self.middle) if pair else 0)
 
-    def pieces(self, texts: Sequence[str], room: int | None = None) -> Ragged:
-        """Word-piece ids of each text, no special tokens.
+    def pieces(self, texts: Sequence[str], limit: int | None = None) -> Ragged:
+        """Word-piece ids of each text, without special tokens.
 
-        With ``room`` a row holds the first ``room + 1`` ids at the most: one more than fits
-        says that the text was longer. A long text is read no further than that takes.
+        With ``limit`` a row holds at most the first ``limit + 1`` ids: one more than fits says
+        that the text was longer. A long text is read no further than that takes.
         """
-        if room is None:
+        if limit is None:
             skim = self.skimmer.chunks
             return self._batch([t if len(t) < _LONG else "".join(skim(t)) for t in texts])
-        first_try = 8 * room + 256
-        long = {i: self._prefix(t, room + 1, first_try) for i, t in enumerate(texts)
+        first_try = 8 * limit + 256
+        long = {i: self._prefix(t, limit + 1, first_try) for i, t in enumerate(texts)
                 if len(t) > first_try}  # fmt: skip
         table = self._batch([texts[i] if i not in long else "" for i in range(len(texts))])
         lengths = table.lengths
@@ -169,22 +169,22 @@ class TextTokenizer:
         if long:
             rows = (long.get(i, table[i]) for i in range(len(texts)))
             flat = np.concatenate([np.asarray(row, np.int32) for row in rows])
-        return Ragged.of(flat, lengths).heads(np.minimum(lengths, room + 1))
+        return Ragged.of(flat, lengths).heads(np.minimum(lengths, limit + 1))
 
-    def located(self, texts: Sequence[str]) -> tuple[Ragged, Ragged, Ragged]:
-        """Word-piece ids of each text, no special tokens, and where each piece comes from.
+    def pieces_with_offsets(self, texts: Sequence[str]) -> tuple[Ragged, Ragged, Ragged]:
+        """Word-piece ids of each text, without special tokens, their offsets, and their words.
 
-        The second table holds ``(start, end)`` in characters of the text as it was given,
-        ``(n_pieces, 2)`` int64, marks that belong to the last character included. The third
-        holds the number of each piece's word in its text, counted from 0, int64.
+        The second table holds the ``(start, end)`` of each piece in the characters of its text,
+        ``(n_pieces, 2)`` int64, with the marks that belong to its last character. The third holds
+        the number of each piece's word in its text, counted from 0, int64.
         """
-        found = self.backend.encode_batch(list(texts), add_special_tokens=False)
-        lengths = np.fromiter(map(len, found), np.int64, len(found))
-        spans = (_whole(text, e.offsets) for text, e in zip(texts, found, strict=True))
+        encodings = self.backend.encode_batch(list(texts), add_special_tokens=False)
+        lengths = np.fromiter(map(len, encodings), np.int64, len(encodings))
+        spans = (_with_marks(text, e.offsets) for text, e in zip(texts, encodings, strict=True))
         columns = (
-            np.fromiter(chain.from_iterable(e.ids for e in found), np.int32),
+            np.fromiter(chain.from_iterable(e.ids for e in encodings), np.int32),
             np.array(list(chain.from_iterable(spans)), np.int64).reshape(-1, 2),
-            np.fromiter(chain.from_iterable(e.word_ids for e in found), np.int64),
+            np.fromiter(chain.from_iterable(e.word_ids for e in encodings), np.int64),
         )
         ids, places, words = (Ragged.of(values, lengths) for values in columns)
         return ids, places, words
@@ -196,7 +196,7 @@ class TextTokenizer:
         return Ragged.of(flat, lengths)
 
     def _prefix(self, text: str, n_ids: int, size: int) -> list[int]:
-        """The first ``n_ids`` ids of a long text, from as short a prefix as proves them."""
+        """The first ``n_ids`` ids of a long text, from the shortest prefix that settles them."""
         prefix = text[:size]
         if (ids := self._settled(prefix, n_ids)) is not None:
             return ids
@@ -212,30 +212,30 @@ class TextTokenizer:
         return list(self._batch(["".join(grown)]).values[:n_ids])
 
     def _settled(self, prefix: str, n_ids: int) -> list[int] | None:
-        """The first ids of ``prefix`` when what follows cannot change them, else None."""
+        """The first ids of ``prefix`` if what follows cannot change them, else None."""
         encoding = self.backend.encode(prefix, add_special_tokens=False)
         words = encoding.word_ids
         settled = len(words) > n_ids and words[n_ids - 1] != words[-1]
         return list(encoding.ids[:n_ids]) if settled else None
 
 
-def _whole(text: str, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Spans with all of their first and last character: its marks, joiners and tags."""
+def _with_marks(text: str, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The spans, widened by the marks, joiners and tags of their first and last character."""
     if text.isascii():
         return spans
     whole: list[tuple[int, int]] = []
     for start, end in spans:
         before, after = start, end
-        while after < len(text) and _adds(text[after]):
+        while after < len(text) and _is_combining(text[after]):
             after += 1
-        while before > (whole[-1][1] if whole else 0) and _adds(text[before - 1]):
+        while before > (whole[-1][1] if whole else 0) and _is_combining(text[before - 1]):
             before -= 1
         whole.append((before, after))
     return whole
 
 
-def _adds(character: str) -> bool:
-    """Whether it belongs to the character before it: a mark, a joiner or a tag."""
+def _is_combining(character: str) -> bool:
+    """Whether a character belongs to the one before it: a mark, a joiner or a tag."""
     return unicodedata.category(character)[0] == "M" or character in _JOINERS
 
 
@@ -280,9 +280,9 @@ def encode_texts(
 def _pair_pieces(
     tokenizer: TextTokenizer, first: Sequence[str], second: Sequence[str], limit: int | None
 ) -> tuple[Ragged, Ragged]:
-    """Ids of both texts, read on beyond ``limit`` until it shows which text is the longer one.
+    """Ids of both texts, read beyond ``limit`` as far as it takes to know the longer one.
 
-    The longer one gets the odd place when neither fits.
+    Where neither fits into an odd number of places, the longer text gets one place more.
     """
     a, b = tokenizer.pieces(first, limit), tokenizer.pieces(second, limit)
     if limit is None or limit % 2 == 0 or limit > _FAR:
@@ -296,7 +296,7 @@ def _pair_pieces(
 
 
 def _replaced(table: Ragged, rows: IntArray, new: Ragged) -> Ragged:
-    """The table with the rows of ``new`` in the place of its ``rows``."""
+    """The table with its ``rows`` replaced by those of ``new``."""
     both = Ragged(
         np.concatenate([table.values, new.values]),
         np.concatenate([table.starts, table.starts[-1] + new.starts[1:]]),
@@ -320,7 +320,7 @@ def _head_tail(a: Ragged, b: Ragged | None, room: int) -> _Shortened:
 def _shorten(
     a: Ragged, b: Ragged | None, room: int, keep: Callable[[Ragged, IntArray], Ragged]
 ) -> _Shortened:
-    """Both texts, of each as much as fits."""
+    """Both texts, each cut to its share of the room."""
     keep_a, keep_b = _shares(a, b, room)
     if b is None:
         return keep(a, keep_a), None, Windows.whole(keep_a), int((keep_a < a.lengths).sum())
@@ -347,7 +347,7 @@ def _windows(a: Ragged, b: Ragged | None, room: int) -> _Shortened:
 
 
 def _shares(a: Ragged, b: Ragged | None, room: int) -> tuple[IntArray, IntArray]:
-    """How much of each text fits, the longer one giving way first."""
+    """How many pieces of each text are kept; the longer text is cut first."""
     if b is None:
         return np.minimum(a.lengths, room), np.zeros(len(a), np.int64)
     short, long = np.minimum(a.lengths, b.lengths), np.maximum(a.lengths, b.lengths)
@@ -358,7 +358,7 @@ def _shares(a: Ragged, b: Ragged | None, room: int) -> tuple[IntArray, IntArray]
 
 
 def assemble(tokenizer: TextTokenizer, a: Ragged, b: Ragged | None) -> TokenTable:
-    """Rows of one text or of two, with the special tokens around them."""
+    """Token rows of texts, or of pairs of texts, with special tokens."""
     parts = [_constant(tokenizer.prefix, len(a)), a]
     if b is not None:
         parts += [_constant(tokenizer.middle, len(a))]
@@ -374,7 +374,7 @@ def _constant(ids: tuple[int, ...], n_rows: int) -> Ragged:
 
 
 def _interleave(parts: Sequence[Ragged]) -> Ragged:
-    """Row by row, the rows of all parts one after another."""
+    """For each row, the rows of all parts one after another."""
     lengths = np.stack([part.lengths for part in parts])  # (n_parts, n_rows)
     whole = Ragged.of(np.empty(int(lengths.sum()), parts[0].values.dtype), lengths.sum(axis=0))
     offsets = whole.starts[:-1] + np.cumsum(lengths, axis=0) - lengths

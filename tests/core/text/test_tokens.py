@@ -138,7 +138,7 @@ def test_the_special_tokens_are_read_off_the_tokenizer(tiny: Both) -> None:
 
 @given(rows=st.lists(texts, max_size=4))
 def test_located_pieces_are_the_pieces_in_their_places(tiny: Both, rows: list[str]) -> None:
-    ids, spans, words = tiny.ours.located(rows)
+    ids, spans, words = tiny.ours.pieces_with_offsets(rows)
     want = tiny.ours.pieces(rows)
     assert ids.values.tolist() == want.values.tolist()
     assert ids.values.dtype == want.values.dtype
@@ -155,7 +155,7 @@ def test_located_pieces_are_the_pieces_in_their_places(tiny: Both, rows: list[st
 
 def test_located_speaks_of_the_text_as_it_was_given(tiny: Both) -> None:
     text = "\u00a0E\u0301te\u0301, 👩\u200d👧 [SEP] İx\u2764\ufe0f"
-    _, spans, words = tiny.ours.located([text, ""])
+    _, spans, words = tiny.ours.pieces_with_offsets([text, ""])
     pieces = [text[start:end] for start, end in spans[0]]
     assert pieces[:4] == ["E\u0301", "t", "e\u0301", ","]
     assert pieces[4:8] == ["👩\u200d👧", "[", "S", "E"]
