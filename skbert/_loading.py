@@ -18,7 +18,7 @@ __all__ = ["load"]
 
 
 def load(path: str | os.PathLike[str]) -> Any:
-    """Open what the ``save`` of any estimator wrote, after checking names, sizes and hashes.
+    """Load an estimator that its ``save`` wrote, after checking names, sizes and hashes.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def load(path: str | os.PathLike[str]) -> Any:
     if not isinstance(name, str) or name not in ESTIMATORS:
         known = ", ".join(ESTIMATORS)
         raise SaveError(
-            f"{os.fspath(path)} holds a {name!r:.80}, which this version of skbert does not have:"
+            f"{os.fspath(path)} holds a {name!r:.80}, which this version of skbert does not have;"
             f" it has {known}. Give another folder, or load it with the class that saved it."
         )
     return getattr(import_module(ESTIMATORS[name]), name).load(

@@ -61,7 +61,7 @@ def _table(name: str, columns: Mapping[str, type]) -> pd.DataFrame:
 def _give(
     name: str, frame: pd.DataFrame, *, return_X_y: bool, **fields: Any
 ) -> Bunch | tuple[Any, Any]:
-    """Return a frame, whose last column is the target, as a loader does.
+    """Return a frame, whose last column is the target, in the form of a loader's result.
 
     Parameters
     ----------
@@ -70,9 +70,9 @@ def _give(
     frame : DataFrame
         All columns. Without the last they are ``data``, a Series if it is one.
     return_X_y : bool
-        Whether to return ``(data, target)`` in place of the Bunch.
+        Whether to return ``(data, target)`` instead of the Bunch.
     **fields : Any
-        What the Bunch has besides.
+        Further fields of the Bunch.
     """
     *inputs, target = frame.columns
     data = frame[inputs] if len(inputs) > 1 else frame[inputs[0]]
@@ -89,12 +89,12 @@ def load_choices(*, return_X_y: Literal[True]) -> tuple[pd.DataFrame, Positions]
 def load_choices(*, return_X_y: bool = False) -> Bunch | tuple[pd.DataFrame, Positions]:
     """Load the sentences to finish (multiple choice, 2 to 5 options).
 
-    Each row is the start of a short text, and the options say how it may go on.
+    Each row is the start of a short text, and the options are ways to continue it.
 
     Parameters
     ----------
     return_X_y : bool, default=False
-        If True, return ``(data, target)`` in place of the Bunch.
+        If True, return ``(data, target)`` instead of the Bunch.
 
     Returns
     -------
@@ -136,7 +136,7 @@ def load_entities(*, return_X_y: bool = False) -> Bunch | tuple[Cells, Cells]:
     Parameters
     ----------
     return_X_y : bool, default=False
-        If True, return ``(data, target)`` in place of the Bunch.
+        If True, return ``(data, target)`` instead of the Bunch.
 
     Returns
     -------
@@ -178,7 +178,7 @@ def load_intents(*, return_X_y: bool = False) -> Bunch | tuple[Texts, Texts]:
     Parameters
     ----------
     return_X_y : bool, default=False
-        If True, return ``(data, target)`` in place of the Bunch.
+        If True, return ``(data, target)`` instead of the Bunch.
 
     Returns
     -------
@@ -218,7 +218,7 @@ def load_questions(*, return_X_y: bool = False) -> Bunch | tuple[pd.DataFrame, C
     Parameters
     ----------
     return_X_y : bool, default=False
-        If True, return ``(data, target)`` in place of the Bunch.
+        If True, return ``(data, target)`` instead of the Bunch.
 
     Returns
     -------
@@ -251,12 +251,12 @@ def load_ratings(*, return_X_y: Literal[True]) -> tuple[Texts, Numbers]: ...
 def load_ratings(*, return_X_y: bool = False) -> Bunch | tuple[Texts, Numbers]:
     """Load the product reviews (regression, 1.0 to 5.0 in half steps).
 
-    Each row is one short review of a product, with the rating it goes with.
+    Each row is one short review of a product, with its rating.
 
     Parameters
     ----------
     return_X_y : bool, default=False
-        If True, return ``(data, target)`` in place of the Bunch.
+        If True, return ``(data, target)`` instead of the Bunch.
 
     Returns
     -------
@@ -282,7 +282,7 @@ def load_ratings(*, return_X_y: bool = False) -> Bunch | tuple[Texts, Numbers]:
 
 
 def load_squad(path: str | PathLike[str]) -> tuple[pd.DataFrame, Cells]:
-    """Read a file in the form of SQuAD, version 1.1 or 2.0.
+    """Read a file in the format of SQuAD, version 1.1 or 2.0.
 
     Parameters
     ----------
@@ -301,7 +301,7 @@ def load_squad(path: str | PathLike[str]) -> tuple[pd.DataFrame, Cells]:
     Raises
     ------
     InputError
-        If the file is not of this form; the message says which part is not.
+        If the file does not have this format; the message names the wrong part.
     OSError
         If the file cannot be read.
 
@@ -333,7 +333,7 @@ def load_squad(path: str | PathLike[str]) -> tuple[pd.DataFrame, Cells]:
     try:
         rows = list(_questions(content))
     except InputError as error:
-        msg = f"{path} is not in the form of SQuAD: {error}."
+        msg = f"{path} is not in the format of SQuAD: {error}."
         raise InputError(msg) from None
     if not rows:
         msg = f"{path} holds no questions. Give the path of a SQuAD file."
@@ -351,20 +351,20 @@ def _part(node: Any, key: str, kind: type, place: str) -> Any:
         msg = f"{place} has no key {key!r}; its keys are {list(node)[:8]}"
         raise InputError(msg)
     if not isinstance(node[key], kind):
-        found = type(node[key]).__name__
-        msg = f"{key!r} of {place} is of type {found}, not {kind.__name__}"
+        kind_name = type(node[key]).__name__
+        msg = f"{key!r} of {place} is of type {kind_name}, not {kind.__name__}"
         raise InputError(msg)
     return node[key]
 
 
 def _parts(node: Any, key: str, place: str) -> Iterator[tuple[Any, str]]:
-    """Give the entries of a list in a JSON object, each with its place."""
+    """Yield the entries of a list in a JSON object, each with its place."""
     for i, entry in enumerate(_part(node, key, list, place)):
         yield entry, f"{place}.{key}[{i}]".removeprefix("the file.")
 
 
 def _questions(content: Any) -> Iterator[tuple[str, str, Any]]:
-    """Give question, context and answers of each row of a SQuAD file."""
+    """Yield question, context and answers of each row of a SQuAD file."""
     for article, where in _parts(content, "data", "the file"):
         for paragraph, there in _parts(article, "paragraphs", where):
             context = _part(paragraph, "context", str, there)

@@ -1,7 +1,7 @@
-"""The errors and warnings of skbert, and how a warning is given; depends on nothing.
+"""The errors and warnings of skbert, and the function that warns; depends on nothing.
 
-An error that is the caller's mistake is a ``ValueError`` or a ``TypeError`` too, so code
-written for scikit-learn catches it without knowing this package::
+An error in the caller's input is also a ``ValueError`` or a ``TypeError``, so code written for
+scikit-learn catches it without knowing this package::
 
     Exception
     └── SkbertError
@@ -14,7 +14,7 @@ written for scikit-learn catches it without knowing this package::
             └── NonFiniteError                  a loss, gradient or output is not finite
 
     UserWarning
-    └── SkbertWarning                           data or a setting was used, but look at it
+    └── SkbertWarning                           data or a setting was used, but check it
         └── TruncationWarning                   texts were cut to the longest allowed length
 """
 
@@ -37,7 +37,7 @@ __all__ = [
     "warn",
 ]
 
-# A warning is about a call from outside of these, which call each other.
+# Warnings point at the first caller outside of these packages.
 _INNER_PACKAGES = frozenset({"contextlib", "joblib", "skbert", "sklearn", "torch"})
 
 
@@ -58,7 +58,7 @@ class ModelError(SkbertError, ValueError):
 
 
 class ModelNotFoundError(ModelError, OSError):
-    """No checkpoint was found under the name or path given as ``model``."""
+    """No checkpoint was found under the name or path passed as ``model``."""
 
 
 class SaveError(SkbertError, ValueError):
@@ -74,7 +74,7 @@ class NonFiniteError(TrainingError):
 
 
 class SkbertWarning(UserWarning):
-    """Something was accepted, but the result may not be what was meant."""
+    """Something was accepted, but the result may not be what you want."""
 
 
 class TruncationWarning(SkbertWarning):
@@ -87,7 +87,7 @@ def warn(message: str, category: type[Warning] = SkbertWarning) -> None:
     Parameters
     ----------
     message : str
-        What to look at, where, and what to type.
+        What is unusual, where, and what to do.
     category : type of Warning, default=SkbertWarning
         The kind of warning.
     """

@@ -1,11 +1,11 @@
 """A reader for TensorFlow's checkpoints in the V2 "bundle" format, without TensorFlow.
 
-Knows bytes only, no variable by name; depends on numpy, the standard library, `crc32c` and
-``skbert.exceptions``. ``<prefix>.index`` is a sorted table in the manner of LevelDB: blocks of
-entries whose keys leave out what they share with the key before, each block with a checksum, a
-block that lists these, and a footer. Its values are small protobuf messages that say where in
-``<prefix>.data-00000-of-00001`` a tensor lies. Both files are hostile until every length, place
-and checksum was found to fit, and the data is mapped into memory, not read.
+It reads bytes, and knows no variable by name. Depends on numpy, `crc32c` and
+``skbert.exceptions``. ``<prefix>.index`` is a sorted table as in LevelDB: blocks of entries whose
+keys leave out the prefix that they share with the key before, each block with a checksum, then a
+block that lists these blocks, and a footer. Its values are small protobuf messages that say where
+a tensor is in ``<prefix>.data-00000-of-00001``. Neither file is trusted until every length, place
+and checksum has been checked. The data is memory-mapped.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _VARINT, _FIXED64, _NESTED, _FIXED32 = 0, 1, 2, 5
 
 @dataclass(frozen=True)
 class Entry:
-    """Where a tensor lies, as the index says."""
+    """Where a tensor is, according to the index."""
 
     dtype: int  # TensorFlow's number
     shape: tuple[int, ...]
@@ -52,11 +52,11 @@ class Entry:
     offset: int  # bytes
     size: int  # bytes
     checksum: int  # masked CRC-32C
-    at: int  # byte of the index where this is said
+    at: int  # byte of this entry in the index
 
 
 class Bundle:
-    """A checkpoint whose index was read and fits its data files.
+    """A checkpoint whose index has been read and fits its data files.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ class Bundle:
         self._check_places()
 
     def read(self, name: str) -> FloatArray:
-        """A float32 tensor, mapped into memory, after its checksum was compared."""
+        """Return a float32 tensor, memory-mapped, after comparing its checksum."""
         entry = self.entries[name]
         if entry.dtype != _FLOAT or not entry.size:
             raise ModelError(
@@ -112,7 +112,7 @@ class Bundle:
         return Path(f"{self._prefix}.data-{number:05d}-of-{self._n_shards:05d}")
 
     def _check_places(self) -> None:
-        """Every tensor lies inside its file, and no two share a byte."""
+        """Raise unless every tensor lies inside its file and none overlap."""
         shard, end, size = -1, 0, 0
         for name, entry in sorted(
             self.entries.items(), key=lambda item: (item[1].shard, item[1].offset, item[1].size)
@@ -122,7 +122,7 @@ class Bundle:
                 size = self._shard_size(entry)
             if entry.offset < end or entry.offset + entry.size > size:
                 found = (
-                    f"tensor {name!r} is put at {entry.offset} to {entry.offset + entry.size} of"
+                    f"tensor {name!r} is at {entry.offset} to {entry.offset + entry.size} of"
                     f" {self._shard(shard).name}, where {end} to {size} is free"
                 )
                 _damaged(self.index, entry.at, found)
@@ -135,8 +135,8 @@ class Bundle:
         path = self._shard(entry.shard)
         if not os.path.isfile(path):  # noqa: PTH113 - never raises
             raise ModelNotFoundError(
-                f"{path} is not there, but {self.index} puts tensors into it. Put all files of the"
-                " checkpoint into one folder under their own names."
+                f"{path} is missing, but {self.index} says that it holds tensors. Put all files of"
+                " the checkpoint into one folder under their own names."
             )
         return path.stat().st_size
 
@@ -159,7 +159,7 @@ def _find_index(prefix: str) -> Path:
 
 
 def _no_prefix(path: Path) -> ModelError:
-    """The error for a file in the place of a prefix."""
+    """Return the error for a file where a prefix is expected."""
     part = re.fullmatch(r"(.+)\.(index|meta|data-\d{5}-of-\d{5})", str(path))
     if part:
         return ModelError(f"{path} is one file of a checkpoint: give its prefix {part[1]!r}.")
@@ -168,7 +168,7 @@ def _no_prefix(path: Path) -> ModelError:
             file.seek(-min(8, path.stat().st_size), 2)
             if file.read() != _MAGIC:
                 return ModelError(
-                    f"{path} is a file, and no checkpoint of TensorFlow. Give the path up to, and"
+                    f"{path} is a file, but not a TensorFlow checkpoint. Give the path up to, and"
                     " without, '.index', such as 'uncased/bert_model.ckpt'."
                 )
     except OSError as exc:
@@ -194,7 +194,7 @@ def _contents(path: Path) -> bytes:
 
 
 class _Cursor:
-    """A part of the index, read from left to right and never beyond its end."""
+    """A part of the index, read from left to right, never beyond its end."""
 
     def __init__(self, path: Path, data: bytes, at: int, end: int) -> None:
         self.path, self.data, self.at, self.end = path, data, at, end
@@ -203,7 +203,7 @@ class _Cursor:
         _damaged(self.path, self.at if at is None else at, found)
 
     def part(self, size: int) -> _Cursor:
-        """The next bytes, as a cursor of their own."""
+        """Return the next bytes as a cursor of their own."""
         if size > self.end - self.at:
             self.fail(f"{size} bytes are announced, {self.end - self.at} are left")
         self.at += size
@@ -214,7 +214,7 @@ class _Cursor:
         return self.data[part.at : part.end]
 
     def varint(self) -> int:
-        """A number of seven bits a byte, at most 63 bits long: nothing here is negative."""
+        """Return a number stored with seven bits a byte, of at most 63 bits; none is negative."""
         start, value = self.at, 0
         for shift in range(0, 70, 7):
             byte = self.take(1)[0]
@@ -227,7 +227,7 @@ class _Cursor:
 
 
 def _table(path: Path, data: bytes) -> Iterator[tuple[bytes, _Cursor]]:
-    """Keys and values of all blocks, in rising order of the keys."""
+    """Yield the keys and values of all blocks, with keys in ascending order."""
     *blocks, meta, _ = _blocks(path, data)
     last = None
     for begin, size in blocks:
@@ -241,7 +241,7 @@ def _table(path: Path, data: bytes) -> Iterator[tuple[bytes, _Cursor]]:
 
 
 def _blocks(path: Path, data: bytes) -> list[tuple[int, int]]:
-    """Begin and size of each block, those of the list of blocks last. They fill the file."""
+    """Return begin and size of each block, the list of blocks last; they fill the file."""
     footer = len(data) - _FOOTER
     if footer < 0 or data[-8:] != _MAGIC:
         _damaged(path, max(footer, 0), "there is no footer of an index")
@@ -260,12 +260,12 @@ def _blocks(path: Path, data: bytes) -> list[tuple[int, int]]:
 
 
 def _place(cursor: _Cursor) -> tuple[int, int]:
-    """Begin and size of a block."""
+    """Return begin and size of a block."""
     return cursor.varint(), cursor.varint()
 
 
 def _block(path: Path, data: bytes, begin: int, size: int) -> Iterator[tuple[bytes, _Cursor]]:
-    """Keys and values of one block, after its checksum was compared."""
+    """Yield the keys and values of one block, after comparing its checksum."""
     whole = _Cursor(path, data, begin, len(data) - _FOOTER)
     whole.part(size + _TRAILER)
     end = begin + size
@@ -278,7 +278,7 @@ def _block(path: Path, data: bytes, begin: int, size: int) -> Iterator[tuple[byt
             " installed, restore the checkpoint and save it again: newer versions do not compress."
         )
     n_restarts = int.from_bytes(data[max(begin, end - 4) : end], "little")
-    rest = size - 4 * (n_restarts + 1)  # where every so many keys stand in full; not needed here
+    rest = size - 4 * (n_restarts + 1)  # positions of keys stored in full; not needed here
     if rest < 0:
         whole.fail(f"{n_restarts} restarts do not fit {size} bytes", begin)
     cursor, key = _Cursor(path, data, begin, begin + rest), b""
@@ -293,7 +293,7 @@ def _block(path: Path, data: bytes, begin: int, size: int) -> Iterator[tuple[byt
 
 
 def _masked(data: bytes | IntArray) -> int:
-    """The checksum as it is stored: turned and shifted, so that it is none of itself."""
+    """Return the checksum as it is stored, rotated and with a constant added."""
     plain = crc32c(data)
     return ((plain >> 15 | plain << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
@@ -302,7 +302,7 @@ def _masked(data: bytes | IntArray) -> int:
 
 
 def _fields(message: _Cursor, known: dict[int, int]) -> dict[int, list[Any]]:
-    """Values of the known fields of a message, each of the kind given; others are passed over."""
+    """Return the values of the known fields of a message, checking their kinds; skip others."""
     found: dict[int, list[Any]] = {number: [] for number in known}
     while message.at < message.end:
         start = message.at
@@ -323,7 +323,7 @@ def _fields(message: _Cursor, known: dict[int, int]) -> dict[int, list[Any]]:
 
 
 def _n_shards(path: Path, rows: Iterator[tuple[bytes, _Cursor]]) -> int:
-    """Number of data files, from the header: the entry under the empty key."""
+    """Return the number of data files, from the header, the entry under the empty key."""
     key, value = next(rows, (None, None))
     if key != b"" or value is None:
         _damaged(path, 0, "the first entry is no header")
@@ -346,7 +346,7 @@ def _entry(key: bytes, value: _Cursor) -> Entry:
         value,
         {1: _VARINT, 2: _NESTED, 3: _VARINT, 4: _VARINT, 5: _VARINT, 6: _FIXED32, 7: _NESTED},
     )
-    if found[7] or key.startswith(b"\0"):  # the whole, or one of its parts
+    if found[7] or key.startswith(b"\0"):  # the variable, or one of its parts
         raise ModelError(
             f"{value.path} holds, at byte {at}, a variable that was saved in parts, which is not"
             " read here. Save it again without a partitioner."
@@ -381,4 +381,6 @@ def _damaged(path: Path, offset: int, found: str) -> NoReturn:
 
 
 def _unreadable(path: Path, exc: Exception) -> ModelError:
-    return ModelError(f"{path} cannot be read: {exc}. Check that it is there and yours.")
+    return ModelError(
+        f"{path} cannot be read: {exc}. Check that it exists and that you may read it."
+    )

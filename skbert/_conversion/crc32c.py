@@ -1,8 +1,8 @@
 """The checksum CRC-32C (Castagnoli) of many bytes at once, in numpy.
 
-Depends on numpy only. A checksum is linear: n words of zeros turn it into a sum over its bits of
-what they turn each bit into. So the first half of the data, moved on by the length of the second
-half, can be added to the second half without changing the checksum, until one word is left.
+Depends on numpy only. A checksum is linear in its bits, and so is the effect of n following words
+of zeros on it. So the first half of the data, shifted by the length of the second half, can be
+added to the second half without changing the checksum, until one word is left.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _CHUNK = 1 << 20  # bytes, which stay in the processor's cache
 
 
 def crc32c(data: bytes | IntArray) -> int:
-    """Checksum of bytes, or of a flat array of them."""
+    """Return the checksum of bytes, or of a flat array of them."""
     raw = np.frombuffer(data, np.uint8)
     whole = len(raw) - len(raw) % 4
     state = 0xFFFFFFFF
@@ -29,36 +29,36 @@ def crc32c(data: bytes | IntArray) -> int:
         words[0] ^= state
         while len(words) > 1:
             first, words = np.split(words, [len(words) // 2])
-            words[len(words) - len(first) :] ^= _moved(first, len(words))
-        state = int(_moved(words, 1)[0])
+            words[len(words) - len(first) :] ^= _shifted(first, len(words))
+        state = int(_shifted(words, 1)[0])
     for byte in raw[whole:].tolist():
         state = _past(state ^ byte, 8)
     return state ^ 0xFFFFFFFF
 
 
 def _past(value: int, bits: int) -> int:
-    """What one checksum becomes after that many bits of zeros."""
+    """Return a checksum after that many more zero bits."""
     for _ in range(bits):
         value = value >> 1 ^ _POLYNOMIAL * (value & 1)
     return value
 
 
-def _moved(words: IntArray, n: int) -> IntArray:
-    """What checksums become after ``n`` words of zeros."""
+def _shifted(words: IntArray, n: int) -> IntArray:
+    """Return checksums after ``n`` more words of zeros."""
     tables = _tables(n)
     octets = words.view(np.uint8).reshape(-1, 4)
-    moved: IntArray = tables[0][octets[:, 0]]
+    shifted: IntArray = tables[0][octets[:, 0]]
     for place in (1, 2, 3):
-        moved ^= tables[place][octets[:, place]]
-    return moved
+        shifted ^= tables[place][octets[:, place]]
+    return shifted
 
 
 @functools.lru_cache(maxsize=256)
 def _tables(n: int) -> IntArray:
-    """For each of the four bytes of a word what its values become, ``(4, 256)``."""
+    """Return the shifted checksum of each value of each byte of a word, ``(4, 256)``."""
     bits = np.left_shift(1, np.arange(32)).astype("<u4")
     if n > 1:
-        images = _moved(_moved(bits, n // 2), n - n // 2)
+        images = _shifted(_shifted(bits, n // 2), n - n // 2)
     else:
         images = np.array([_past(bit, 32) for bit in bits.tolist()], "<u4")
     tables = np.zeros((4, 256), "<u4")

@@ -1,8 +1,8 @@
-"""Google's checkpoints of BERT, as TensorFlow wrote them, made into folders to open here.
+"""Convert Google's TensorFlow checkpoints of BERT to folders that every estimator opens.
 
-Depends on `bundle`, which reads the checkpoint, on `variable_names`, which knows what is in it,
-on `_core.strict` and `_core.source`, which check what is read and written, and on tokenizers.
-Loads neither TensorFlow nor torch nor transformers.
+Depends on `bundle`, which reads the checkpoint, on `variable_names`, which knows what is in it, on
+`_core.checkpoints`, which checks what is read and written, and on tokenizers. Loads neither
+TensorFlow nor torch nor transformers.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def convert_tf_checkpoint(
     """Turn a TensorFlow checkpoint of BERT into a folder that every estimator opens.
 
     Reads the V2 format under the variable names of Google's BERT, as in its releases and in
-    checkpoints trained with its scripts. TensorFlow is not needed. What was left behind by
-    training (slots of Adam, the step counter) is skipped.
+    checkpoints trained with its scripts. TensorFlow is not needed. Leftovers of training
+    (slots of Adam, the step counter) are skipped.
 
     Parameters
     ----------
@@ -67,11 +67,11 @@ def convert_tf_checkpoint(
     vocab_txt : str or path-like
         The ``vocab.txt`` that came with it, one word piece a line.
     out_dir : str or path-like
-        Folder to make: new, or there and empty.
+        Folder to write: a new one, or an empty one.
     do_lower_case : bool or None, default=None
         Whether the tokenizer lowers case and strips accents. None takes ``do_lower_case`` from
-        ``config_json``; if that says nothing, the tokenizer lowers case unless more than one
-        piece in a hundred of the vocabulary has an upper-case letter.
+        ``config_json``; if it is not there, the tokenizer lowers case unless more than
+        one piece in a hundred of the vocabulary has an upper-case letter.
 
     Returns
     -------
@@ -95,8 +95,8 @@ def convert_tf_checkpoint(
     Warns
     -----
     SkbertWarning
-        If the checkpoint has variables that no model here has a place for, or if the vocabulary
-        has fewer pieces than the model.
+        If the checkpoint has variables without a place in the model, or if the vocabulary has
+        fewer pieces than the model.
 
     Examples
     --------
@@ -130,7 +130,7 @@ def convert_tf_checkpoint(
 
 @contextmanager
 def _all_or_nothing(target: Path) -> Iterator[Path]:
-    """Where to write: it gets the name ``target`` if all goes well, and else disappears."""
+    """Yield a folder to write to, which becomes ``target`` on success and is deleted otherwise."""
     part = target.parent / f".{target.name}.{secrets.token_hex(4)}.part"
     try:
         _check_target(target)
@@ -143,8 +143,8 @@ def _all_or_nothing(target: Path) -> Iterator[Path]:
         if not isinstance(exc, OSError) or isinstance(exc, SkbertError):
             raise
         raise SaveError(
-            f"{target} could not be written: {exc}. Nothing of it was kept. Convert again where"
-            " there is room, into a folder you may write."
+            f"{target} could not be written: {exc}. Nothing of it was kept. Convert again into a"
+            " folder that you may write, on a disk with free space."
         ) from exc
 
 
@@ -154,7 +154,7 @@ def _all_or_nothing(target: Path) -> Iterator[Path]:
 def _path(value: object, name: str) -> Path:
     text = os.fspath(value) if isinstance(value, (str, os.PathLike)) else None
     if not isinstance(text, str) or not text or "\0" in text:
-        raise InputTypeError(f"{name}={value!r} is no path. Give one as a str or a pathlib.Path.")
+        raise InputTypeError(f"{name}={value!r} is not a path. Give a str or a pathlib.Path.")
     return Path(os.path.expanduser(text))  # noqa: PTH111 - never raises
 
 
@@ -165,7 +165,7 @@ def _check_target(target: Path) -> None:
         raise SaveError(f"out_dir={str(target)!r} is a file: give the path of a new folder.")
     if target == Path.cwd() or any(target.iterdir()):
         raise SaveError(
-            f"out_dir={str(target)!r} is not empty, or the folder you work in. Nothing there is"
+            f"out_dir={str(target)!r} is not empty, or is the current folder. Nothing there is"
             " replaced: give the path of a new folder."
         )
 
@@ -187,7 +187,7 @@ def _read_config(path: Path) -> dict[str, Any]:
 
 
 def _read_pieces(path: Path, vocab_size: int) -> list[str]:
-    """Word pieces in the order of their ids."""
+    """Return the word pieces in the order of their ids."""
     try:
         text = path.read_bytes().decode()
     except (OSError, UnicodeDecodeError) as exc:
@@ -245,7 +245,7 @@ def _write_weights(path: Path, bundle: Bundle, head: str, shapes: dict[str, Shap
 def _described(
     config: dict[str, Any], head: str, shapes: dict[str, Shape], pieces: list[str]
 ) -> dict[str, Any]:
-    """The settings of config.json."""
+    """Return the settings of config.json."""
     settings = {key: config[key] for key in _KEPT if key in config}
     settings |= {"architectures": [head], "model_type": "bert"}
     settings["pad_token_id"] = pieces.index("[PAD]")

@@ -1,6 +1,6 @@
 """The names that Google's code gives BERT's variables: their shapes, their names in transformers.
 
-Depends on `bundle`, whose entries it is asked about, and the standard library.
+Depends on `bundle` and `skbert.exceptions`.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _LAST = {"kernel": "weight", "gamma": "weight", "beta": "bias", "bias": "bias",
 def plan(
     bundle: Bundle, config: dict[str, Any], config_path: Path
 ) -> tuple[str, dict[str, Shape]]:
-    """The class to write, and the variables that go into it with their shapes, all checked."""
-    found = [head for variable, head in _HEADS.items() if variable in bundle.entries]
-    head = found[0] if found else "BertModel"
+    """Return the class to write, and its variables with their shapes, all checked."""
+    heads = [head for variable, head in _HEADS.items() if variable in bundle.entries]
+    head = heads[0] if heads else "BertModel"
     shapes: dict[str, Shape] = {}
     for name, shape in _variables(bundle, config, head):
         _check_shape(bundle, config_path, name, shape)
@@ -49,7 +49,7 @@ def plan(
 def _check_rest(
     bundle: Bundle, config: dict[str, Any], config_path: Path, head: str, used: dict[str, Shape]
 ) -> None:
-    """Variables that are not used may be leftovers of training, or lie outside the encoder."""
+    """Raise for unused variables of the encoder; warn of others, but not of leftovers."""
     rest = [n for n in bundle.entries if n not in used and not _OF_TRAINING.fullmatch(n)]
     astray = [name for name in rest if name.startswith("bert/")]
     if astray:
@@ -69,20 +69,20 @@ def _check_shape(bundle: Bundle, config_path: Path, name: str, shape: Shape) -> 
     entry = bundle.entries.get(name)
     if entry is None and not any(key.startswith("bert/") for key in bundle.entries):
         raise ModelError(
-            f"{bundle.index} has no variable under 'bert/', so it is no BERT under the names that"
-            " Google's code gives its variables. Checkpoints of Keras and of tf.train.Checkpoint"
-            " name them otherwise and are not read here."
+            f"{bundle.index} has no variable under 'bert/', so it does not use the names of"
+            " Google's BERT. Checkpoints of Keras and of tf.train.Checkpoint use other names and"
+            " are not read here."
         )
     if entry is None or entry.shape != shape:
         holds = f"has no {name!r}" if entry is None else f"holds {name!r} as {entry.shape}"
         raise ModelError(
-            f"{bundle.index} {holds}, where {config_path} asks for {shape}. Give a complete"
+            f"{bundle.index} {holds}, where {config_path} requires {shape}. Give a complete"
             " checkpoint and the bert_config.json that came with it."
         )
 
 
 def _variables(bundle: Bundle, config: dict[str, Any], head: str) -> Iterator[tuple[str, Shape]]:
-    """Names and shapes of all variables of the model, as TensorFlow has them."""
+    """Yield names and shapes of all variables of the model, as in TensorFlow."""
     hidden, inner = config["hidden_size"], config["intermediate_size"]
     at = "bert/embeddings"
     yield f"{at}/word_embeddings", (config["vocab_size"], hidden)
@@ -124,13 +124,13 @@ def _norm(at: str, width: int) -> Iterator[tuple[str, Shape]]:
 
 
 def _output(at: str, out: int, width: int) -> Iterator[tuple[str, Shape]]:
-    """A layer whose weights are stored the way torch stores them."""
+    """Yield the variables of a layer whose weights are stored as in torch."""
     yield f"{at}output_weights", (out, width)
     yield f"{at}output_bias", (out,)
 
 
 def renamed(name: str, head: str) -> str:
-    """The name that transformers gives a variable."""
+    """Return the name of a variable in transformers."""
     place, _, last = name.rpartition("/")
     place = re.sub(r"layer_(\d+)", r"layer.\1", _PLACES.get(place, place)).replace("/", ".")
     place = place.removeprefix("bert.") if head == "BertModel" else place

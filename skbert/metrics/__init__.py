@@ -1,8 +1,8 @@
 """Scores for tags, answers and choices, and scorers made of them.
 
-Every function takes what was to be found and what was found, one entry per row, in any container
-that scikit-learn can split: a list, an object array, a Series. Depends on numpy, pandas,
-scikit-learn and `skbert.metrics._rows`, and on no torch.
+Every function takes the right values and the predictions, one entry per row, in any container that
+scikit-learn can split: a list, an object array, a Series. Depends on numpy, pandas, scikit-learn
+and `skbert.metrics._rows`, and not on torch.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def entity_f1(
 ) -> float:
     """Compute the micro-averaged F1 of entities, the usual score of a tagger.
 
-    An entity counts as found only if its start, its end and its type are all right.
+    An entity counts only if its start, its end and its type are all right.
 
     Parameters
     ----------
@@ -53,8 +53,8 @@ def entity_f1(
         The right and the predicted tags, one list of str per row and one tag per word; or the
         entities themselves, one list of ``(start, end, type)`` per row.
     scheme : {"BIOES", "IO", "IOB1", "IOB2"} or None, default=None
-        How tags are read. None reads them as the conlleval script does, which makes something of
-        every row; a scheme counts only entities that are whole under it. BILOU is read as BIOES.
+        How tags are read. None reads them as the conlleval script does, which accepts every row;
+        with a scheme only entities count that are complete in it. BILOU is read as BIOES.
     sample_weight : array-like of shape (n,), default=None
         Weights of the rows; each entity counts with the weight of its row.
 
@@ -66,9 +66,9 @@ def entity_f1(
     Raises
     ------
     InputError
-        If a row has more tags on one side than on the other, or a tag is none of the scheme.
+        If a row has different numbers of tags, or a tag does not belong to the scheme.
     InputTypeError
-        If a row is no list, or holds neither tags nor entities.
+        If a row is not a list, or holds neither tags nor entities.
 
     See Also
     --------
@@ -120,7 +120,7 @@ def entity_report(
         One row per type, sorted, then "micro avg" (all entities together), "macro avg" (the mean
         of the types) and "weighted avg" (the mean of the types weighted by support). The columns
         are "precision", "recall" and "f1", from 0.0 to 1.0, and "support", the number of
-        entities in `y_true`, or their weight. A rate with nothing to divide by is 0.0.
+        entities in `y_true`, or their weight. A rate whose denominator is 0 is 0.0.
 
     Raises
     ------
@@ -162,7 +162,7 @@ def squad_f1(y_true: Any, y_pred: Any, *, sample_weight: Any = None) -> float:
     ----------
     y_true : sequence of n rows
         The right answers, per row a str, ``(str, start)``, or a list of several such answers, of
-        which the nearest counts. ``""`` or an empty list means that there is no answer.
+        which the closest counts. ``""`` or an empty list means that there is no answer.
     y_pred : sequence of n str
         The predicted answers, ``""`` for no answer.
     sample_weight : array-like of shape (n,), default=None
@@ -176,9 +176,9 @@ def squad_f1(y_true: Any, y_pred: Any, *, sample_weight: Any = None) -> float:
     Raises
     ------
     InputError
-        If the numbers of rows differ, or the weights are unfit.
+        If the numbers of rows differ, or the weights are invalid.
     InputTypeError
-        If a row holds something else than answers.
+        If a row holds anything other than answers.
 
     See Also
     --------
@@ -262,7 +262,7 @@ def choice_accuracy(y_true: Any, y_pred: Any, *, sample_weight: Any = None) -> f
     Raises
     ------
     InputError
-        If the numbers of rows differ, or the weights are unfit.
+        If the numbers of rows differ, or the weights are invalid.
     InputTypeError
         If an option is neither int nor str, or a row has a position on one side and a text on
         the other.
@@ -284,9 +284,9 @@ def mean_reciprocal_rank(y_true: Any, y_score: Any, *, sample_weight: Any = None
     y_true : array-like of shape (n,)
         Position of the right option (int).
     y_score : array of shape (n, max_options), or sequence of n rows of numbers
-        Scores of the options, the more the better. In an array, as ``predict_proba`` gives it,
-        options that a row does not have are 0 and no score is negative; rows of their own length
-        may hold any numbers.
+        Scores of the options, higher is better. In an array, as ``predict_proba`` returns it,
+        options that a row does not have are 0 and no score is negative; rows of different
+        lengths may hold any numbers.
     sample_weight : array-like of shape (n,), default=None
         Weights of the rows.
 
@@ -300,14 +300,14 @@ def mean_reciprocal_rank(y_true: Any, y_score: Any, *, sample_weight: Any = None
     ------
     InputError
         If a position lies outside its row, an array has a negative score, a score is NaN, the
-        numbers of rows differ or the weights are unfit.
+        numbers of rows differ or the weights are invalid.
     InputTypeError
-        If a position is no int, or a row of scores holds no numbers.
+        If a position is not an int, or a row of scores does not hold numbers.
 
     Notes
     -----
-    Ties count against: the rank is the number of options with at least the score of the right
-    one, so that equal scores for all options earn no credit.
+    Ties count as errors: the rank is the number of options with at least the score of the right
+    one, so equal scores for all options give the lowest value.
 
     References
     ----------
@@ -324,7 +324,7 @@ def mean_reciprocal_rank(y_true: Any, y_score: Any, *, sample_weight: Any = None
 
 
 def get_scorer(name: str) -> Callable[..., float]:
-    """Make a scorer of one of these metrics, for ``scoring=`` in scikit-learn.
+    """Return a scorer of one of these metrics, for ``scoring=`` in scikit-learn.
 
     Parameters
     ----------
@@ -334,8 +334,8 @@ def get_scorer(name: str) -> Callable[..., float]:
     Returns
     -------
     callable
-        A new scorer with the signature ``scorer(estimator, X, y, sample_weight=None)``. More is
-        better for all of them.
+        A new scorer with the signature ``scorer(estimator, X, y, sample_weight=None)``. For all
+        of them higher is better.
 
     Raises
     ------
@@ -344,9 +344,9 @@ def get_scorer(name: str) -> Callable[..., float]:
 
     Notes
     -----
-    For other arguments of a metric make your own:
-    ``sklearn.metrics.make_scorer(entity_f1, scheme="IOB2")``. Weights arrive by metadata
-    routing, where that is on: ``get_scorer("entity_f1").set_score_request(sample_weight=True)``.
+    For other arguments make your own scorer:
+    ``sklearn.metrics.make_scorer(entity_f1, scheme="IOB2")``. With metadata routing
+    enabled, request weights: ``get_scorer("entity_f1").set_score_request(sample_weight=True)``.
 
     Examples
     --------
@@ -368,9 +368,9 @@ def get_scorer(name: str) -> Callable[..., float]:
 
 
 class _ChoiceScorer(BaseEstimator):  # type: ignore[misc, unused-ignore]
-    """Score choices, right ones given as positions or texts, as `BertChoiceRanker.score` does.
+    """Score choices against positions or texts, as `BertChoiceRanker.score` does.
 
-    Before scikit-learn 1.9 its own scorers take probabilities of classifiers alone, which a
+    Before version 1.9 scikit-learn's scorers accept probabilities of classifiers only, which a
     ranker is not. The base class brings ``set_score_request``.
     """
 
@@ -381,9 +381,9 @@ class _ChoiceScorer(BaseEstimator):  # type: ignore[misc, unused-ignore]
 
     def score(self, estimator: Any, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the metric of one fitted estimator."""
-        found = getattr(estimator, _OF_CHOICES[self.name])(X)
+        predicted = getattr(estimator, _OF_CHOICES[self.name])(X)
         right = picks(y, X, getattr(estimator, "text_columns", None))
-        return _METRICS[self.name](right, found, sample_weight=sample_weight)
+        return _METRICS[self.name](right, predicted, sample_weight=sample_weight)
 
     __call__ = score
 

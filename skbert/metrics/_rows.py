@@ -1,7 +1,6 @@
 """What the metrics compare in a row: entities, answers, ranks; and the mean over rows.
 
-Depends on numpy, the checks of answers, of choices and of y, `entities` and
-`skbert.exceptions`; knows no torch and no pandas.
+Depends on numpy, `skbert._validation` and `skbert.exceptions`; knows neither torch nor pandas.
 """
 
 from __future__ import annotations
@@ -19,29 +18,29 @@ import numpy as np
 from skbert._validation.answers import is_placed, is_whole, one_per_row
 from skbert._validation.choices import check_choices, check_picks
 from skbert._validation.entities import Entity, check_scheme, entities_of
+from skbert._validation.tables import ROW_TYPES
 from skbert._validation.weights import check_sample_weight
 from skbert.exceptions import InputError, InputTypeError
 
 __all__ = ["count_entities", "hits", "mean", "mean_of_best", "overlap", "picks", "ranks", "rates"]
 
-_ROW_TYPES = (list, tuple, np.ndarray)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def _both(y_true: Any, other: Any, name: str = "y_pred") -> tuple[list[Any], list[Any]]:
-    """Return two columns of as many rows as lists, whatever containers they came in."""
-    true, found = _rows(y_true, "y_true"), _rows(other, name)
-    if len(true) != len(found):
+    """Return two columns of the same length as lists, whatever containers they came in."""
+    true, others = _rows(y_true, "y_true"), _rows(other, name)
+    if len(true) != len(others):
         msg = (
             f"Found input variables with inconsistent numbers of samples: [{len(true)}, "
-            f"{len(found)}]. y_true and {name} must hold one entry for each of the same rows."
+            f"{len(others)}]. y_true and {name} must hold one entry for each of the same rows."
         )
         raise InputError(msg)
     if not true:
         msg = "y_true has no rows, so there is nothing to score. Give at least one row."
         raise InputError(msg)
-    return true, found
+    return true, others
 
 
 def mean(values: Any, sample_weight: Any) -> float:
@@ -56,10 +55,10 @@ def _rows(values: Any, name: str) -> list[Any]:
     return one_per_row(values, name)
 
 
-def _odd_cell(cell: Any, place: str, wanted: str) -> InputTypeError:
-    """Make the error for what is not the kind of thing that belongs there."""
+def _odd_cell(cell: Any, place: str, expected: str) -> InputTypeError:
+    """Return the error for a cell of the wrong type."""
     return InputTypeError(
-        f"{place} is {reprlib.repr(cell)}, of type {type(cell).__name__}, but must be {wanted}."
+        f"{place} is {reprlib.repr(cell)}, of type {type(cell).__name__}, but must be {expected}."
     )
 
 
@@ -69,32 +68,32 @@ def _odd_cell(cell: Any, place: str, wanted: str) -> InputTypeError:
 def count_entities(
     y_true: Any, y_pred: Any, scheme: str | None, sample_weight: Any
 ) -> dict[str, np.ndarray]:
-    """Return per type, sorted, the weights of entities found rightly, found, and to be found."""
+    """Return per type, sorted, the weights of the correct, the predicted and the true entities."""
     check_scheme(scheme)
     true, pred = _both(y_true, y_pred)
     weights = check_sample_weight(sample_weight, len(true))
     read = _read_tags if _are_tags(true, pred) else _read_entities
     counts: dict[str, np.ndarray] = defaultdict(lambda: np.zeros(3))
     for row, cells in enumerate(zip(true, pred, strict=True)):
-        wanted, found = read(cells, row, scheme)
-        for column, entities in enumerate((wanted & found, found, wanted)):
+        gold, predicted = read(cells, row, scheme)
+        for column, entities in enumerate((gold & predicted, predicted, gold)):
             for _, _, label in entities:
                 counts[label][column] += 1.0 if weights is None else weights[row]
     return dict(sorted(counts.items()))
 
 
-def rates(right: float, found: float, wanted: float) -> tuple[float, float, float]:
-    """Return precision, recall and F1, each 0 where there is nothing to divide by."""
-    f1 = 2 * right / (found + wanted) if found + wanted else 0.0
-    return right / found if found else 0.0, right / wanted if wanted else 0.0, float(f1)
+def rates(right: float, predicted: float, gold: float) -> tuple[float, float, float]:
+    """Return precision, recall and F1, each 0 if its denominator is 0."""
+    f1 = 2 * right / (predicted + gold) if predicted + gold else 0.0
+    return right / predicted if predicted else 0.0, right / gold if gold else 0.0, float(f1)
 
 
 def _are_tags(true: list[Any], pred: list[Any]) -> bool:
-    """Tell whether rows hold tags, and not entities; and raise for a row that is no list."""
+    """Return whether rows hold tags, not entities; raise for a row that is not a list."""
     kinds = []
     for name, rows in (("y_true", true), ("y_pred", pred)):
         for row, cell in enumerate(rows):
-            if not isinstance(cell, _ROW_TYPES):
+            if not isinstance(cell, ROW_TYPES):
                 wanted = "a list of tags, one str per word, or of (start, end, type)"
                 raise _odd_cell(cell, f"row {row} of {name}", wanted)
             if len(cell):
@@ -105,7 +104,7 @@ def _are_tags(true: list[Any], pred: list[Any]) -> bool:
 def _read_tags(
     cells: tuple[Any, Any], row: int, scheme: str | None
 ) -> tuple[set[Entity], set[Entity]]:
-    """Return the entities of a row of tags on either side."""
+    """Return the true and the predicted entities of a row of tags."""
     true, pred = cells
     if len(true) != len(pred):
         msg = (
@@ -122,7 +121,7 @@ def _read_tags(
 def _read_entities(
     cells: tuple[Any, Any], row: int, scheme: str | None
 ) -> tuple[set[Entity], set[Entity]]:
-    """Return the entities of a row of ``(start, end, type)`` on either side."""
+    """Return the true and the predicted entities of a row of ``(start, end, type)``."""
     if scheme is not None:
         msg = (
             f"scheme={scheme!r} says how tags are read, but row {row} holds entities. Type "
@@ -137,7 +136,7 @@ def _read_entities(
 
 def _entity(cell: Any, place: str) -> Entity:
     """Return one entity as a tuple that can be compared."""
-    if isinstance(cell, _ROW_TYPES) and len(cell) == 3 and isinstance(cell[2], str):
+    if isinstance(cell, ROW_TYPES) and len(cell) == 3 and isinstance(cell[2], str):
         start, end, label = cell
         if isinstance(start, Integral) and isinstance(end, Integral):
             return int(start), int(end), label
@@ -156,18 +155,18 @@ def mean_of_best(
     for row, (gold, guess) in enumerate(zip(true, pred, strict=True)):
         if not isinstance(guess, str):
             raise _odd_cell(guess, f"row {row} of y_pred", "an answer (str), '' for none")
-        found = _normalised(guess)
-        values.append(max(score(answer, found) for answer in _answers(gold, row)))
+        normalised = _normalised(guess)
+        values.append(max(score(answer, normalised) for answer in _answers(gold, row)))
     return mean(values, sample_weight)
 
 
 def overlap(gold: str, guess: str) -> float:
-    """Return the F1 of two bags of words, for which two empty ones agree."""
-    wanted, found = gold.split(), guess.split()
-    if not wanted or not found:
-        return float(wanted == found)
-    right = (Counter(wanted) & Counter(found)).total()
-    return rates(right, len(found), len(wanted))[2]
+    """Return the F1 of two bags of words; two empty ones agree."""
+    gold_words, words = gold.split(), guess.split()
+    if not gold_words or not words:
+        return float(gold_words == words)
+    right = (Counter(gold_words) & Counter(words)).total()
+    return rates(right, len(words), len(gold_words))[2]
 
 
 def _normalised(text: str) -> str:
@@ -179,7 +178,7 @@ def _normalised(text: str) -> str:
 def _answers(gold: Any, row: int) -> list[str]:
     """Return the right answers of a row, normalised; ``[""]`` where there is none."""
     cells = [gold] if isinstance(gold, str) or is_placed(gold) else gold
-    if not isinstance(cells, _ROW_TYPES):
+    if not isinstance(cells, ROW_TYPES):
         wanted = "an answer (str), (answer, start), or a list of these, '' for none"
         raise _odd_cell(gold, f"row {row} of y_true", wanted)
     texts = [_normalised(_text_of(cell, row)) for cell in cells]
@@ -200,7 +199,7 @@ def _text_of(cell: Any, row: int) -> str:
 def hits(y_true: Any, y_pred: Any) -> np.ndarray:
     """Return per row whether the right option was chosen."""
     true, pred = _both(y_true, y_pred)
-    found = np.zeros(len(true), dtype=bool)
+    is_right = np.zeros(len(true), dtype=bool)
     for row, (gold, guess) in enumerate(zip(true, pred, strict=True)):
         for cell, name in ((gold, "y_true"), (guess, "y_pred")):
             if not isinstance(cell, str) and not is_whole(cell):
@@ -213,12 +212,12 @@ def hits(y_true: Any, y_pred: Any) -> np.ndarray:
                 "options.index(text)."
             )
             raise InputTypeError(msg)
-        found[row] = gold == guess
-    return found
+        is_right[row] = gold == guess
+    return is_right
 
 
 def picks(y: Any, X: Any, columns: Any) -> Any:
-    """Positions of the right options, if X is one of questions with options; else y itself."""
+    """Return positions of the right options if X holds questions with options, else y itself."""
     try:
         choices = check_choices(X, columns=columns, missing="empty")
     except InputError:

@@ -284,8 +284,8 @@ MADE_UP: dict[str, tuple[bytes, str]] = {
     "many shards": (table([[(b"", header(10**6))]]), r"at byte 3: 1000000 data files"),
     "big endian": (table([[(b"", header(1, 1))]]), r"written on a big-endian machine"),
     "another shard": (keyed(entry([1], shard=1)), r"a tensor in data file 1 of 1"),
-    "beyond the data": (keyed(entry([4], offset=52)), r"'a' is put at 52 to 68 of .*0 to 64 is"),
-    "far beyond": (keyed(entry([1], offset=2**62)), r"is put at 4611686018427387904 to"),
+    "beyond the data": (keyed(entry([4], offset=52)), r"'a' is at 52 to 68 of .*0 to 64 is"),
+    "far beyond": (keyed(entry([1], offset=2**62)), r"is at 4611686018427387904 to"),
     "negative offset": (keyed(entry([1], offset=-4)), r"a number that is negative"),
     "negative size": (keyed(entry([1], size=-4)), r"a number that is negative"),
     "negative axis": (keyed(entry([-1, -1])), r"a number that is negative"),
@@ -293,9 +293,9 @@ MADE_UP: dict[str, tuple[bytes, str]] = {
     "no shape": (keyed(ONE + field(5, 64)), r"64 bytes for float32 numbers of the shape \(\)"),
     "many axes": (keyed(entry([1] * 9)), r"a shape of 9 axes"),
     "two on one place": (table([[HEAD, (b"a", entry([4])), (b"b", entry([4], offset=12))]]),
-                         r"'b' is put at 12 to 28 of .*, where 16 to 64 is free"),
+                         r"'b' is at 12 to 28 of .*, where 16 to 64 is free"),
     "many on one place": (table([[HEAD, *((b"%04d" % i, entry([16])) for i in range(2000))]]),
-                          r"'0001' is put at 0 to 64 of .*, where 64 to 64 is free"),
+                          r"'0001' is at 0 to 64 of .*, where 64 to 64 is free"),
     "endless number": (keyed(b"\x08" + b"\xff" * 12), r"a number that is negative"),
     "long zero": (keyed(b"\x08\x81\x00"), r"not written the short way"),
     "cut number": (keyed(b"\x08\xff"), r"1 bytes are announced, 0 are left"),
@@ -442,7 +442,7 @@ def test_v1_under_the_name_of_an_index_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("contents", [b"", b"short", bytes(100)])
 def test_another_file_is_no_checkpoint(contents: bytes, tmp_path: Path) -> None:
     (tmp_path / "bert_model.ckpt").write_bytes(contents)
-    with pytest.raises(ModelError, match="is a file, and no checkpoint of TensorFlow"):
+    with pytest.raises(ModelError, match="is a file, but not a TensorFlow checkpoint"):
         Bundle(str(tmp_path / "bert_model.ckpt"))
 
 
@@ -461,7 +461,7 @@ def test_a_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_a_missing_data_file(tmp_path: Path) -> None:
     shutil.copytree(TF / "classifier", tmp_path, dirs_exist_ok=True)
     (tmp_path / "bert_model.ckpt.data-00001-of-00002").unlink()
-    with pytest.raises(ModelNotFoundError, match=r"data-00001-of-00002 is not there, but .*index"):
+    with pytest.raises(ModelNotFoundError, match=r"data-00001-of-00002 is missing, but .*index"):
         Bundle(str(tmp_path / "bert_model.ckpt"))
 
 

@@ -350,8 +350,8 @@ def assert_refused(folder: Path, error: type[Exception], message: str, *args: An
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"hidden_size": 16}, r"holds 'bert/embeddings/word_.* as \(30, 8\), .*json asks for \("),
-        ({"vocab_size": 40}, r"word_embeddings' as \(30, 8\), where .* asks for \(40, 8\)"),
+        ({"hidden_size": 16}, r"holds 'bert/embeddings/word_.* as \(30, 8\), .*json requires \("),
+        ({"vocab_size": 40}, r"word_embeddings' as \(30, 8\), where .* requires \(40, 8\)"),
         ({"max_position_embeddings": 512}, r"position_embeddings' as \(16, 8\)"),
         ({"type_vocab_size": 1}, r"token_type_embeddings' as \(2, 8\)"),
         ({"intermediate_size": 8}, r"layer_0/intermediate/dense/kernel' as \(8, 12\)"),
@@ -454,7 +454,7 @@ def test_damage_that_shows_late_leaves_nothing(tmp_path: Path) -> None:
     ("changes", "message"),
     [
         ({"bert/pooler/dense/bias": None}, r"has no 'bert/pooler/dense/bias', where .* \(8,\)"),
-        ({"output_bias": None}, r"has no 'output_bias', where .* asks for \(3,\)"),
+        ({"output_bias": None}, r"has no 'output_bias', where .* requires \(3,\)"),
         ({"output_weights": np.ones((0, 8))}, r"holds 'output_weights' as \(0, 8\), .* \(1, 8\)"),
         ({"output_weights": np.ones(8)}, r"holds 'output_weights' as \(8,\), .* \(8, 8\)"),
         ({"output_weights": np.ones(())}, r"holds 'output_weights' as \(\), .* \(1, 8\)"),
@@ -501,7 +501,7 @@ def test_a_folder_that_holds_anything_is_kept(tmp_path: Path) -> None:
 def test_the_working_folder_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     args = (prefix_of("encoder"), CONFIG, VOCABULARY, ".")
-    assert_refused(tmp_path, SaveError, "the folder you work in", *args)
+    assert_refused(tmp_path, SaveError, "is the current folder", *args)
 
 
 @pytest.mark.parametrize(
@@ -536,7 +536,7 @@ def test_paths_are_paths(place: int, value: Any) -> None:
     args: list[Any] = [prefix_of("encoder"), CONFIG, VOCABULARY, "out"]
     name = ("ckpt_prefix", "config_json", "vocab_txt", "out_dir")[place]
     args[place] = value
-    with pytest.raises(InputTypeError, match=f"^{name}=.* is no path"):
+    with pytest.raises(InputTypeError, match=f"^{name}=.* is not a path"):
         convert(*args)
 
 
