@@ -7,10 +7,11 @@ WORKERS ?= 2
 BIN := .venv/bin
 BENCH := $(BIN)/python examples/benchmarks
 FOUND := build/bench
+SANITIZED := build/sanitize
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard skbert/_core/cpu/csrc/*)
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint types bench docs wheel clean
+.PHONY: demo test lint types sanitize bench docs wheel clean
 
 demo: .venv/demo.stamp
 	$(BIN)/python examples/demo.py
@@ -26,6 +27,17 @@ types: .venv/dev.stamp
 	$(BIN)/mypy
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
 	$(BIN)/basedpyright --pythonpath $(BIN)/python --project examples
+
+# The kernels once more, with checks of memory and of undefined behaviour: a copy of the package in
+# build/sanitize, whose compiled module ends the process at the first fault that a test makes.
+sanitize: .venv/dev.stamp
+	rm -rf $(SANITIZED)
+	CFLAGS="-g -fsanitize=address,undefined -fno-sanitize-recover=all" LDFLAGS="-fsanitize=address,undefined" \
+		$(BIN)/python setup.py --quiet build --build-base $(SANITIZED) --build-lib $(SANITIZED)/lib
+	test -f $(SANITIZED)/lib/skbert/_core/cpu/kernels.*.so
+	PYTHONPATH=$(SANITIZED)/lib ASAN_OPTIONS=detect_leaks=0 \
+		LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
+		$(BIN)/pytest -p no:cacheprovider tests/core/cpu
 
 bench: .venv/bench.stamp
 	mkdir -p $(FOUND) && rm -f $(FOUND)/learning.jsonl

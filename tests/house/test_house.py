@@ -38,6 +38,8 @@ MODULE_LINES = 300
 FUNCTION_LINES = 40
 COMPLEXITY = 8
 METHODS = 15
+C_FILE_LINES = 400
+C_FUNCTION_LINES = 40
 PARAMETERS = 8
 MEDIAN_FUNCTION, P90_FUNCTION = 6, 18
 ANY_PARAMETERS = 415  # as many as there are: lower it with them, and never raise it
@@ -1055,6 +1057,57 @@ def test_docstring_rule_can_fail() -> None:
     assert unlike_docs(estimator_docs([one, same])) == []
     (offence,) = unlike_docs(estimator_docs([one, other]))
     assert offence.startswith("first:")
+
+
+# --- C -------------------------------------------------------------------------------------------
+
+C_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+C_FUNCTION = re.compile(
+    r"^[A-Za-z_][^;={}#]*?(\w+)\([^;{}]*\)\s*\{$.*?^\}$", re.DOTALL | re.MULTILINE
+)
+
+
+def c_code(text: str) -> str:
+    """The source without comments and blank lines."""
+    rows = C_COMMENT.sub("", text).splitlines()
+    return "\n".join(row.rstrip() for row in rows if row.strip())
+
+
+def c_functions(text: str) -> dict[str, int]:
+    """Code lines of each function, by name."""
+    return {match[1]: len(match[0].splitlines()) for match in C_FUNCTION.finditer(c_code(text))}
+
+
+def long_c(sources: dict[str, str]) -> list[str]:
+    offences = []
+    for path, text in sources.items():
+        if (count := len(text.splitlines())) > C_FILE_LINES:
+            offences.append(f"{path}: {count} lines, at most {C_FILE_LINES}")
+        offences += [
+            f"{path} {name}: {count} code lines, at most {C_FUNCTION_LINES}"
+            for name, count in c_functions(text).items()
+            if count > C_FUNCTION_LINES
+        ]
+    return offences
+
+
+def test_c_files_and_functions_are_short() -> None:
+    files = [*PACKAGE.rglob("*.c"), *PACKAGE.rglob("*.h")]
+    sources = {path.name: path.read_text(encoding="utf-8") for path in files}
+    assert not (found := long_c(sources)), show(found)
+    known = {name for text in sources.values() for name in c_functions(text)}
+    assert known >= {"attention_forward", "transpose", "step_part", "PyInit_kernels"}
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    [extension] = declared["tool"]["setuptools"]["ext-modules"]
+    built = [*extension["sources"], *extension["depends"]]
+    assert sorted(built) == sorted(path.relative_to(ROOT).as_posix() for path in files)
+
+
+def test_c_rule_can_fail() -> None:
+    fits = "/* Why. */\nINLINE int f(int a,\n             int b) {\n" + "    a += b;\n" * 37
+    assert long_c({"a.c": fits + "\n    /* Why. */\n}\n"}) == []
+    assert long_c({"a.c": fits + "    a += b;\n}\n"}) == ["a.c f: 41 code lines, at most 40"]
+    assert long_c({"a.h": "\n" * 401}) == ["a.h: 401 lines, at most 400"]
 
 
 # --- small things --------------------------------------------------------------------------------

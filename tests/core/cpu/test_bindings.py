@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
+import mmap
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,8 +17,16 @@ from skbert._core.cpu import bindings, fused
 from skbert._core.cpu.bindings import (
     AdamWTensor,
     AttentionSettings,
+    StackedWeights,
     adamw_step,
+    attention_backward,
+    attention_forward,
     grad_norm,
+    layernorm_backward,
+    layernorm_forward,
+    linear_grad_input,
+    linear_grad_weight,
+    linear_stacked,
     packed_linear,
 )
 from skbert._core.cpu.fused import (
@@ -228,13 +238,13 @@ def test_normed_and_its_gradients(
 
 # --- products of bfloat16 ------------------------------------------------------------------------
 
-needs_dots = pytest.mark.skipif(
-    not max_packed_tokens(2, 32, torch.bfloat16),
+needs_bf16_products = pytest.mark.skipif(
+    not bindings.has_bf16_products(),
     reason="this processor, or the compiler, has no products of bfloat16",
 )
 
 
-@needs_dots
+@needs_bf16_products
 @pytest.mark.parametrize("n_tokens", [*range(1, 14), 25, 36, 97])
 @pytest.mark.parametrize(("n_in", "n_out"), [(2, 32), (34, 96), (384, 64)])
 @pytest.mark.parametrize("gelu", [False, True], ids=["alone", "gelu"])
@@ -252,7 +262,7 @@ def test_products_for_inference(n_tokens: int, n_in: int, n_out: int, gelu: bool
     assert touched.nonzero().flatten().tolist() == [n_tokens // 2]
 
 
-@needs_dots
+@needs_bf16_products
 @pytest.mark.parametrize("value", [0.0, 1e-30, -3.0, -9.0, -50.0, 9.0, 3e38, torch.inf])
 def test_gelu_everywhere(value: float) -> None:
     x = torch.tensor([[value, 0.0]], dtype=torch.bfloat16)
@@ -260,12 +270,6 @@ def test_gelu_everywhere(value: float) -> None:
     found = packed_linear(x, pack_weight(one), torch.zeros(32), gelu=True)
     expected = F.gelu(x[:, :1].double()).expand(1, 32)
     torch.testing.assert_close(found.double(), expected, rtol=2**-8, atol=1e-6)
-
-
-needs_rounding = pytest.mark.skipif(
-    not can_fuse_linear([torch.zeros(32, 32)], torch.bfloat16),
-    reason="this processor multiplies bfloat16 otherwise, or not at all",
-)
 
 
 def linears(
@@ -285,8 +289,8 @@ def assert_rounded(found: torch.Tensor, exact: torch.Tensor) -> None:
     torch.testing.assert_close(found.double(), exact, rtol=2**-8, atol=1e-4)
 
 
-@needs_rounding
-@pytest.mark.parametrize("n_threads", [1, 2, 7])
+@needs_bf16_products
+@pytest.mark.parametrize("n_threads", [1, 2, 3, 4, 7])
 @pytest.mark.parametrize("n_tokens", [1, 2, 13, 97])
 @pytest.mark.parametrize(("n_parts", "n_in", "n_out"), [(1, 32, 96), (3, 64, 32), (1, 160, 64)])
 def test_products_that_learn(
@@ -321,7 +325,7 @@ def test_products_that_learn(
         torch.set_num_threads(threads)
 
 
-@needs_rounding
+@needs_bf16_products
 def test_gradients_of_more_tokens_than_are_laid_out_at_once() -> None:
     torch.manual_seed(0)
     grad_output, x = torch.randn(8191, 32).bfloat16(), torch.randn(8191, 320).bfloat16()
@@ -330,7 +334,7 @@ def test_gradients_of_more_tokens_than_are_laid_out_at_once() -> None:
     assert_rounded(grad_weight, grad_output.double().t() @ x.double())
 
 
-@needs_rounding
+@needs_bf16_products
 def test_gradients_from_any_order_in_memory() -> None:
     torch.manual_seed(0)
     grad_output, x = torch.randn(64, 4096).bfloat16().t(), torch.randn(64, 4096).bfloat16().t()
@@ -339,7 +343,7 @@ def test_gradients_from_any_order_in_memory() -> None:
     assert_rounded(grad_weight, grad_output.double().t() @ x.double())
 
 
-@needs_rounding
+@needs_bf16_products
 @pytest.mark.parametrize("value", [0.0, 1e-30, -3.0, -9.0, -50.0, 9.0, 1e30, 3e38, -3e38])
 def test_slope_of_gelu_everywhere(value: float) -> None:
     made, weight, _ = linears(1, 32, 32)
@@ -400,7 +404,7 @@ def test_the_norm_of_gradients() -> None:
         assert not grad_norm(gradients).isfinite()
 
 
-@pytest.mark.parametrize("n_threads", [1, 2])
+@pytest.mark.parametrize("n_threads", [1, 2, 3, 4])
 def test_any_number_of_threads(n_threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     lengths = [40] * 30
     torch.manual_seed(0)
@@ -513,8 +517,8 @@ def test_arguments_are_counted() -> None:
 
 def states_for_norm() -> dict[str, torch.Tensor]:
     return {
-        "found": torch.ones(3, 32),
-        "states": torch.ones(3, 32),
+        "x": torch.ones(3, 32),
+        "residual": torch.ones(3, 32),
         "weight": torch.ones(32),
         "bias": torch.zeros(32),
     }
@@ -528,9 +532,9 @@ def states_for_norm() -> dict[str, torch.Tensor]:
         ("weight", torch.ones(31)),
         ("bias", torch.zeros(32, dtype=torch.float64)),
         ("bias", torch.zeros(32, device="meta")),
-        ("states", torch.ones(3, 64)[:, ::2]),
-        ("states", torch.ones(2, 32)),
-        ("found", torch.ones(32, 3).t()),
+        ("residual", torch.ones(3, 64)[:, ::2]),
+        ("residual", torch.ones(2, 32)),
+        ("x", torch.ones(32, 3).t()),
     ],
 )
 def test_a_kernel_is_not_given_what_it_cannot_read(name: str, wrong: torch.Tensor) -> None:
@@ -549,3 +553,193 @@ def test_weights_that_share_memory_learn_elsewhere() -> None:
     short = AdamWTensor(moment, moment[:8], moment, moment, 1.0, 1.0, 1.0)
     with pytest.raises(ValueError, match="a kernel"):
         adamw_step([short], divisor=1.0, epsilon=0.1, betas=(0.9, 0.9))
+
+
+def misaligned(*shape: int) -> torch.Tensor:
+    """Zeros in float32 that begin at an odd address."""
+    return torch.frombuffer(
+        bytearray(4 * math.prod(shape) + 1), dtype=torch.float32, offset=1
+    ).view(shape)
+
+
+def test_misaligned_numbers_are_left_to_torch() -> None:
+    norm, weight = torch.nn.LayerNorm(32), torch.nn.Parameter(misaligned(32))
+    states = torch.ones(3, 32)
+    assert can_fuse_layernorm(states, states, norm)
+    norm.weight = weight
+    assert not can_fuse_layernorm(states, states, norm)
+    assert not can_fuse_adamw([weight])
+    assert not can_fuse_grad_norm([weight])
+    assert not can_fuse_linear([misaligned(32, 32)], torch.bfloat16)
+    with pytest.raises(ValueError, match=r"a kernel was given .* as residual, .* aligned"):
+        normalize(states, misaligned(3, 32), torch.ones(32), torch.ones(32), 1e-5, 0.0)
+
+
+@pytest.mark.parametrize(
+    "cu_seqlens", [[0, 4, 13], [0, 9], [0, 5, 4], [-1, 3]], ids=["tokens", "row", "order", "sign"]
+)
+def test_rows_outside_the_tokens_are_refused(cu_seqlens: list[int]) -> None:
+    qkv, settings = torch.zeros(12, 96), AttentionSettings(32, 0.3, False, 0.0)
+    rows = torch.tensor(cu_seqlens, dtype=torch.int32)
+    how: Any = {"max_seqlen": 8, "settings": settings, "seed": 0, "cu_seqlens": rows}
+    with pytest.raises(ValueError, match="cu_seqlens does not fit"):
+        attention_forward(qkv, with_logsumexp=True, **how)
+    grads = {"grad_output": torch.zeros(12, 32), "logsumexp": torch.zeros(12, 1)}
+    with pytest.raises(ValueError, match="cu_seqlens does not fit"):
+        attention_backward(qkv, **grads, **how)
+
+
+@pytest.mark.parametrize("dtype", WITHIN)
+@pytest.mark.parametrize("lengths", [[], [0, 3, 0]], ids=["no rows", "rows of no tokens"])
+def test_attention_over_nothing(lengths: list[int], dtype: torch.dtype) -> None:
+    qkv = torch.randn(sum(lengths), 96).to(dtype)
+    how: Any = {
+        "cu_seqlens": torch.tensor(np.cumsum([0, *lengths]), dtype=torch.int32),
+        "max_seqlen": max(lengths, default=0),
+        "settings": AttentionSettings(32, 0.3, False, 0.1),
+        "seed": 3,
+    }
+    output, logsumexp = attention_forward(qkv, with_logsumexp=True, **how)
+    assert logsumexp is not None
+    assert output.shape == (len(qkv), 32)
+    grad = attention_backward(qkv, grad_output=output, logsumexp=logsumexp, **how)
+    assert grad.shape == qkv.shape
+    assert grad.isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", WITHIN)
+def test_normalisation_of_nothing(dtype: torch.dtype) -> None:
+    x, weight = torch.empty(0, 32, dtype=dtype), torch.ones(32)
+    how: Any = {"dropout": 0.1, "seed": 3}
+    result = layernorm_forward(
+        x, x.float(), weight, weight, epsilon=1e-5, with_normalized=True, **how
+    )
+    assert result.output.shape == (0, 32)
+    assert result.normalized is not None
+    grads = layernorm_backward(
+        result.normalized, result.rstd, weight, grad_output=x.float(), grad_rounded=x, **how
+    )
+    assert [tuple(grad.shape) for grad in grads] == [(0, 32), (0, 32), (32,), (32,)]
+    assert not grads[2].any()
+
+
+@needs_bf16_products
+def test_products_of_nothing() -> None:
+    made, weight, _ = linears(2, 64, 32)
+    x, grad_output = torch.empty(0, 64).bfloat16(), torch.empty(0, 64).bfloat16()
+    active = torch.empty(0, 64, dtype=torch.bfloat16)
+    assert made.forward(x, gelu_output=active).shape == (0, 64)
+    assert made.grad_input(grad_output, pre_activation=x).shape == (0, 64)
+    packed = pack_weight(weight.bfloat16())
+    assert packed_linear(x, packed, torch.zeros(64), gelu=True).shape == (0, 64)
+    grad_weight = torch.ones(64, 64, dtype=torch.bfloat16)
+    grad_bias = torch.ones(64, dtype=torch.bfloat16)
+    made.grad_weight(grad_output, x, grad_weight, grad_bias)
+    assert not grad_weight.any()
+    assert not grad_bias.any()
+
+
+def test_steps_over_nothing() -> None:
+    nothing = torch.empty(0, 3)
+    adamw_step([], divisor=1.0, epsilon=0.1, betas=(0.9, 0.9))
+    empty = AdamWTensor(nothing, nothing, nothing, nothing, 1.0, 1.0, 1.0)
+    adamw_step([empty], divisor=1.0, epsilon=0.1, betas=(0.9, 0.9))
+    assert grad_norm([]) == grad_norm([nothing]) == 0
+
+
+def read_only(x: torch.Tensor) -> torch.Tensor:
+    """The same numbers in memory that nobody may write to."""
+    memory = mmap.mmap(-1, max(1, x.nbytes))
+    memory.write(x.contiguous().view(torch.uint8).numpy().tobytes())
+    libc = ctypes.CDLL(None, use_errno=True)
+    begin = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    assert libc.mprotect(ctypes.c_void_p(begin), ctypes.c_size_t(x.nbytes), mmap.PROT_READ) == 0
+    return torch.frombuffer(memory, dtype=x.dtype, count=x.numel()).view(x.shape)
+
+
+@pytest.mark.parametrize("dtype", WITHIN)
+def test_inputs_may_be_read_only(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    rows = read_only(torch.tensor([0, 7, 24], dtype=torch.int32))
+    qkv, grad = read_only(torch.randn(24, 96).to(dtype)), read_only(torch.ones(24, 32).to(dtype))
+    how: Any = {
+        "cu_seqlens": rows, "max_seqlen": 17, "seed": 1,
+        "settings": AttentionSettings(32, 0.3, True, 0.1),
+    }  # fmt: skip
+    output, logsumexp = attention_forward(qkv, with_logsumexp=True, **how)
+    assert logsumexp is not None
+    attention_backward(qkv, grad_output=grad, logsumexp=read_only(logsumexp), **how)
+    weight, residual = read_only(torch.randn(32)), read_only(torch.randn(24, 32))
+    result = layernorm_forward(
+        read_only(output), residual, weight, weight,
+        epsilon=1e-5, dropout=0.1, seed=1, with_normalized=True,
+    )  # fmt: skip
+    assert result.normalized is not None
+    layernorm_backward(
+        read_only(result.normalized), read_only(result.rstd), weight,
+        grad_output=residual, grad_rounded=grad, dropout=0.1, seed=1,
+    )  # fmt: skip
+    gradient, states = read_only(torch.randn(35).to(dtype)), torch.zeros(3, 35)
+    adamw_step(
+        [AdamWTensor(states[0], gradient, states[1], states[2], 1.0, 1.0, 1.0)],
+        divisor=1.0, epsilon=0.1, betas=(0.9, 0.9),
+    )  # fmt: skip
+    assert states.any()
+    assert grad_norm([gradient]) > 0
+
+
+@needs_bf16_products
+def test_factors_may_be_read_only() -> None:
+    torch.manual_seed(0)
+    x, weight = read_only(torch.randn(13, 64).bfloat16()), read_only(torch.randn(64, 64))
+    bias = read_only(torch.randn(64))
+    expected = F.linear(x.double(), weight.bfloat16().double(), bias.double())
+    packed = read_only(pack_weight(weight.bfloat16()))
+    assert_rounded(packed_linear(x, packed, bias, gelu=False), expected)
+    stacked = StackedWeights([weight])
+    assert_rounded(linear_stacked(x, stacked, bias), expected)
+    linear_grad_input(x, stacked, pre_activation=x)
+    grads = torch.empty(64, 64).bfloat16(), torch.empty(64).bfloat16()
+    linear_grad_weight(x, x, grad_weight=grads[0], grad_bias=grads[1], gelu=True)
+
+
+@needs_bf16_products
+def test_a_product_is_not_written_over_what_it_reads() -> None:
+    made, _, _ = linears(1, 64, 64)
+    x = torch.ones(64, 64).bfloat16()
+    bias = torch.empty(64, dtype=torch.bfloat16)
+    with pytest.raises(ValueError, match="memory that another of its tensors has"):
+        made.forward(x, gelu_output=x)
+    with pytest.raises(ValueError, match="memory that another of its tensors has"):
+        made.grad_weight(x, x, x, bias)
+    with pytest.raises(ValueError, match="memory that another of its tensors has"):
+        made.grad_weight(x, x.clone(), torch.empty_like(x), x[0])
+
+
+@pytest.mark.parametrize("place", ["weight", "exp_avg", "exp_avg_sq"])
+def test_a_step_is_not_written_over_what_it_reads(place: str) -> None:
+    weight, gradient, exp_avg, exp_avg_sq = torch.zeros(4, 16)
+    right = AdamWTensor(weight, gradient, exp_avg, exp_avg_sq, 1.0, 1.0, 1.0)
+    with pytest.raises(ValueError, match="memory that another of its tensors has"):
+        adamw_step(
+            [right._replace(**{place: gradient})], divisor=1.0, epsilon=0.1, betas=(0.9, 0.9)
+        )
+    with pytest.raises(ValueError, match="memory that another of its tensors has"):
+        adamw_step([right, right], divisor=1.0, epsilon=0.1, betas=(0.9, 0.9))
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 3, 4])
+def test_steps_by_any_number_of_threads(n_threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    gradient, start = torch.randn(70_001), torch.randn(3, 70_001).abs()
+
+    def step() -> torch.Tensor:
+        states = start.clone()
+        tensor = AdamWTensor(states[0], gradient, states[1], states[2], 0.9, 0.1, 0.5)
+        adamw_step([tensor], divisor=2.0, epsilon=1e-8, betas=(0.9, 0.99))
+        return states
+
+    expected, norm = step(), grad_norm([gradient])
+    monkeypatch.setattr(torch, "get_num_threads", lambda: n_threads)
+    assert torch.equal(step(), expected)
+    torch.testing.assert_close(grad_norm([gradient]), norm)
