@@ -121,17 +121,17 @@ class Bundle:
                 shard, end = entry.shard, 0
                 size = self._shard_size(entry)
             if entry.offset < end or entry.offset + entry.size > size:
-                found = (
+                problem = (
                     f"tensor {name!r} is at {entry.offset} to {entry.offset + entry.size} of"
                     f" {self._shard(shard).name}, where {end} to {size} is free"
                 )
-                _damaged(self.index, entry.at, found)
+                _damaged(self.index, entry.at, problem)
             end = entry.offset + entry.size
 
     def _shard_size(self, entry: Entry) -> int:
         if entry.shard >= self._n_shards:
-            found = f"a tensor in data file {entry.shard} of {self._n_shards}"
-            _damaged(self.index, entry.at, found)
+            problem = f"a tensor in data file {entry.shard} of {self._n_shards}"
+            _damaged(self.index, entry.at, problem)
         path = self._shard(entry.shard)
         if not os.path.isfile(path):  # noqa: PTH113 - never raises
             raise ModelNotFoundError(
@@ -199,8 +199,8 @@ class _Cursor:
     def __init__(self, path: Path, data: bytes, at: int, end: int) -> None:
         self.path, self.data, self.at, self.end = path, data, at, end
 
-    def fail(self, found: str, at: int | None = None) -> NoReturn:
-        _damaged(self.path, self.at if at is None else at, found)
+    def fail(self, problem: str, at: int | None = None) -> NoReturn:
+        _damaged(self.path, self.at if at is None else at, problem)
 
     def part(self, size: int) -> _Cursor:
         """Return the next bytes as a cursor of their own."""
@@ -303,7 +303,7 @@ def _masked(data: bytes | IntArray) -> int:
 
 def _fields(message: _Cursor, known: dict[int, int]) -> dict[int, list[Any]]:
     """Return the values of the known fields of a message, checking their kinds; skip others."""
-    found: dict[int, list[Any]] = {number: [] for number in known}
+    fields: dict[int, list[Any]] = {number: [] for number in known}
     while message.at < message.end:
         start = message.at
         number, kind = divmod(message.varint(), 8)
@@ -318,8 +318,8 @@ def _fields(message: _Cursor, known: dict[int, int]) -> dict[int, list[Any]]:
                 value = message.part(message.varint())
             case _:
                 message.fail(f"field {number} of kind {kind}", start)
-        found.get(number, []).append(value)
-    return found
+        fields.get(number, []).append(value)
+    return fields
 
 
 def _n_shards(path: Path, rows: Iterator[tuple[bytes, _Cursor]]) -> int:
@@ -328,11 +328,11 @@ def _n_shards(path: Path, rows: Iterator[tuple[bytes, _Cursor]]) -> int:
     if key != b"" or value is None:
         _damaged(path, 0, "the first entry is no header")
     at = value.at
-    found = _fields(value, {1: _VARINT, 2: _VARINT, 3: _NESTED})
-    number = max(found[1], default=0)
+    fields = _fields(value, {1: _VARINT, 2: _VARINT, 3: _NESTED})
+    number = max(fields[1], default=0)
     if not 1 <= number <= _MOST_SHARDS:
         value.fail(f"{number} data files, where 1 to {_MOST_SHARDS} are possible", at)
-    if any(found[2]):
+    if any(fields[2]):
         raise ModelError(
             f"{path} was written on a big-endian machine, which is not read here. Restore it with"
             " TensorFlow on a usual one and save it again."
@@ -342,17 +342,17 @@ def _n_shards(path: Path, rows: Iterator[tuple[bytes, _Cursor]]) -> int:
 
 def _entry(key: bytes, value: _Cursor) -> Entry:
     at = value.at
-    found = _fields(
+    fields = _fields(
         value,
         {1: _VARINT, 2: _NESTED, 3: _VARINT, 4: _VARINT, 5: _VARINT, 6: _FIXED32, 7: _NESTED},
     )
-    if found[7] or key.startswith(b"\0"):  # the variable, or one of its parts
+    if fields[7] or key.startswith(b"\0"):  # the variable, or one of its parts
         raise ModelError(
             f"{value.path} holds, at byte {at}, a variable that was saved in parts, which is not"
             " read here. Save it again without a partitioner."
         )
-    shape = _shape(found[2][-1]) if found[2] else ()
-    dtype, shard, offset, size, checksum = (max(found[n], default=0) for n in (1, 3, 4, 5, 6))
+    shape = _shape(fields[2][-1]) if fields[2] else ()
+    dtype, shard, offset, size, checksum = (max(fields[n], default=0) for n in (1, 3, 4, 5, 6))
     if dtype == _FLOAT and size != 4 * math.prod(shape):
         value.fail(f"{size} bytes for float32 numbers of the shape {shape}", at)
     return Entry(dtype, shape, shard, offset, size, checksum, at)
@@ -373,10 +373,10 @@ def _name(key: bytes, value: _Cursor) -> str:
         value.fail(f"the name {key[:80]!r} is not UTF-8")
 
 
-def _damaged(path: Path, offset: int, found: str) -> NoReturn:
+def _damaged(path: Path, offset: int, problem: str) -> NoReturn:
     raise ModelError(
-        f"{path} is damaged or cut short, at byte {offset}: {found}. It should be a whole file of"
-        " a TensorFlow checkpoint: copy or download all its files again."
+        f"{path} is damaged or cut short, at byte {offset}: {problem}. It should be a complete"
+        " file of a TensorFlow checkpoint: copy or download all its files again."
     )
 
 

@@ -176,10 +176,10 @@ def _table_of_rows(cells: list[Any], name: str, hint: str | None) -> Table:
     for row, cell in enumerate(cells):
         length = row_length(cell)
         if length != width:
-            found = reprlib.repr(cell) if length is None else f"{length}"
+            shown = reprlib.repr(cell) if length is None else f"{length}"
             msg = (
                 f"The rows of {name} differ: row {start} holds {width} entries, row {row} holds "
-                f"{found}. Give every row the same number of entries. {hint}"
+                f"{shown}. Give every row the same number of entries. {hint}"
             )
             raise InputError(msg)
     return Table((len(cells), width), lambda i: [row[i] for row in cells], None)

@@ -83,29 +83,29 @@ def check_order_of_rows(subject: Subject) -> None:
 def check_single_rows(subject: Subject) -> None:
     """The result of a row does not depend on the other rows."""
     alone = [outputs(subject.fitted, [row]) for row in subject.sample.X]
-    found = {
+    results = {
         name: objects([listing(each[name])[0] for each in alone]) for name in subject.expected
     }
-    if subject.sample.kind == "choices" and "predict_proba" in found:
+    if subject.sample.kind == "choices" and "predict_proba" in results:
         width = subject.expected["predict_proba"].shape[1]  # as many as the longest row has
-        padded = [np.pad(row, (0, width - len(row))) for row in found["predict_proba"]]
-        found["predict_proba"] = objects(padded)
-    assert_near(subject, found, "one by one")
+        padded = [np.pad(row, (0, width - len(row))) for row in results["predict_proba"]]
+        results["predict_proba"] = objects(padded)
+    assert_near(subject, results, "one by one")
 
 
 def check_repeated_rows(subject: Subject) -> None:
     """Equal rows get equal results."""
     values = outputs(subject.fitted, [subject.sample.X[0]] * 3)
-    for name, found in values.items():
-        rows = listing(found)
+    for name, results in values.items():
+        rows = listing(results)
         assert_same(rows[1:], rows[:1] * 2, f"{name} of a repeated row", tolerance=_NEAR)
 
 
 def check_threads(subject: Subject) -> None:
     """Four threads at once get the same results as one."""
     with ThreadPoolExecutor(4) as pool:
-        for found in pool.map(lambda _: outputs(subject.fitted, subject.sample.X), range(8)):
-            assert_near(subject, found, "from several threads")
+        for results in pool.map(lambda _: outputs(subject.fitted, subject.sample.X), range(8)):
+            assert_near(subject, results, "from several threads")
 
 
 def check_odd_texts(subject: Subject) -> None:
@@ -126,14 +126,14 @@ def check_odd_texts(subject: Subject) -> None:
 def check_weights_of_one(subject: Subject) -> None:
     """Weights of 1 change nothing; weights of 0 for some rows do."""
     ones = np.ones(len(subject.sample))
-    found = outputs(subject.fit(sample_weight=ones), subject.sample.X)
-    assert_near(subject, found, "with weights of 1")
+    results = outputs(subject.fit(sample_weight=ones), subject.sample.X)
+    assert_near(subject, results, "with weights of 1")
     halves = np.repeat([1.0, 0.0], [len(ones) - 3, 3])
     other = outputs(subject.fit(sample_weight=halves), subject.sample.X)
     same = [
         np.array_equal(row, before)
         for name in other
-        for row, before in zip(listing(other[name]), listing(found[name]), strict=True)
+        for row, before in zip(listing(other[name]), listing(results[name]), strict=True)
         if _is_float(row)
     ]
     assert not same or not all(same), "sample_weight has no effect in fit"
@@ -160,8 +160,8 @@ def check_cross_validation(subject: Subject) -> None:
         if "polars" not in name and name != "tuple":
             scores = cross_val_score(subject.new(), X, y, cv=2, error_score="raise")
             assert np.isfinite(scores).all(), f"cross_val_score of a {name}: {scores}"
-            found = cross_val_predict(subject.new(), X, y, cv=2)
-            assert len(found) == len(subject.sample), f"cross_val_predict of a {name}"
+            results = cross_val_predict(subject.new(), X, y, cv=2)
+            assert len(results) == len(subject.sample), f"cross_val_predict of a {name}"
 
 
 def check_grid_search(subject: Subject) -> None:
@@ -192,22 +192,24 @@ def check_labels_of_any_type(subject: Subject) -> None:
 
 def check_probabilities(subject: Subject) -> None:
     """Probabilities are from 0 to 1 and sum to 1 in a row, and the most probable is predicted."""
-    found = subject.expected["predict_proba"]
-    for row, chances in enumerate(listing(found)):
+    results = subject.expected["predict_proba"]
+    for row, chances in enumerate(listing(results)):
         assert ((chances >= 0) & (chances <= 1)).all(), f"row {row} holds {chances}"
         if subject.sample.kind != "labels":
             np.testing.assert_allclose(np.sum(chances, axis=-1), 1, rtol=_NEAR)
     if subject.sample.kind in ("classes", "pairs"):
-        best = subject.fitted.classes_[found.argmax(axis=1)]
+        best = subject.fitted.classes_[results.argmax(axis=1)]
         assert_same(subject.expected["predict"], best, "the most probable class")
     if subject.sample.kind == "choices":
-        assert_same(subject.expected["predict"], found.argmax(axis=1), "the most probable option")
+        assert_same(
+            subject.expected["predict"], results.argmax(axis=1), "the most probable option"
+        )
 
 
 def check_form_of_predictions(subject: Subject) -> None:
     """Predictions have the form of the kind, row by row."""
     X, predicted = subject.sample.X, listing(subject.expected["predict"])
-    for row, (given, found) in enumerate(zip(X, predicted, strict=True)):
+    for row, (x, results) in enumerate(zip(X, predicted, strict=True)):
         rules: dict[str, Callable[[Any, Any], bool]] = {
             "choices": lambda x, y: bool(0 <= y < len(x[-1]) and int(y) == y),
             "labels": lambda _, y: set(np.ravel(y).tolist()) <= {0, 1},
@@ -215,14 +217,14 @@ def check_form_of_predictions(subject: Subject) -> None:
             "spans": lambda x, y: isinstance(y, str) and y in x[-1],
             "tags": lambda x, y: isinstance(y, list) and len(y) == len(x),
         }
-        right = rules[subject.sample.kind](given, found)
-        assert right, f"row {row} of kind {subject.sample.kind!r} gives {found!r} for {given!r}"
+        right = rules[subject.sample.kind](x, results)
+        assert right, f"row {row} of kind {subject.sample.kind!r} gives {results!r} for {x!r}"
 
 
 def check_fit_transform(subject: Subject) -> None:
     """`fit_transform` gives the same as `fit` and `transform`."""
-    found = subject.new().fit_transform(subject.sample.X)
-    assert_near(subject, {"transform": found}, "of fit_transform")
+    results = subject.new().fit_transform(subject.sample.X)
+    assert_near(subject, {"transform": results}, "of fit_transform")
 
 
 def check_names_of_features(subject: Subject) -> None:
@@ -235,9 +237,9 @@ def check_names_of_features(subject: Subject) -> None:
     assert list(shown.columns) == list(names), "the columns have other names"
 
 
-def assert_near(subject: Subject, found: dict[str, Any], what: str) -> None:
+def assert_near(subject: Subject, results: dict[str, Any], what: str) -> None:
     """Compare with the results of the fitted estimator."""
-    assert_same(found, subject.expected, what, tolerance=_NEAR)
+    assert_same(results, subject.expected, what, tolerance=_NEAR)
 
 
 def _is_float(row: Any) -> bool:

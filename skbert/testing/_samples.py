@@ -183,14 +183,14 @@ def listing(values: Any) -> list[Any]:
     return list(values.to_numpy() if hasattr(values, "to_numpy") else values)
 
 
-def assert_same(found: Any, expected: Any, what: str, *, tolerance: float = 0.0) -> None:
+def assert_same(actual: Any, expected: Any, what: str, *, tolerance: float = 0.0) -> None:
     """Compare results of any shape; floats within a tolerance, all else for equality."""
     if isinstance(expected, dict):
-        assert found.keys() == expected.keys(), what
+        assert actual.keys() == expected.keys(), what
         for name in expected:
-            assert_same(found[name], expected[name], f"{name}: {what}", tolerance=tolerance)
+            assert_same(actual[name], expected[name], f"{name}: {what}", tolerance=tolerance)
         return
-    rows, wanted = listing(found), listing(expected)
+    rows, wanted = listing(actual), listing(expected)
     assert len(rows) == len(wanted), f"{what}: {len(rows)} rows where {len(wanted)} are expected"
     for row, (left, right) in enumerate(zip(rows, wanted, strict=True)):
         if isinstance(right, (np.ndarray, np.floating, float)) and tolerance:
