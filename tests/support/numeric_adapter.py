@@ -87,25 +87,29 @@ def make_model(folder: str, dropout: float) -> None:
     (pooling / "config.json").write_text(json.dumps(declared), encoding="utf-8")
 
 
-def blank_of(estimator: Any) -> Any:
-    """An estimator of the same name, for scikit-learn to set attributes of."""
-    return type(type(estimator).__name__, (BaseEstimator,), {})()
+def validated(estimator: Any, X: Any, record: FitRecord | None) -> tuple[Any, dict[str, Any]]:
+    """Validate a matrix as scikit-learn's own estimators do; it, and what that says of columns."""
+    blank: Any = type(type(estimator).__name__, (BaseEstimator,), {})()
+    if record is not None:
+        assert record.names is not None
+        blank.n_features_in_ = len(record.names)
+        if any(record.names):
+            blank.feature_names_in_ = np.array(record.names, object)
+    numbers = validate_data(blank, X, reset=record is None)
+    return numbers, vars(blank)
 
 
 class ReadsNumbers:
-    """Validates a matrix as scikit-learn's own estimators do, and writes it in words."""
+    """Reads a matrix of numbers, and writes it in words."""
 
     def _rows(self, X: Any, record: FitRecord | None) -> Texts:
-        fresh = record is None
-        numbers = validate_data(blank_of(self) if fresh else self, X, reset=fresh)
-        return Texts(first=words_of(numbers), second=None, names=None, n_columns=1)
+        numbers, columns = validated(self, X, record)
+        names = tuple(columns.get("feature_names_in_", [""] * numbers.shape[1]))  # "": no names
+        return Texts(first=words_of(numbers), second=None, names=names, n_columns=1)
 
     def _columns_of(self, X: Any, rows: Texts) -> dict[str, Any]:
         del rows
-        blank = blank_of(self)
-        validate_data(blank, X, reset=True, skip_check_array=True)
-        names = ("n_features_in_", "feature_names_in_")
-        return {name: getattr(blank, name) for name in names if hasattr(blank, name)}
+        return validated(self, X, None)[1]
 
 
 def take_matrices(tags: Any) -> Any:
