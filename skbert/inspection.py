@@ -215,7 +215,7 @@ def attentions(estimator: TextEstimator, X: Any, *, head_mask: Any = None) -> li
 
     Returns
     -------
-    found : list of Attention
+    attentions : list of Attention
         The row of X, the tokens and the weights of each row of tokens. A text read in windows
         has several, and so has a question with options.
 

@@ -374,7 +374,7 @@ def _pooler_learns_pairs(network: Network, items: Items, layers: int | str) -> b
 
 
 def _copy_to_learn(network: Network, freeze: int | str, precision: Precision) -> Network:
-    """A network to go on from, which shares with the given one what does not learn."""
+    """A copy of a network to go on from; the weights that are not trained are shared."""
     if (network.device, network.dtype) != (precision.device, precision.weights):
         return copy_network(network)
     learning = learning_parameters(network.model, network.output_path, freeze)

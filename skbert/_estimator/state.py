@@ -24,8 +24,8 @@ from skbert.exceptions import SaveError
 __all__ = ["check_attributes", "check_task", "dumps", "loads", "plain", "record_of"]
 
 _KINDS = "biufUO"  # of arrays: bool, whole numbers, floats, str, and objects that are plain
-_ROOM = 64_000_000  # bytes that arrays may take, beside a hundred for each byte of JSON
-_MOST = 100_000_000  # bytes of JSON
+_ARRAY_BYTES = 64_000_000  # bytes that arrays may take, beside a hundred for each byte of JSON
+_JSON_BYTES = 100_000_000  # bytes of JSON
 _POOLINGS = ("pooler", "cls", "mean", "max", "mean_max")
 
 
@@ -34,7 +34,7 @@ def dumps(state: Mapping[str, Any]) -> bytes:
     tagged = {name: plain(value) for name, value in state.items()}
     data = json.dumps(tagged).encode()
     try:
-        _check_room(tagged, len(data))
+        _check_sizes(tagged, len(data))
     except ValueError as error:
         raise SaveError(
             f"Attributes or parameters are too large for a saved folder: {error}. Use shorter "
@@ -45,10 +45,10 @@ def dumps(state: Mapping[str, Any]) -> bytes:
 
 def loads(data: bytes) -> Any:
     """The state that `dumps` made JSON of; ValueError, TypeError or RecursionError where none."""
-    if len(data) > _MOST:
-        raise ValueError(f"{len(data)} bytes, where at most {_MOST} are read")
+    if len(data) > _JSON_BYTES:
+        raise ValueError(f"{len(data)} bytes, where at most {_JSON_BYTES} are read")
     tagged = json.loads(data)
-    _check_room(tagged, len(data))
+    _check_sizes(tagged, len(data))
     return _value(tagged)
 
 
@@ -95,15 +95,15 @@ def _dtype(tagged: dict[str, Any]) -> np.dtype[Any]:
     return dtype
 
 
-def _check_room(tagged: Any, n_bytes: int) -> None:
+def _check_sizes(tagged: Any, n_bytes: int) -> None:
     """Refuse arrays that would take far more memory than the JSON that describes them."""
     needed = sum(
         _dtype(part).itemsize * max(1, sum(not isinstance(leaf, list) for leaf in _parts(part)))
         for part in _parts(tagged)
         if isinstance(part, dict) and "array" in part
     )
-    if needed > _ROOM + 100 * n_bytes:
-        raise ValueError(f"arrays of {needed} bytes, told in {n_bytes}")
+    if needed > _ARRAY_BYTES + 100 * n_bytes:
+        raise ValueError(f"arrays of {needed} bytes from {n_bytes} of JSON")
 
 
 def _parts(tagged: Any) -> Iterator[Any]:
@@ -127,7 +127,7 @@ def check_task(task: Any, longest: int, depth: int) -> None:
         if not _has_type(value, hints[name]):
             raise ValueError(f"{name}={value!r:.80}")
     rules: dict[str, Callable[[Any], bool]] = {
-        "max_length": lambda room: 4 <= room <= longest,
+        "max_length": lambda length: 4 <= length <= longest,
         "stride": lambda stride: stride is None or 0 <= stride <= longest // 2,
         "max_answer_length": lambda most: most >= 1,
         "label_smoothing": lambda share: 0 <= share <= 1,

@@ -108,8 +108,8 @@ def _scheme_of_spans(scheme: str | None) -> str:
     """The scheme of the tags that spans are learned as."""
     if scheme is None:
         raise InputError(
-            "Tags without a scheme stand for single words, so spans in raw texts cannot be told "
-            "in them. Use scheme='auto', or fit anew with warm_start=False."
+            "Tags without a scheme stand for single words, so they cannot mark spans in raw "
+            "texts. Use scheme='auto', or fit anew with warm_start=False."
         )
     return "IOB2" if scheme == "auto" else scheme
 
