@@ -304,14 +304,21 @@ def sentiment() -> Sentiment:
     return Sentiment([text for text, _ in rows], [label for _, label in rows])
 
 
-@pytest.fixture(scope="module", params=["compiled", "plain"])
+@pytest.fixture(scope="module", params=["compiled", "compiled, without AMX", "plain"])
 def either_way(request: pytest.FixtureRequest) -> Iterator[None]:
-    """With the compiled kernels, and with torch's operations in their place."""
-    from skbert._core.cpu import bindings
+    """With the compiled kernels, and with torch's operations in their place.
 
-    if request.param == "compiled" and bindings.kernels is None:
+    Kernels that do what AMX does faster are tested where the processor has it, too.
+    """
+    from skbert._core.cpu import bindings, fused
+
+    if request.param != "plain" and bindings.kernels is None:
         pytest.skip("built without a compiler")
+    if request.param == "compiled, without AMX" and not fused.has_instructions("amx_bf16"):
+        pytest.skip("this processor has no AMX")
     with pytest.MonkeyPatch.context() as patch:
+        if request.param == "compiled, without AMX":
+            patch.setattr(fused, "has_instructions", lambda name: False)
         if request.param == "plain":
             patch.setattr(bindings, "kernels", None)
         yield

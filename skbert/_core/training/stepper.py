@@ -198,7 +198,7 @@ class Stepper:
     def finish_pass(self) -> None:
         """Bring the network up to date after the steps of a pass, and into eval mode."""
         if self._network.words is not None:
-            self._network.words.put_together()
+            self._network.words.write_back()
         self._network.model.eval()
 
     def close(self) -> None:

@@ -69,7 +69,7 @@ def test_clear_leaves_zeros_and_the_same_memory(table: torch.nn.Parameter) -> No
     assert rows.rows.grad is not None
     address = rows.rows.grad.data_ptr()
     rows.clear()
-    assert not rows.kept.any()
+    assert not rows.grad_buffer.any()
     rows(draw_ids(2)).sum().backward()
     assert rows.rows.grad.data_ptr() == address
 
@@ -80,10 +80,10 @@ def test_words_join_in(table: torch.nn.Parameter) -> None:
     assert rows.cover(torch.tensor([3])) == 0
     with torch.no_grad():
         rows.rows.mul_(2)
-    rows.put_together()
+    rows.write_back()
     assert rows.cover(torch.tensor([3, 40])) == 1
-    assert torch.equal(rows.rows, table[rows.used])
-    assert rows.used.tolist() == [3, 7, 40]
+    assert torch.equal(rows.rows, table[rows.used_ids])
+    assert rows.used_ids.tolist() == [3, 7, 40]
     assert torch.equal(rows(torch.tensor([[40, 3]])), table[None, [40, 3]])
 
 
@@ -106,6 +106,6 @@ def test_adamw_by_row_is_adamw(table: torch.nn.Parameter) -> None:
         rows.decay(ours.param_groups)
         theirs.step()
         if step % 2:
-            rows.put_together()
+            rows.write_back()
     torch.testing.assert_close(table, twin, rtol=1e-12, atol=1e-12)
-    assert rows.left == 1.0
+    assert rows.unused_factor == 1.0

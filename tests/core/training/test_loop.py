@@ -170,7 +170,7 @@ def test_a_number_that_is_none_stops_at_its_step(
 
     def on_step(_loss: float) -> None:
         assert network.words is not None
-        network.words.put_together()
+        network.words.write_back()
         after.append(weights_of(network))
 
     with pytest.raises(NonFiniteError) as caught:
