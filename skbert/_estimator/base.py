@@ -19,7 +19,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from skbert._arrays import Array
-from skbert._core.attention.pooling import POOLINGS
+from skbert._core.attention.pooling import POOLER, POOLINGS
 from skbert._core.checkpoints.find import find
 from skbert._core.checkpoints.vet import Checkpoint, vet
 from skbert._core.families import Job
@@ -169,7 +169,7 @@ class TextEstimator(PortableEstimator):
         """
         fitted = self._state()
         head, pooling = fitted.network.head, fitted.network.pooling
-        if head.has_output_layer and head.reads == "rows" and pooling != "pooler":
+        if head.has_output_layer and head.reads == "rows" and pooling != POOLER:
             raise ModelError(
                 f"The head reads pooling={pooling!r}, and transformers has no class "
                 "with such a head: its model would give other predictions. Use save(path) to "

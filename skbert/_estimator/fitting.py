@@ -17,6 +17,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from skbert._arrays import Array, IntArray
+from skbert._core.attention.pooling import POOLER
 from skbert._core.checkpoints.find import find
 from skbert._core.checkpoints.vet import Checkpoint, vet
 from skbert._core.checkpoints.weights import check_learned
@@ -250,7 +251,7 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
             return network, plan
         pooling = getattr(self, "pooling", "auto")  # tokens are read as they are
         if pooling == "auto" and data.rows.n_columns > 1 and source.head_pooling is None:
-            pooling = "pooler"  # what a sentence encoder declares is for single texts
+            pooling = POOLER  # what a sentence encoder declares is for single texts
         return open_network(source, head, pooling=pooling, dtype=precision.weights), plan
 
     def _make_run(
@@ -367,7 +368,7 @@ def _pooler_learns_pairs(network: Network, items: Items, layers: int | str) -> b
     The pooler says little of a pair without that, and a random head learns as much beside it.
     """
     tokens = items.tokens
-    pooled = network.head.reads == "rows" and network.pooling == "pooler"
+    pooled = network.head.reads == "rows" and network.pooling == POOLER
     single = len(tokens) == len(items)  # options are compared with each other
     pairs = pooled and single and bool((tokens.second < tokens.lengths).any())
     return pairs and not freezes_encoder(network.model, layers)

@@ -17,6 +17,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import numpy as np
 
 from skbert._arrays import Array
+from skbert._core.attention.pooling import COMBINED, POOLINGS
 from skbert._validation.columns import FitRecord
 from skbert._validation.entities import SCHEMES
 from skbert.exceptions import SaveError
@@ -26,7 +27,6 @@ __all__ = ["check_attributes", "check_task", "dumps", "loads", "plain", "record_
 _KINDS = "biufUO"  # of arrays: bool, whole numbers, floats, str, and objects that are plain
 _ARRAY_BYTES = 64_000_000  # bytes that arrays may take, beside a hundred for each byte of JSON
 _JSON_BYTES = 100_000_000  # bytes of JSON
-_POOLINGS = ("pooler", "cls", "mean", "max", "mean_max")
 
 
 def dumps(state: Mapping[str, Any]) -> bytes:
@@ -133,7 +133,7 @@ def check_task(task: Any, longest: int, depth: int) -> None:
         "label_smoothing": lambda share: 0 <= share <= 1,
         "layers": lambda layers: layers is None or _are_within(layers, depth),
         "layer_join": lambda how: how in {"mean", "concat"},
-        "pooling": lambda how: how in _POOLINGS,
+        "pooling": lambda how: how in (*POOLINGS, *COMBINED),
     }
     for name in rules.keys() & settings.keys():
         if not rules[name](settings[name]):

@@ -261,19 +261,19 @@ def encode_texts(
     """Token rows of texts or pairs, with what is too long cut or in windows.
 
     ``truncate`` shortens a pair longest first, as transformers does; ``head_tail`` keeps the
-    first quarter and the last three quarters of the room (Sun et al. 2019, "How to fine-tune
+    first quarter and the last three quarters of what fits (Sun et al. 2019, "How to fine-tune
     BERT for text classification?"); ``windows`` gives a long text several rows that overlap.
-    In a pair the first text then keeps half the room at the most, and the windows run over the
+    In a pair the first text then keeps half the row at the most, and the windows run over the
     second.
     """
-    room = max_length - tokenizer.specials(pair=second is not None)
-    limit = room if long_text == "truncate" else None
+    max_tokens = max_length - tokenizer.specials(pair=second is not None)
+    limit = max_tokens if long_text == "truncate" else None
     if second is None:
         a, b = tokenizer.pieces(first, limit), None
     else:
         a, b = _pair_pieces(tokenizer, first, second, limit)
     shorten = {"truncate": _truncate, "head_tail": _head_tail, "windows": _windows}[long_text]
-    a, b, windows, n_truncated = shorten(a, b, room)
+    a, b, windows, n_truncated = shorten(a, b, max_tokens)
     return EncodedTexts(assemble(tokenizer, a, b), windows, n_truncated)
 
 
@@ -309,19 +309,19 @@ def _replaced(table: Ragged, rows: IntArray, new: Ragged) -> Ragged:
 _Shortened = tuple[Ragged, Ragged | None, Windows, int]
 
 
-def _truncate(a: Ragged, b: Ragged | None, room: int) -> _Shortened:
-    return _shorten(a, b, room, Ragged.heads)
+def _truncate(a: Ragged, b: Ragged | None, max_tokens: int) -> _Shortened:
+    return _shorten(a, b, max_tokens, Ragged.heads)
 
 
-def _head_tail(a: Ragged, b: Ragged | None, room: int) -> _Shortened:
-    return _shorten(a, b, room, _ends)
+def _head_tail(a: Ragged, b: Ragged | None, max_tokens: int) -> _Shortened:
+    return _shorten(a, b, max_tokens, _ends)
 
 
 def _shorten(
-    a: Ragged, b: Ragged | None, room: int, keep: Callable[[Ragged, IntArray], Ragged]
+    a: Ragged, b: Ragged | None, max_tokens: int, keep: Callable[[Ragged, IntArray], Ragged]
 ) -> _Shortened:
-    """Both texts, each cut to its share of the room."""
-    keep_a, keep_b = _shares(a, b, room)
+    """Both texts, each cut to its share of ``max_tokens``."""
+    keep_a, keep_b = _shares(a, b, max_tokens)
     if b is None:
         return keep(a, keep_a), None, Windows.whole(keep_a), int((keep_a < a.lengths).sum())
     n_truncated = int(((keep_a < a.lengths) | (keep_b < b.lengths)).sum())
@@ -336,23 +336,23 @@ def _ends(table: Ragged, keep: IntArray) -> Ragged:
     return _interleave([table.heads(head), ends])
 
 
-def _windows(a: Ragged, b: Ragged | None, room: int) -> _Shortened:
+def _windows(a: Ragged, b: Ragged | None, max_tokens: int) -> _Shortened:
     if b is None:
-        windows = Windows.overlapping(a.lengths, np.full(len(a), room))
+        windows = Windows.overlapping(a.lengths, np.full(len(a), max_tokens))
         return a.windows(windows), None, windows, 0
-    keep_a = np.minimum(a.lengths, np.maximum(room // 2, room - b.lengths))
-    windows = Windows.overlapping(b.lengths, room - keep_a)
+    keep_a = np.minimum(a.lengths, np.maximum(max_tokens // 2, max_tokens - b.lengths))
+    windows = Windows.overlapping(b.lengths, max_tokens - keep_a)
     n_truncated = int((keep_a < a.lengths).sum())
     return a.heads(keep_a).take(windows.samples), b.windows(windows), windows, n_truncated
 
 
-def _shares(a: Ragged, b: Ragged | None, room: int) -> tuple[IntArray, IntArray]:
+def _shares(a: Ragged, b: Ragged | None, max_tokens: int) -> tuple[IntArray, IntArray]:
     """How many pieces of each text are kept; the longer text is cut first."""
     if b is None:
-        return np.minimum(a.lengths, room), np.zeros(len(a), np.int64)
+        return np.minimum(a.lengths, max_tokens), np.zeros(len(a), np.int64)
     short, long = np.minimum(a.lengths, b.lengths), np.maximum(a.lengths, b.lengths)
-    even = np.minimum(short, room // 2)  # what the shorter one may keep when both are long
-    rest = np.minimum(long, room - even)
+    even = np.minimum(short, max_tokens // 2)  # what the shorter one may keep when both are long
+    rest = np.minimum(long, max_tokens - even)
     first_is_long = a.lengths > b.lengths
     return np.where(first_is_long, rest, even), np.where(first_is_long, even, rest)
 
