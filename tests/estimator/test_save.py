@@ -642,7 +642,7 @@ def test_load_opens_nothing_but_estimators(name: Any, tmp_path: Path) -> None:
     del header["versions"]
     archive.write(tmp_path / "f", members, {**header, "class": name}, tensors)
     with pytest.raises(
-        SaveError, match=r"does not have: it has BertChoiceRanker, .*BertTransformer"
+        SaveError, match=r"does not have; it has BertChoiceRanker, .*BertTransformer"
     ):
         skbert.load(tmp_path / "f")
 
