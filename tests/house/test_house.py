@@ -42,7 +42,8 @@ C_FILE_LINES = 400
 C_FUNCTION_LINES = 40
 PARAMETERS = 8
 MEDIAN_FUNCTION, P90_FUNCTION = 6, 18
-ANY_PARAMETERS = 415  # as many as there are: lower it with them, and never raise it
+ANY_PARAMETERS = 374  # as many as there are: lower it with them, and never raise it
+ANY_ESTIMATORS = 8  # of these, the ones named "estimator"
 TASK_METHODS = {"encode", "head", "loss", "decode"}
 FEWEST_MODULES = 5
 ROOMS = 20
@@ -314,6 +315,8 @@ def test_most_functions_are_short(modules: list[Module]) -> None:
 def test_no_more_parameters_of_any_type(modules: list[Module]) -> None:
     found = any_parameters(modules)
     assert len(found) <= ANY_PARAMETERS, f"{len(found)}, at most {ANY_PARAMETERS}" + show(found)
+    found = [each for each in found if each.endswith(": estimator")]
+    assert len(found) <= ANY_ESTIMATORS, f"{len(found)}, at most {ANY_ESTIMATORS}" + show(found)
 
 
 def test_number_of_parameters_can_fail() -> None:
