@@ -292,7 +292,7 @@ def test_counts_of_readme() -> None:
     names = "NumericClassifier", "NumericRegressor", "NumericTransformer"
     assert said == [re.findall(rf"^    {name}: (\d+),$", tests, re.MULTILINE) for name in names]
     tests = (ROOT / "tests" / "validation" / "test_bad_inputs.py").read_text(encoding="utf-8")
-    [inputs] = re.findall(r"A table of more than (\d+) bad and odd inputs", flat)
+    [inputs] = re.findall(r"A table of more than (\d+) bad and unusual inputs", flat)
     assert f"FEWEST_ROWS = {inputs}\n" in tests
 
 

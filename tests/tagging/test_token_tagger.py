@@ -234,7 +234,7 @@ def test_plain_tags(tiny_model: Path) -> None:
     best = [row.max() for row in fitted.predict_proba(X[:1])[0]]
     np.testing.assert_allclose(spans["score"], best, rtol=1e-6)
     assert fitted.predict(["the phone"])[0] == [(0, 3, "REST"), (4, 9, "NOUN")]
-    with pytest.raises(InputError, match="cannot be told"):
+    with pytest.raises(InputError, match="cannot mark spans"):
         tagger(tiny_model, scheme=None).fit(TEXTS, SPANS)
 
 
