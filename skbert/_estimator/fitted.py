@@ -35,7 +35,7 @@ class Fitted:
 class FittedEstimator(Protocol):
     """A fitted estimator, as those see it who read its state and its parameters."""
 
-    _fitted: Fitted
+    _fitted: Any  # a Fitted; jobs have kinds of their own
 
     def get_params(self, deep: bool = ...) -> dict[str, Any]:
         """Names and values of the parameters."""
