@@ -33,8 +33,8 @@ def load(path: str | os.PathLike[str]) -> Any:
     Raises
     ------
     SaveError
-        If a file is missing, damaged or foreign, or if this version of skbert has no such
-        estimator.
+        If a file is missing, damaged or not written by skbert, or if this version of skbert has no
+        such estimator.
 
     See Also
     --------

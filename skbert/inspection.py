@@ -38,8 +38,8 @@ class Attention(NamedTuple):
     tokens : list of str
         The tokens, special ones included.
     weights : ndarray of shape (n_layers, n_heads, n_tokens, n_tokens)
-        What each token, the third axis, takes from each token, the fourth. NaN for heads that
-        are pruned.
+        ``weights[layer, head, i, j]`` is the attention of token ``i`` to token ``j``. NaN for
+        pruned heads.
     """
 
     row: int
@@ -62,7 +62,7 @@ def head_importance(
     estimator : estimator
         A fitted estimator of skbert that learns by training. It stays as it is.
     X : array-like
-        Rows as in ``fit``. Rows that it has not learned from tell more.
+        Rows as in ``fit``. Rows that were not used in ``fit`` are more informative.
     y : array-like, default=None
         Their targets as in ``fit``, all of them known to the estimator. None for
         `BertPretrainer`, whose masks and pairs are drawn alike in every call.
@@ -126,10 +126,10 @@ def prune_heads(
 ) -> _Trained:
     """Copy a fitted estimator without some of its attention heads.
 
-    Their query, key, value and output weights are cut out, so that the copy is smaller and
-    faster. It predicts what the estimator would if these heads gave zeros. With
-    ``warm_start=True`` its ``fit`` goes on without them; `sklearn.base.clone` and a fit from the
-    start know nothing of it, unless ``model`` is the folder of a pruned estimator's ``save``.
+    Their query, key, value and output weights are cut out, so that the copy is smaller and faster.
+    It predicts what the estimator would if these heads gave zeros. With ``warm_start=True`` its
+    ``fit`` goes on without them. A `sklearn.base.clone`, or a fit with ``warm_start=False``, has
+    all heads again, unless ``model`` is the folder of a pruned estimator's ``save``.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ def prune_heads(
         The heads to prune by their layer, both counted from 0 as in the whole model. Those
         pruned before may be among them.
     fraction : float, default=None
-        Share of the heads at hand to prune, from 0 to below 1, the least important first. Each
+        Share of the remaining heads to prune, from 0 to below 1, the least important first. Each
         layer keeps its most important one.
     importance : array-like of shape (n_layers, n_heads), default=None
         What `head_importance` gave; needed with ``fraction``.
@@ -238,8 +238,8 @@ def attentions(estimator: TextEstimator, X: Any, *, head_mask: Any = None) -> li
     fitted = _fitted_state(estimator, TextEstimator)
     if not hasattr(estimator, "predict") and not hasattr(estimator, "transform"):
         raise InputTypeError(
-            f"A {type(estimator).__name__} draws anew how it reads a row. Look at the encoder: "
-            "attentions(BertTransformer(model=estimator).fit(X), X)."
+            f"A {type(estimator).__name__} masks and pairs its rows at random. Look at the "
+            "encoder: attentions(BertTransformer(model=estimator).fit(X), X)."
         )
     network = _opened(estimator, fitted)
     if head_mask is not None:

@@ -40,15 +40,15 @@ class BertChoiceRanker(BertEstimator):
         Folder or id of a BERT checkpoint. An id is looked up in the local cache, in the
         package of the extra ``skbert[offline]``, and only then on the hub.
     epochs : int, default=3
-        Passes over the training rows.
+        Number of epochs, that is of passes over the training rows.
     batch_size : int, default=16
         Rows per forward pass; a step learns from ``batch_size * accumulate`` rows.
     learning_rate : float, default=1e-4
         Peak learning rate of the encoder, for AdamW.
     head_learning_rate : float, "auto" or None, default="auto"
-        Peak learning rate of the output layer; None takes ``learning_rate``. ``"auto"`` takes
-        1e-3, but ``learning_rate`` for one pair a row that is read by BERT's pooler, unless
-        ``freeze`` leaves no layer of the encoder to learn.
+        Peak learning rate of the output layer; None takes ``learning_rate``. ``"auto"`` is 1e-3,
+        but ``learning_rate`` where the head reads BERT's pooler for a pair of texts and encoder
+        layers are trained.
     weight_decay : float, default=0.01
         Decoupled weight decay; biases and LayerNorm weights have none.
     warmup : float or int, default=0.1
@@ -66,43 +66,45 @@ class BertChoiceRanker(BertEstimator):
     accumulate : int, default=1
         Batches whose gradients make one step.
     pooling : {"auto", "pooler", "cls", "mean", "max"}, default="auto"
-        What the head reads of a row. ``"auto"`` takes what the checkpoint declares, as
-        sentence encoders do for single texts; else, and for pairs, BERT's pooler.
+        How the tokens of a row become one vector. ``"auto"`` takes what the checkpoint declares,
+        as sentence encoders do for single texts; else, and for pairs, BERT's pooler.
     head_init : {"auto", "probe", "random"}, default="auto"
         Start the head from a linear model on the frozen encoder's features, or at random.
-        ``"auto"`` probes, but not where the head reads BERT's pooler of one pair a row,
-        unless ``freeze`` leaves no layer of the encoder to learn.
+        ``"auto"`` uses the linear model, except where the head reads BERT's pooler for a pair of
+        texts and encoder layers are trained.
     max_length : int or None, default=None
-        Longest row in tokens, special tokens included; None is the model's own limit, 512
-        at most, and 384 where answers are sought in contexts.
+        Longest row in tokens, special tokens included; None takes the model's own limit, at most
+        512, or at most 384 in ``BertSpanExtractor``.
     long_text : {"truncate", "head_tail", "windows"}, default="truncate"
-        What happens to longer rows: keep the start (in pairs the longer text gives way
-        first), keep a quarter from the start and the rest from the end, or read
-        overlapping windows and average their predictions.
+        What to do with longer rows: keep the start (of a pair, the longer text is shortened
+        first), keep a quarter from the start and the rest from the end, or read overlapping
+        windows and average their results. ``BertChoiceRanker`` does not support ``"windows"``.
     text_columns : str, int, sequence of these, or None, default=None
-        The one or two columns of X that hold the texts; None takes all there are.
+        Columns of X to read, in this order: one or two columns of texts; for ``BertTokenTagger``
+        and ``BertPretrainer`` one column; for ``BertChoiceRanker`` the prompt, then its options.
+        None takes all columns.
     missing : {"raise", "empty"}, default="raise"
         Refuse missing texts, or read them as empty ones.
     validation_fraction : float or None, default=None
-        Share of the rows held out, in (0, 1): validated on after each pass, and the
-        weights with the lowest loss there are kept. None holds out none.
+        Share of the rows held out for validation, in (0, 1). The loss on them is computed after
+        each epoch, and the weights with the lowest one are kept. None holds out no rows.
     patience : int or None, default=None
-        Passes without improvement on the held-out rows after which training stops; None
-        never stops early.
+        Epochs without improvement on the held-out rows after which training stops; None never
+        stops early.
     precision : {"auto", "float32", "bfloat16", "float16", "float64"}, default="auto"
-        What products are computed in; weights stay float32 (float64 in that precision).
-        ``"auto"`` is bfloat16 where the hardware is fast at it, else float32.
+        Type that matrix products are computed in; weights stay float32, or float64 with
+        ``"float64"``. ``"auto"`` is bfloat16 where the hardware is fast at it, else float32.
     device : str, default="auto"
         ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or ``"mps"``; ``"auto"`` takes the best there is.
     gradient_checkpointing : bool, default=False
-        Compute activations twice to hold fewer of them.
+        Recompute activations in the backward pass instead of storing them: less memory, more time.
     compile : bool, default=False
         Compile the encoder with ``torch.compile``; pays off on long runs only.
     warm_start : bool, default=False
         Go on from the weights of the last fit.
     random_state : int, RandomState instance or None, default=None
-        Seed of every draw: order, dropout, hold-out and new weights. With an int, the same
-        fit on the same machine and thread count gives the same bits.
+        Seed of every draw: order, dropout, hold-out and new weights. With an int, the same fit on
+        the same machine with the same number of threads gives bit-identical results.
     verbose : int, default=0
         1 shows a progress bar with loss and validation score.
 
@@ -113,15 +115,16 @@ class BertChoiceRanker(BertEstimator):
     tokenizer_ : transformers.PreTrainedTokenizerBase
         Its tokenizer, likewise.
     pooling_ : str
-        What the head reads of a row.
+        The pooling in use, with ``"auto"`` resolved.
     history_ : list of dict
-        One record per pass: loss, learning rate, seconds, and with a hold-out
-        ``validation_loss`` and ``validation_score``, the accuracy.
+        One record per epoch: loss, learning rate, seconds, and with a hold-out ``validation_loss``
+        and ``validation_score``, the accuracy.
     probe_score_ : float
-        With a hold-out and a probed head: ``validation_score`` before the first pass.
-        Where passes do not raise it, frozen features (``BertTransformer``) serve as well.
+        ``validation_score`` before the first epoch, where rows are held out and the head starts
+        from a linear model. If training does not improve on it, ``BertTransformer`` with a linear
+        model does as well.
     n_iter_ : int
-        Passes run.
+        Epochs run.
     n_truncated_ : int
         Rows of X that were cut to ``max_length`` in fit.
     n_features_in_ : int
@@ -183,12 +186,12 @@ class BertChoiceRanker(BertEstimator):
     @requires_y
     @with_callbacks
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Fine-tune on questions ``X`` and their right options ``y``.
+        """Fine-tune on prompts with options ``X`` and the right options ``y``.
 
         Parameters
         ----------
         X : array-like of (prompt, options) of shape (n_samples, 2), or as in the notes above
-            The questions.
+            The prompts and their options.
         y : array-like of int or str of shape (n_samples,)
             The right option of each row: its position, counted from 0, or its text.
         sample_weight : array-like of shape (n_samples,), default=None
@@ -216,7 +219,7 @@ class BertChoiceRanker(BertEstimator):
         Parameters
         ----------
         X : array-like of (prompt, options) of shape (n_samples, 2), or as in the notes above
-            The questions.
+            The prompts and their options.
 
         Returns
         -------
@@ -232,7 +235,7 @@ class BertChoiceRanker(BertEstimator):
         Parameters
         ----------
         X : array-like of (prompt, options) of shape (n_samples, 2), or as in the notes above
-            The questions.
+            The prompts and their options.
 
         Returns
         -------
@@ -250,14 +253,14 @@ class BertChoiceRanker(BertEstimator):
         Parameters
         ----------
         X : array-like of (prompt, options) of shape (n_samples, 2), or as in the notes above
-            The questions.
+            The prompts and their options.
 
         Returns
         -------
         probabilities : ndarray of shape (n_samples, max_options)
-            By position of the option; 0 where a row has none there. Each row sums to 1. As wide
-            as the longest list of options in X, or as there are columns of options; float32,
-            float64 in that precision.
+            By position of the option; 0 where a row has none there. Each row sums to 1. As wide as
+            the longest list of options in X, or as there are columns of options; float32, or
+            float64 with ``precision="float64"``.
         """
         rows, scores = self._scored(X)
         width = max(map(len, rows.options))
@@ -272,7 +275,7 @@ class BertChoiceRanker(BertEstimator):
         Parameters
         ----------
         X : array-like of (prompt, options) of shape (n_samples, 2), or as in the notes above
-            The questions.
+            The prompts and their options.
 
         Returns
         -------
@@ -303,7 +306,7 @@ class BertChoiceRanker(BertEstimator):
         Parameters
         ----------
         X : array-like of (prompt, options) of shape (n_samples, 2), or as in the notes above
-            The questions.
+            The prompts and their options.
         y : array-like of int or str of shape (n_samples,)
             The right options, as positions or texts.
         sample_weight : array-like of shape (n_samples,), default=None

@@ -1,7 +1,7 @@
-"""What an estimator hands downstairs: items, and the Task that makes, scores and reads them.
+"""The interface between estimators and the engine: items and the Task.
 
-Items become packed batches in ``batches``; both have their shapes here. Depends on numpy, torch
-and the token table; knows no model and no estimator.
+The Task encodes, scores and decodes items. Items become packed batches in ``batches``; both have
+their shapes here. Depends on numpy, torch and the token table; knows no model and no estimator.
 """
 
 from __future__ import annotations
@@ -154,10 +154,10 @@ class Layout:
 class Batch:
     """One packed batch on its device.
 
-    ``ids``, ``positions`` and ``segments`` are ``(1, n_tokens)`` int64. ``order`` puts rows,
-    or for heads that read tokens the tokens, back into the order of the items; None when they
-    are in it. ``chosen`` is where the chosen tokens lie, in the order of the items. ``targets``
-    has one entry per item, or for ragged targets as many as these have.
+    ``ids``, ``positions`` and ``segments`` are ``(1, n_tokens)`` int64. ``row_order`` puts rows,
+    and ``token_order`` tokens, back into the order of the items; None when they are in it already.
+    ``chosen`` is where the chosen tokens lie, in the order of the items. ``targets`` has one entry
+    per item, or for ragged targets as many as these have.
     """
 
     ids: torch.Tensor

@@ -52,8 +52,8 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
         Folder or id of a BERT checkpoint. An id is looked up in the local cache, in the
         package of the extra ``skbert[offline]``, and only then on the hub.
     pooling : {"auto", "pooler", "cls", "mean", "max"}, default="auto"
-        What the head reads of a row. ``"auto"`` takes what the checkpoint declares, as
-        sentence encoders do for single texts; else, and for pairs, BERT's pooler.
+        How the tokens of a row become one vector. ``"auto"`` takes what the checkpoint declares,
+        as sentence encoders do for single texts; else, and for pairs, BERT's pooler.
     layers : int, sequence of int or None, default=None
         Hidden states to read: 0 is the embeddings, 1 the first layer, -1 the last. None is
         the last. BERT's pooler reads the last layer only, so that ``pooling="auto"`` is then
@@ -66,22 +66,24 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
         Columns to reduce the vectors to, by a PCA of the different texts in fit; None leaves
         them as they are.
     max_length : int or None, default=None
-        Longest row in tokens, special tokens included; None is the model's own limit, 512
-        at most, and 384 where answers are sought in contexts.
+        Longest row in tokens, special tokens included; None takes the model's own limit, at most
+        512, or at most 384 in ``BertSpanExtractor``.
     long_text : {"truncate", "head_tail", "windows"}, default="truncate"
-        What happens to longer rows: keep the start (in pairs the longer text gives way
-        first), keep a quarter from the start and the rest from the end, or read
-        overlapping windows and average their predictions.
+        What to do with longer rows: keep the start (of a pair, the longer text is shortened
+        first), keep a quarter from the start and the rest from the end, or read overlapping
+        windows and average their results. ``BertChoiceRanker`` does not support ``"windows"``.
     text_columns : str, int, sequence of these, or None, default=None
-        The one or two columns of X that hold the texts; None takes all there are.
+        Columns of X to read, in this order: one or two columns of texts; for ``BertTokenTagger``
+        and ``BertPretrainer`` one column; for ``BertChoiceRanker`` the prompt, then its options.
+        None takes all columns.
     missing : {"raise", "empty"}, default="raise"
         Refuse missing texts, or read them as empty ones.
     memory : str, path-like, joblib.Memory or None, default=None
         Folder to keep vectors in, so that no text is encoded twice under the same settings,
         whatever the fold, candidate, process or run; None keeps none.
     precision : {"auto", "float32", "bfloat16", "float16", "float64"}, default="auto"
-        What products are computed in; weights stay float32 (float64 in that precision).
-        ``"auto"`` is bfloat16 where the hardware is fast at it, else float32.
+        Type that matrix products are computed in; weights stay float32, or float64 with
+        ``"float64"``. ``"auto"`` is bfloat16 where the hardware is fast at it, else float32.
     device : str, default="auto"
         ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or ``"mps"``; ``"auto"`` takes the best there is.
 
@@ -98,7 +100,7 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
     tokenizer_ : transformers.PreTrainedTokenizerBase
         Its tokenizer, likewise.
     pooling_ : str
-        What is read of a row.
+        The pooling in use, with ``"auto"`` resolved.
     n_features_in_ : int
         Columns of X, where it has some: a list or a Series of texts has none.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
@@ -225,7 +227,7 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
         Returns
         -------
         vectors : ndarray of shape (n_samples, n_features_out)
-            float32, float64 in that precision.
+            float32, or float64 with ``precision="float64"``.
         """
         fitted: Any = self._state()
         rows, owner = distinct(self._rows(X, fitted.record))
@@ -304,7 +306,8 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
         Raises
         ------
         SaveError
-            If the folder holds anything else, or an attribute has no form in JSON.
+            If the folder holds other files or cannot be written, the disk is full, or an attribute
+            cannot be stored as JSON.
         """
         super().save(path)
 
@@ -320,14 +323,14 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
         Returns
         -------
         transformer : BertTransformer
-            The fitted transformer, bit for bit. Its ``model`` is the folder where it was an
-            estimator. ``memory`` is None: a saved folder does not choose where this machine
-            writes.
+            The fitted transformer, identical to the one that was saved. Its ``model`` is the
+            folder where it was an estimator. ``memory`` is None: a saved folder does not choose
+            where this machine writes.
 
         Raises
         ------
         SaveError
-            If a file is missing, damaged or foreign, or holds another estimator.
+            If a file is missing, damaged or not written by skbert, or holds another estimator.
         """
         return super().load(path)
 

@@ -123,8 +123,8 @@ class TextEstimator(PortableEstimator):
         Raises
         ------
         SaveError
-            If the folder holds anything else, cannot be written, or has no room, or an attribute
-            has no form in JSON.
+            If the folder holds other files or cannot be written, the disk is full, or an attribute
+            cannot be stored as JSON.
         """
         check_is_fitted(self)
         persistence.save(self, Path(path))
@@ -141,12 +141,12 @@ class TextEstimator(PortableEstimator):
         Returns
         -------
         estimator : estimator
-            The fitted estimator, bit for bit.
+            The fitted estimator, identical to the one that was saved.
 
         Raises
         ------
         SaveError
-            If a file is missing, damaged or foreign, or holds another estimator.
+            If a file is missing, damaged or not written by skbert, or holds another estimator.
         """
         estimator: Self = persistence.load(cls, Path(path))
         return estimator
@@ -165,7 +165,7 @@ class TextEstimator(PortableEstimator):
             If the head reads another pooling than BERT's pooler, attention heads were pruned, or
             positions are relative: transformers has no class for that. ``save`` keeps it.
         SaveError
-            If there is no such place, no right to write there, or no room.
+            If the path is invalid, you may not write there, or the disk is full.
         """
         fitted = self._state()
         head, pooling = fitted.network.head, fitted.network.pooling
@@ -277,7 +277,7 @@ class TextEstimator(PortableEstimator):
 
     @property
     def pooling_(self) -> str:
-        """What the head reads of a row."""
+        """The pooling in use, with ``"auto"`` resolved."""
         return self._fitted.network.pooling
 
 

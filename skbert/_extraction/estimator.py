@@ -44,15 +44,15 @@ class BertSpanExtractor(BertEstimator):
         Folder or id of a BERT checkpoint. An id is looked up in the local cache, in the
         package of the extra ``skbert[offline]``, and only then on the hub.
     epochs : int, default=3
-        Passes over the training rows.
+        Number of epochs, that is of passes over the training rows.
     batch_size : int, default=16
         Rows per forward pass; a step learns from ``batch_size * accumulate`` rows.
     learning_rate : float, default=1e-4
         Peak learning rate of the encoder, for AdamW.
     head_learning_rate : float, "auto" or None, default="auto"
-        Peak learning rate of the output layer; None takes ``learning_rate``. ``"auto"`` takes
-        1e-3, but ``learning_rate`` for one pair a row that is read by BERT's pooler, unless
-        ``freeze`` leaves no layer of the encoder to learn.
+        Peak learning rate of the output layer; None takes ``learning_rate``. ``"auto"`` is 1e-3,
+        but ``learning_rate`` where the head reads BERT's pooler for a pair of texts and encoder
+        layers are trained.
     weight_decay : float, default=0.01
         Decoupled weight decay; biases and LayerNorm weights have none.
     warmup : float or int, default=0.1
@@ -71,35 +71,37 @@ class BertSpanExtractor(BertEstimator):
         Batches whose gradients make one step.
     head_init : {"auto", "probe", "random"}, default="auto"
         Start the head from a linear model on the frozen encoder's features, or at random.
-        ``"auto"`` probes, but not where the head reads BERT's pooler of one pair a row,
-        unless ``freeze`` leaves no layer of the encoder to learn.
+        ``"auto"`` uses the linear model, except where the head reads BERT's pooler for a pair of
+        texts and encoder layers are trained.
     max_length : int or None, default=None
-        Longest row in tokens, special tokens included; None is the model's own limit, 512
-        at most, and 384 where answers are sought in contexts.
+        Longest row in tokens, special tokens included; None takes the model's own limit, at most
+        512, or at most 384 in ``BertSpanExtractor``.
     text_columns : str, int, sequence of these, or None, default=None
-        The one or two columns of X that hold the texts; None takes all there are.
+        Columns of X to read, in this order: one or two columns of texts; for ``BertTokenTagger``
+        and ``BertPretrainer`` one column; for ``BertChoiceRanker`` the prompt, then its options.
+        None takes all columns.
     missing : {"raise", "empty"}, default="raise"
         Refuse missing texts, or read them as empty ones.
     validation_fraction : float or None, default=None
-        Share of the rows held out, in (0, 1): validated on after each pass, and the
-        weights with the lowest loss there are kept. None holds out none.
+        Share of the rows held out for validation, in (0, 1). The loss on them is computed after
+        each epoch, and the weights with the lowest one are kept. None holds out no rows.
     patience : int or None, default=None
-        Passes without improvement on the held-out rows after which training stops; None
-        never stops early.
+        Epochs without improvement on the held-out rows after which training stops; None never
+        stops early.
     precision : {"auto", "float32", "bfloat16", "float16", "float64"}, default="auto"
-        What products are computed in; weights stay float32 (float64 in that precision).
-        ``"auto"`` is bfloat16 where the hardware is fast at it, else float32.
+        Type that matrix products are computed in; weights stay float32, or float64 with
+        ``"float64"``. ``"auto"`` is bfloat16 where the hardware is fast at it, else float32.
     device : str, default="auto"
         ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or ``"mps"``; ``"auto"`` takes the best there is.
     gradient_checkpointing : bool, default=False
-        Compute activations twice to hold fewer of them.
+        Recompute activations in the backward pass instead of storing them: less memory, more time.
     compile : bool, default=False
         Compile the encoder with ``torch.compile``; pays off on long runs only.
     warm_start : bool, default=False
         Go on from the weights of the last fit.
     random_state : int, RandomState instance or None, default=None
-        Seed of every draw: order, dropout, hold-out and new weights. With an int, the same
-        fit on the same machine and thread count gives the same bits.
+        Seed of every draw: order, dropout, hold-out and new weights. With an int, the same fit on
+        the same machine with the same number of threads gives bit-identical results.
     verbose : int, default=0
         1 shows a progress bar with loss and validation score.
     stride : int or None, default=None
@@ -125,13 +127,14 @@ class BertSpanExtractor(BertEstimator):
     no_answer_threshold_ : float
         The threshold in use; infinite where ``""`` is never predicted.
     history_ : list of dict
-        One record per pass: loss, learning rate, seconds, and with a hold-out
-        ``validation_loss`` and ``validation_score``, SQuAD's F1.
+        One record per epoch: loss, learning rate, seconds, and with a hold-out ``validation_loss``
+        and ``validation_score``, SQuAD's F1.
     probe_score_ : float
-        With a hold-out and a probed head: ``validation_score`` before the first pass.
-        Where passes do not raise it, frozen features (``BertTransformer``) serve as well.
+        ``validation_score`` before the first epoch, where rows are held out and the head starts
+        from a linear model. If training does not improve on it, ``BertTransformer`` with a linear
+        model does as well.
     n_iter_ : int
-        Passes run.
+        Epochs run.
     n_truncated_ : int
         Rows of X whose question was cut in fit, so that some of the context fits beside it.
     n_features_in_ : int

@@ -83,15 +83,15 @@ class BertPretrainer(TrainedEstimator):
         How a new model knows where a token stands: by a vector for each place, or by distances
         in every layer (Shaw et al. 2018; Huang et al. 2020). transformers 5 opens only the first.
     epochs : int, default=3
-        Passes over the training rows.
+        Number of epochs, that is of passes over the training rows.
     batch_size : int, default=16
         Rows per forward pass; a step learns from ``batch_size * accumulate`` rows.
     learning_rate : float, default=1e-4
         Peak learning rate of the encoder, for AdamW.
     head_learning_rate : float, "auto" or None, default="auto"
-        Peak learning rate of the output layer; None takes ``learning_rate``. ``"auto"`` takes
-        1e-3, but ``learning_rate`` for one pair a row that is read by BERT's pooler, unless
-        ``freeze`` leaves no layer of the encoder to learn.
+        Peak learning rate of the output layer; None takes ``learning_rate``. ``"auto"`` is 1e-3,
+        but ``learning_rate`` where the head reads BERT's pooler for a pair of texts and encoder
+        layers are trained.
     weight_decay : float, default=0.01
         Decoupled weight decay; biases and LayerNorm weights have none.
     warmup : float or int, default=0.1
@@ -109,32 +109,34 @@ class BertPretrainer(TrainedEstimator):
     accumulate : int, default=1
         Batches whose gradients make one step.
     max_length : int or None, default=None
-        Longest row in tokens, special tokens included; None is the model's own limit, 512
-        at most, and 384 where answers are sought in contexts.
+        Longest row in tokens, special tokens included; None takes the model's own limit, at most
+        512, or at most 384 in ``BertSpanExtractor``.
     text_columns : str, int, sequence of these, or None, default=None
-        The one or two columns of X that hold the texts; None takes all there are.
+        Columns of X to read, in this order: one or two columns of texts; for ``BertTokenTagger``
+        and ``BertPretrainer`` one column; for ``BertChoiceRanker`` the prompt, then its options.
+        None takes all columns.
     missing : {"raise", "empty"}, default="raise"
         Refuse missing texts, or read them as empty ones.
     validation_fraction : float or None, default=None
-        Share of the rows held out, in (0, 1): validated on after each pass, and the
-        weights with the lowest loss there are kept. None holds out none.
+        Share of the rows held out for validation, in (0, 1). The loss on them is computed after
+        each epoch, and the weights with the lowest one are kept. None holds out no rows.
     patience : int or None, default=None
-        Passes without improvement on the held-out rows after which training stops; None
-        never stops early.
+        Epochs without improvement on the held-out rows after which training stops; None never
+        stops early.
     precision : {"auto", "float32", "bfloat16", "float16", "float64"}, default="auto"
-        What products are computed in; weights stay float32 (float64 in that precision).
-        ``"auto"`` is bfloat16 where the hardware is fast at it, else float32.
+        Type that matrix products are computed in; weights stay float32, or float64 with
+        ``"float64"``. ``"auto"`` is bfloat16 where the hardware is fast at it, else float32.
     device : str, default="auto"
         ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or ``"mps"``; ``"auto"`` takes the best there is.
     gradient_checkpointing : bool, default=False
-        Compute activations twice to hold fewer of them.
+        Recompute activations in the backward pass instead of storing them: less memory, more time.
     compile : bool, default=False
         Compile the encoder with ``torch.compile``; pays off on long runs only.
     warm_start : bool, default=False
         Go on from the weights of the last fit.
     random_state : int, RandomState instance or None, default=None
-        Seed of every draw: order, dropout, hold-out and new weights. With an int, the same
-        fit on the same machine and thread count gives the same bits.
+        Seed of every draw: order, dropout, hold-out and new weights. With an int, the same fit on
+        the same machine with the same number of threads gives bit-identical results.
     verbose : int, default=0
         1 shows a progress bar with loss and validation score.
 
@@ -146,12 +148,12 @@ class BertPretrainer(TrainedEstimator):
     tokenizer_ : transformers.PreTrainedTokenizerBase
         Its tokenizer.
     pooling_ : str
-        How other estimators pool the model's tokens where they are not told otherwise.
+        The pooling that other estimators use for this model with ``pooling="auto"``.
     history_ : list of dict
-        One record per pass: loss, learning rate, seconds, and with a hold-out
+        One record per epoch: loss, learning rate, seconds, and with a hold-out
         ``validation_loss``.
     n_iter_ : int
-        Passes run.
+        Epochs run.
     n_truncated_ : int
         Rows of X with a sentence that was cut, where pairs are learned; else 0.
     n_features_in_ : int
@@ -332,7 +334,7 @@ class BertPretrainer(TrainedEstimator):
         Returns
         -------
         probabilities : ndarray of shape (n_samples,)
-            float32, float64 in that precision.
+            float32, or float64 with ``precision="float64"``.
 
         Raises
         ------
@@ -351,7 +353,7 @@ class BertPretrainer(TrainedEstimator):
         return results(task, texts, network, precision)
 
     def generate(self, X: Any, max_new_tokens: int = 20, temperature: float = 0.0) -> Array:
-        """Write texts on.
+        """Continue texts.
 
         Parameters
         ----------

@@ -1,1 +1,1 @@
-"""Models and their tokenizers, opened and run. The only room that imports transformers."""
+"""Models and their tokenizers, opened and run. The only package that imports transformers."""
