@@ -57,7 +57,7 @@ def curve(classifier: BertClassifier, parts: list[Any]) -> pd.DataFrame:
             "pruned": FRACTIONS,
             "million weights": [each.model_.num_parameters() / 1e6 for each in pruned],
             "accuracy": [each.score(X_test, y_test) for each in pruned],
-            "after one more pass": [each.score(X_test, y_test) for each in again],
+            "after one more epoch": [each.score(X_test, y_test) for each in again],
             "messages/s": [len(X_test[:ENOUGH]) / each for each in short],
             "speed-up": [short[0] / each for each in short],
             "on long texts": [long[0] / each for each in long],
@@ -80,7 +80,7 @@ def draw(table: pd.DataFrame, path: Path) -> None:
     from matplotlib import pyplot as plt
 
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.5), layout="constrained")
-    table.plot(x="pruned", y=["accuracy", "after one more pass"], marker="o", ax=axes[0])
+    table.plot(x="pruned", y=["accuracy", "after one more epoch"], marker="o", ax=axes[0])
     table.plot(x="pruned", y=["speed-up", "on long texts"], marker="o", ax=axes[1])
     for axis, name in zip(axes, ("accuracy on new texts", "times faster"), strict=True):
         axis.set(xlabel="fraction of the heads that is pruned", ylabel=name)

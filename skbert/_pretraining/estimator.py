@@ -90,8 +90,8 @@ class BertPretrainer(TrainedEstimator):
         Peak learning rate of the encoder, for AdamW.
     head_learning_rate : float, "auto" or None, default="auto"
         Peak learning rate of the output layer; None takes ``learning_rate``. ``"auto"`` is 1e-3,
-        but ``learning_rate`` where the head reads BERT's pooler for a pair of texts and encoder
-        layers are trained.
+        but ``learning_rate`` where the head reads BERT's pooler for one pair of texts a row and
+        encoder layers are trained.
     weight_decay : float, default=0.01
         Decoupled weight decay; biases and LayerNorm weights have none.
     warmup : float or int, default=0.1

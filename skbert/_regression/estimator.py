@@ -45,8 +45,8 @@ class BertRegressor(RegressorMixin, BertEstimator):
         Peak learning rate of the encoder, for AdamW.
     head_learning_rate : float, "auto" or None, default="auto"
         Peak learning rate of the output layer; None takes ``learning_rate``. ``"auto"`` is 1e-3,
-        but ``learning_rate`` where the head reads BERT's pooler for a pair of texts and encoder
-        layers are trained.
+        but ``learning_rate`` where the head reads BERT's pooler for one pair of texts a row and
+        encoder layers are trained.
     weight_decay : float, default=0.01
         Decoupled weight decay; biases and LayerNorm weights have none.
     warmup : float or int, default=0.1
@@ -68,8 +68,8 @@ class BertRegressor(RegressorMixin, BertEstimator):
         as sentence encoders do for single texts; else, and for pairs, BERT's pooler.
     head_init : {"auto", "probe", "random"}, default="auto"
         Start the head from a linear model on the frozen encoder's features, or at random.
-        ``"auto"`` uses the linear model, except where the head reads BERT's pooler for a pair of
-        texts and encoder layers are trained.
+        ``"auto"`` uses the linear model, except where the head reads BERT's pooler for one pair of
+        texts a row and encoder layers are trained.
     max_length : int or None, default=None
         Longest row in tokens, special tokens included; None takes the model's own limit, at most
         512, or at most 384 in ``BertSpanExtractor``.
