@@ -63,10 +63,12 @@ class GuidedEstimator(BaseEstimator):
         return self
 
     def _settings(self) -> Self:
-        """A new estimator of the same parameters; numpy's numbers, which overflow, as Python's."""
-        params = self.get_params(deep=False).items()
-        plain = {n: v.item() if isinstance(v, np.generic) else v for n, v in params}
-        return type(self)(**plain)
+        """An unfitted copy, in which numpy's numbers, which overflow, are Python's."""
+        copied = type(self)(**self.get_params(deep=False))
+        for name, value in vars(self).items():  # also what a subclass's constructor does not take
+            if name != "_fitted":
+                setattr(copied, name, value.item() if isinstance(value, np.generic) else value)
+        return copied
 
     @property
     def _doc_link_template(self) -> str:

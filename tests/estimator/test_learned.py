@@ -335,3 +335,22 @@ def test_a_last_step_that_ruins_the_weights_is_refused(tiny_model: Path) -> None
         kept.set_params(**ruinous).fit(TEXTS, LABELS)
     assert all(torch.equal(weight, before[name]) for name, weight in weights(kept).items())
     assert answers(kept) == said
+
+
+class Narrow(BertClassifier):
+    """A subclass whose constructor takes one parameter; its user sets others as attributes."""
+
+    def __init__(self, model: Path) -> None:
+        super().__init__(model, device="cpu", random_state=0)
+
+    def _finish(self, *given: Any) -> dict[str, Any]:
+        self.notes.append(self.epochs)
+        return super()._finish(*given)
+
+
+def test_what_a_subclass_keeps_besides_its_parameters_counts_in_a_fit(tiny_model: Path) -> None:
+    fitted = Narrow(tiny_model)
+    fitted.epochs, fitted.batch_size, fitted.notes = 1, np.int8(4), []
+    fitted.fit(TEXTS, LABELS)
+    assert (fitted.n_iter_, fitted.notes, fitted.fit(TEXTS, LABELS).notes) == (1, [1, 1], [1, 1])
+    assert isinstance(fitted.batch_size, np.int8)
