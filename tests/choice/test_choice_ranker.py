@@ -27,7 +27,7 @@ from sklearn.model_selection import (
 )
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
-from support.networks import CPU, assert_all_close, gradients, sentences
+from support.networks import CPU, assert_all_close, gradients, sentences, watch
 from transformers import AutoModelForMultipleChoice, AutoTokenizer, BertForMultipleChoice
 
 from skbert import BertChoiceRanker, BertClassifier
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from skbert._core.task import Batch, Items
+    from skbert._core.task import Items
 
 LEARNS = {"pooling": "mean", "epochs": 5, "learning_rate": 3e-3, "head_learning_rate": 1e-2}
 
@@ -462,15 +462,7 @@ def test_a_random_head_learns_too(tiny_model: Path) -> None:
 @pytest.fixture
 def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Tokens of every batch that goes through a network from now on."""
-    seen: list[int] = []
-    forward = Network.hidden
-
-    def watched(network: Network, batch: Batch) -> torch.Tensor:
-        seen.append(batch.ids.shape[1])
-        return forward(network, batch)
-
-    monkeypatch.setattr(Network, "hidden", watched)
-    return seen
+    return watch(monkeypatch, "hidden", lambda batch: batch.ids.shape[1])
 
 
 MANY = [X[0], ("the film is", sentences((np.arange(60) % 9 + 1).tolist())), *X[1:4]]

@@ -10,7 +10,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from support.items import make_items
-from support.networks import CPU, GPU, HEAD, Labels, open_model, padded, plain_twin, sentences
+from support.networks import (
+    CPU,
+    GPU,
+    HEAD,
+    Labels,
+    open_model,
+    padded,
+    plain_twin,
+    sentences,
+    watch,
+)
 
 from skbert._core import infer as infer_module
 from skbert._core.batches import Batch, collate
@@ -55,15 +65,7 @@ def one_by_one(network: Network, items: Items) -> np.ndarray[Any, Any]:
 @pytest.fixture
 def batches(monkeypatch: pytest.MonkeyPatch) -> list[Batch]:
     """Every batch that goes through a network from now on."""
-    seen: list[Batch] = []
-    forward = Network.features
-
-    def watched(network: Network, batch: Batch) -> torch.Tensor:
-        seen.append(batch)
-        return forward(network, batch)
-
-    monkeypatch.setattr(Network, "features", watched)
-    return seen
+    return watch(monkeypatch, "features", lambda batch: batch)
 
 
 # --- order and neighbours ------------------------------------------------------------------------

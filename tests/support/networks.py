@@ -22,8 +22,10 @@ from skbert._core.text.tokens import Ragged, TextTokenizer, encode_texts
 from support.items import make_items
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
+
+    import pytest
 
 CPU = torch.device("cpu")
 HEAD: Job = "sequence classification"
@@ -120,3 +122,16 @@ def layout_of(lengths: Sequence[int], device: torch.device = CPU) -> Layout:
     return collate(
         make_items(list(lengths)), np.arange(len(lengths)), device, torch.float32
     ).layout
+
+
+def watch(monkeypatch: pytest.MonkeyPatch, method: str, note: Callable[[Batch], Any]) -> list[Any]:
+    """What is noted of every batch that goes through a method of networks from now on."""
+    seen: list[Any] = []
+    forward = getattr(Network, method)
+
+    def watched(network: Network, batch: Batch) -> Any:
+        seen.append(note(batch))
+        return forward(network, batch)
+
+    monkeypatch.setattr(Network, method, watched)
+    return seen

@@ -14,7 +14,7 @@ from skbert._core.models.network import Network
 from skbert._core.runtime.device import Precision, seeded
 from skbert._core.training.loop import Epoch, train
 from skbert._core.training.recipe import Recipe
-from support.networks import CPU, Labels, open_model, sentences
+from support.networks import CPU, Labels, open_model, sentences, watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,15 +79,7 @@ def weigh(items: Items) -> Items:
 @pytest.fixture
 def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Tokens of every batch that goes through a network from now on."""
-    seen: list[int] = []
-    forward = Network.logits
-
-    def watched(network: Network, batch: Batch) -> torch.Tensor:
-        seen.append(batch.ids.shape[1])
-        return forward(network, batch)
-
-    monkeypatch.setattr(Network, "logits", watched)
-    return seen
+    return watch(monkeypatch, "logits", lambda batch: batch.ids.shape[1])
 
 
 class Overflow(torch.autograd.Function):
