@@ -54,7 +54,11 @@ STORIES = {
 results = [fork(job) for job in [predicts] * 10 + [fits] * 3]
 """,
     "while another thread fits": """
-other = threading.Thread(target=lambda: new(epochs=200).fit(X, y), daemon=True)
+def fits_for_ever():
+    while True:
+        new(epochs=200).fit(X, y)
+
+other = threading.Thread(target=fits_for_ever, daemon=True)
 other.start()
 results = []
 for job in [fits, predicts] * 4:
