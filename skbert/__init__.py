@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from skbert import datasets, exceptions, inspection, metrics, testing
     from skbert._catalogue import *  # noqa: F403 - the list there is checked by a test
     from skbert._conversion.tensorflow import convert_tf_checkpoint
-    from skbert._loading import load
+    from skbert._estimator.loading import load
 
 __all__ = [
     "__version__",
@@ -34,12 +34,12 @@ __version__ = "0.1.0"
 
 # Public name -> the module that it comes from. A public module comes from itself.
 _HOMES = {
-    **_catalogue.ESTIMATORS,
+    **{name: entry.module for name, entry in _catalogue.ESTIMATORS.items()},
     "convert_tf_checkpoint": "skbert._conversion.tensorflow",
     "datasets": "skbert.datasets",
     "exceptions": "skbert.exceptions",
     "inspection": "skbert.inspection",
-    "load": "skbert._loading",
+    "load": "skbert._estimator.loading",
     "metrics": "skbert.metrics",
     "testing": "skbert.testing",
 }

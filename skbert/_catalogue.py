@@ -1,15 +1,17 @@
-"""The estimators: the one list that the package, its tests and its API page read.
+"""The estimators: the one table that the package, ``skbert.load`` and the tests read.
 
-A new estimator is a folder of its own, and a line in each part of this list.
+A new estimator is a folder of its own, and a line in each part of this table. Nothing is imported
+when the code runs: torch is loaded with the first use of an estimator.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-if TYPE_CHECKING:  # what editors and type checkers read; torch is loaded with the first use
+if TYPE_CHECKING:  # what editors and type checkers read
     from skbert._choice.estimator import BertChoiceRanker
     from skbert._classification.estimator import BertClassifier
+    from skbert._core.families import Job
     from skbert._embedding.estimator import BertTransformer
     from skbert._extraction.estimator import BertSpanExtractor
     from skbert._pretraining.estimator import BertPretrainer
@@ -26,13 +28,29 @@ __all__ = [
     "BertTransformer",
 ]
 
-# Public name -> the module that defines it.
-ESTIMATORS = {
-    "BertChoiceRanker": "skbert._choice.estimator",
-    "BertClassifier": "skbert._classification.estimator",
-    "BertPretrainer": "skbert._pretraining.estimator",
-    "BertRegressor": "skbert._regression.estimator",
-    "BertSpanExtractor": "skbert._extraction.estimator",
-    "BertTokenTagger": "skbert._tagging.estimator",
-    "BertTransformer": "skbert._embedding.estimator",
+
+class Entry(NamedTuple):
+    """Where an estimator is defined, and with which heads a checkpoint can be opened by it."""
+
+    module: str
+    heads: tuple[Job, ...]
+
+
+# By public name.
+ESTIMATORS: dict[str, Entry] = {
+    "BertChoiceRanker": Entry("skbert._choice.estimator", ("multiple choice",)),
+    "BertClassifier": Entry("skbert._classification.estimator", ("sequence classification",)),
+    "BertPretrainer": Entry(
+        "skbert._pretraining.estimator",
+        (
+            "masked language modelling",
+            "causal language modelling",
+            "next sentence prediction",
+            "pre-training",
+        ),
+    ),
+    "BertRegressor": Entry("skbert._regression.estimator", ("sequence classification",)),
+    "BertSpanExtractor": Entry("skbert._extraction.estimator", ("question answering",)),
+    "BertTokenTagger": Entry("skbert._tagging.estimator", ("token classification",)),
+    "BertTransformer": Entry("skbert._embedding.estimator", ()),
 }

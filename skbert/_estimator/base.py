@@ -19,6 +19,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from skbert._arrays import Array
+from skbert._catalogue import ESTIMATORS
 from skbert._core.attention.pooling import POOLER, POOLINGS
 from skbert._core.checkpoints.find import find
 from skbert._core.checkpoints.vet import Checkpoint, vet
@@ -67,17 +68,6 @@ class RealInterval(Interval):
 
 
 COUNT = Interval(Integral, 1, None, closed="left")
-# Which estimator opens a checkpoint with the head for a job.
-_OPENED_BY: dict[Job, str] = {
-    "sequence classification": "BertClassifier or BertRegressor",
-    "token classification": "BertTokenTagger",
-    "question answering": "BertSpanExtractor",
-    "multiple choice": "BertChoiceRanker",
-    "masked language modelling": "BertPretrainer",
-    "causal language modelling": "BertPretrainer",
-    "next sentence prediction": "BertPretrainer",
-    "pre-training": "BertPretrainer",
-}
 # Constraints on the parameters of estimators whose head reads one vector a row.
 READS_ROWS: dict[str, list[Any]] = {
     "pooling": [StrOptions({"auto", *POOLINGS})],
@@ -285,18 +275,23 @@ def _check_job(checkpoint: Checkpoint, head: Head) -> None:
     """Raise where config.json names the head of another job, whose weights may fit by chance."""
     family = checkpoint.family
     openers = {
-        name: _OPENED_BY[job]
+        name: opener
         for name in checkpoint.config.get("architectures", ())
         for job in family.jobs_of(name)
-        if job in _OPENED_BY
+        if (opener := _opener_of(job))
     }
-    if head.has_output_layer and openers and _OPENED_BY[head.job] not in openers.values():
+    if head.has_output_layer and openers and _opener_of(head.job) not in openers.values():
         name, opener = next(iter(openers.items()))
         raise ModelError(
             f"The checkpoint {checkpoint.folder} has no head for {family.heads[head.job].name}: "
             f"its config.json names {name}. Open it with {opener}, or give it as model= and call "
             "fit."
         )
+
+
+def _opener_of(job: Job) -> str:
+    """The estimators that open a checkpoint with the head for a job, in words."""
+    return " or ".join(name for name, entry in ESTIMATORS.items() if job in entry.heads)
 
 
 def encode(task: Task, texts: Texts, targets: Any, network: Network) -> Items:

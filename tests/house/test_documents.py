@@ -24,6 +24,7 @@ import pytest
 from support import ROOT
 
 import skbert
+from skbert._catalogue import ESTIMATORS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -48,15 +49,9 @@ FEWEST_BLOCKS = {
 }
 # Modules whose docstrings have examples, and how many lines of them at least.
 FEWEST_EXAMPLES = {
-    "skbert._choice.estimator": 5,
-    "skbert._classification.estimator": 5,
+    **{entry.module: 4 for entry in ESTIMATORS.values()},
     "skbert._conversion.tensorflow": 3,
-    "skbert._loading": 5,
-    "skbert._pretraining.estimator": 5,
-    "skbert._regression.estimator": 6,
-    "skbert._extraction.estimator": 4,
-    "skbert._tagging.estimator": 6,
-    "skbert._embedding.estimator": 8,
+    "skbert._estimator.loading": 5,
     "skbert.datasets": 30,
     "skbert.inspection": 15,
     "skbert.metrics": 20,

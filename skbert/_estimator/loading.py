@@ -1,6 +1,6 @@
 """Open a saved folder without knowing which estimator it holds.
 
-Depends on ``_core``; estimators are looked up by their public names.
+Depends on ``_core`` and the catalogue, where estimators are looked up by their public names.
 """
 
 from __future__ import annotations
@@ -56,6 +56,5 @@ def load(path: str | os.PathLike[str]) -> Any:
             f"{os.fspath(path)} holds a {name!r:.80}, which this version of skbert does not have;"
             f" it has {known}. Give another folder, or load it with the class that saved it."
         )
-    return getattr(import_module(ESTIMATORS[name]), name).load(
-        path
-    )  # of a class that no type checker can know
+    cls: Any = getattr(import_module(ESTIMATORS[name].module), name)
+    return cls.load(path)
