@@ -28,8 +28,8 @@ from skbert._validation.tables import (
     warn_if_column_vector,
 )
 from skbert._validation.texts import (
-    check_texts,
     hint_for,
+    read_texts,
     replace_surrogates,
     warn_of_surrogates,
     without_surrogates,
@@ -104,7 +104,9 @@ def check_choices(
         )
         raise InputError(msg)
     _check_layout(table, chosen, listed=listed)
-    texts = check_texts(X, columns=before, missing=missing)
+    texts = read_texts(
+        table, columns=before, missing=missing, fitted=None, estimator_name=estimator_name
+    )
     read = _from_lists if listed else _from_columns
     options = read(table, chosen)
     dirty = [row for row, cells in enumerate(options) if replace_surrogates(cells)]

@@ -13,7 +13,7 @@ from typing import Any
 
 from skbert._validation.columns import FitRecord, compare_with_fit, open_rows
 from skbert._validation.tables import ROW_TYPES, Table, is_missing, row_entries
-from skbert._validation.texts import check_texts
+from skbert._validation.texts import check_texts, read_texts
 from skbert.exceptions import InputError, InputTypeError
 
 __all__ = ["Documents", "check_documents", "check_sentences", "split_sentences"]
@@ -82,8 +82,8 @@ def check_documents(
     cells = table.read(column)
     lists = [row for row, cell in enumerate(cells) if isinstance(cell, ROW_TYPES)]
     if not lists:
-        texts = check_texts(
-            X, columns=columns, missing=missing, fitted=fitted, estimator_name=estimator_name
+        texts = read_texts(
+            table, columns=columns, missing=missing, fitted=fitted, estimator_name=estimator_name
         )
         return Documents([[text] for text in texts.first], True, texts.names)
     if fitted is not None:

@@ -13,6 +13,7 @@ import reprlib
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from numbers import Complex
 from typing import Any
 
@@ -30,11 +31,15 @@ TWO_COLUMNS = (
 
 @dataclass(frozen=True)
 class Table:
-    """Any accepted container as columns that are read only when asked for."""
+    """Any accepted container as columns that are read when asked for, and only once.
+
+    The lists of cells are shared: who changes one makes a copy first.
+    """
 
     shape: tuple[int, ...]  # (n,) for one value per row, else (n, number of columns)
-    read: Callable[[int], list[Any]]  # position of a column -> a new list of its cells
+    read: Callable[[int], list[Any]]  # position of a column -> its cells
     labels: tuple[Any, ...] | None  # column labels of a frame, else None
+    container: type = object  # type of a sequence of rows
 
     @property
     def width(self) -> int:
@@ -60,19 +65,29 @@ def open_table(X: Any, name: str = "X", hint: str | None = TWO_COLUMNS) -> Table
     """
     _refuse_type(X, name)
     _refuse_shape(X, name)
-    if hasattr(X, "iloc") and hasattr(X, "columns"):  # a pandas frame
-        labels = tuple(X.columns)
-        return Table((len(X), len(labels)), lambda i: read_cells(X.iloc[:, i]), labels)
-    if hasattr(X, "get_columns"):  # a polars frame
-        return Table((X.height, X.width), lambda i: read_cells(X.to_series(i)), tuple(X.columns))
-    if hasattr(X, "column_names"):  # a pyarrow table or a datasets Dataset
-        labels = tuple(X.column_names)
-        of_arrow = hasattr(X, "column")  # by position, for names may occur twice
-        read = X.column if of_arrow else lambda i: X[labels[i]]
-        return Table((len(X), len(labels)), lambda i: read_cells(read(i)), labels)
+    frame = _table_of_frame(X)
+    if frame is not None:
+        return frame
     if isinstance(X, np.ndarray) and X.ndim == 2:
-        return Table(X.shape, lambda i: read_cells(X[:, i]), None)
-    return _table_of_rows(read_cells(X, name), name, hint)
+        return Table(X.shape, cache(lambda i: read_cells(X[:, i])), None)
+    cells = read_cells(X, name)
+    table = Table((len(cells),), lambda _: cells, None, type(X))
+    return table if hint is None else split_rows(table, name, hint)
+
+
+def _table_of_frame(X: Any) -> Table | None:
+    """Return a frame as a table, None for any other container."""
+    column: Callable[[int], Any]  # by position, for names may occur twice
+    if hasattr(X, "iloc") and hasattr(X, "columns"):  # pandas
+        labels, column = tuple(X.columns), lambda i: X.iloc[:, i]
+    elif hasattr(X, "get_columns"):  # polars
+        labels, column = tuple(X.columns), X.to_series
+    elif hasattr(X, "column_names"):  # a pyarrow table or a datasets Dataset
+        labels = tuple(X.column_names)
+        column = X.column if hasattr(X, "column") else lambda i: X[labels[i]]
+    else:
+        return None
+    return Table((len(X), len(labels)), cache(lambda i: read_cells(column(i))), labels)
 
 
 def open_values(values: Any, name: str, hint: str | None) -> Table:
@@ -167,12 +182,13 @@ def row_length(cell: Any) -> int | None:
     return len(cell) if is_row else None
 
 
-def _table_of_rows(cells: list[Any], name: str, hint: str | None) -> Table:
-    """Make one column of plain cells, or several when the cells are rows such as tuples."""
+def split_rows(table: Table, name: str = "X", hint: str = TWO_COLUMNS) -> Table:
+    """Return the table with the entries of rows such as tuples as columns, if there are any."""
+    cells = table.read(0) if len(table.shape) == 1 else []
     start = next((i for i, cell in enumerate(cells) if not is_missing(cell)), 0)
-    width = row_length(cells[start]) if cells and hint is not None else None
+    width = row_length(cells[start]) if cells else None
     if width is None:
-        return Table((len(cells),), lambda _: cells, None)
+        return table
     for row, cell in enumerate(cells):
         length = row_length(cell)
         if length != width:
@@ -182,7 +198,7 @@ def _table_of_rows(cells: list[Any], name: str, hint: str | None) -> Table:
                 f"{shown}. Give every row the same number of entries. {hint}"
             )
             raise InputError(msg)
-    return Table((len(cells), width), lambda i: [row[i] for row in cells], None)
+    return Table((len(cells), width), cache(lambda i: [row[i] for row in cells]), None)
 
 
 def check_not_empty(table: Table) -> None:

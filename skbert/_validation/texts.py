@@ -28,6 +28,7 @@ from skbert._validation.tables import (
     is_missing,
     open_table,
     row_length,
+    split_rows,
 )
 from skbert.exceptions import InputError, InputTypeError, warn
 
@@ -75,9 +76,27 @@ def check_texts(
     "empty", and `fitted` is what fit saw when X comes after fit. The lists returned are new and
     hold exact ``str`` objects.
     """
-    if columns is None and _looks_like_two_columns(X):
+    return read_texts(
+        open_table(X, hint=None),
+        columns=columns,
+        missing=missing,
+        fitted=fitted,
+        estimator_name=estimator_name,
+    )
+
+
+def read_texts(
+    table: Table,
+    *,
+    columns: str | int | Sequence[str | int] | None,
+    missing: str,
+    fitted: FitRecord | None,
+    estimator_name: str,
+) -> Texts:
+    """Return the texts of X as `check_texts` does, from X as a table that is open already."""
+    if columns is None and _looks_like_two_columns(table):
         raise InputError(f"X holds two columns of texts where rows are expected. {TWO_COLUMNS}")
-    table = open_table(X)
+    table = split_rows(table)
     check_not_empty(table)
     wanted = wanted_columns(columns, table.width)
     if fitted is not None:
@@ -91,19 +110,20 @@ def check_texts(
     return Texts(first=texts[0], second=second, names=table.names, n_columns=len(texts))
 
 
-def _looks_like_two_columns(X: Any) -> bool:
+def _looks_like_two_columns(table: Table) -> bool:
     """Return whether X is ``(questions, contexts)``, two columns where rows are expected."""
-    if not isinstance(X, (list, tuple)) or len(X) != 2:
+    if not issubclass(table.container, (list, tuple)) or table.shape != (2,):
         return False
+    parts, is_tuple = table.read(0), issubclass(table.container, tuple)
     if any(
         row_length(part) is None
         and len(getattr(part, "shape", ())) != 1
         and not hasattr(part, "to_pylist")
-        for part in X
+        for part in parts
     ):
         return False
-    if all(isinstance(part, tuple if isinstance(X, tuple) else ROW_TYPES) for part in X):
-        return len(X[0]) == len(X[1]) > 2  # else two rows of one or two texts, or ragged ones
+    if all(isinstance(part, tuple if is_tuple else ROW_TYPES) for part in parts):
+        return len(parts[0]) == len(parts[1]) > 2  # else rows of one or two texts, or ragged ones
     return True
 
 
@@ -111,7 +131,7 @@ def _check_cells(table: Table, column: int, missing: str) -> list[str]:
     """Return the cells of one column as exact str."""
     cells = table.read(column)
     if set(map(type, cells)) == {str}:
-        return cells
+        return cells.copy()
     gaps = []
     for row, cell in enumerate(cells):
         if is_missing(cell):

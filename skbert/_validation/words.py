@@ -17,7 +17,7 @@ from skbert._validation.columns import FitRecord, compare_with_fit, open_rows
 from skbert._validation.tables import ROW_TYPES, Table, is_missing, row_entries
 from skbert._validation.texts import (
     Texts,
-    check_texts,
+    read_texts,
     replace_surrogates,
     warn_if_mostly_empty,
     warn_of_surrogates,
@@ -73,8 +73,8 @@ def check_words(
     table, wanted, column = open_rows(X, columns, estimator_name, _ROWS)
     cells = [*map(_without_index, table.read(column))]
     if _holds_texts(cells, table, column):
-        texts = check_texts(
-            X, columns=columns, missing=missing, fitted=fitted, estimator_name=estimator_name
+        texts = read_texts(
+            table, columns=columns, missing=missing, fitted=fitted, estimator_name=estimator_name
         )
         _warn_if_single_words(texts.first, fitted)
         return texts
