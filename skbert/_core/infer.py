@@ -15,6 +15,7 @@ from skbert._arrays import FloatArray, IntArray
 from skbert._core.batches import by_length, collate
 from skbert._core.models.network import Network, inference_network
 from skbert._core.runtime.device import Budget, Precision, is_out_of_memory
+from skbert._core.runtime.forks import deferred_forks
 from skbert._core.runtime.interrupts import deferred_interrupts, raise_deferred
 from skbert._core.runtime.modes import default_modes
 from skbert._core.runtime.wait_policy import adaptive_wait_policy
@@ -92,7 +93,7 @@ def _batch_by_batch(
     while waiting:
         chosen = waiting.pop()
         try:
-            with torch.inference_mode(), precision.context():
+            with deferred_forks(), torch.inference_mode(), precision.context():
                 batch = collate(items, chosen, network.device, precision.weights)
                 computed = compute(batch)
         except (RuntimeError, MemoryError) as error:

@@ -1,17 +1,22 @@
 """What a process may not inherit from the one it was forked from.
 
 The threads of OpenMP do not live on in a child, which would wait for them for ever, as it would
-for a lock that another thread of the parent held. Depends on torch only.
+for a lock that another thread of the parent held. Locks within torch and oneDNN cannot be reached
+from here: a fork waits until no other thread computes. Depends on torch only.
 """
 
 from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
-__all__ = ["ForkSafeLock"]
+__all__ = ["ForkSafeLock", "deferred_forks"]
+
+_PATIENCE = 60.0  # seconds that a fork waits at most
 
 
 class ForkSafeLock:
@@ -32,9 +37,72 @@ class ForkSafeLock:
         self.lock = threading.RLock()
 
 
-def _use_one_thread() -> None:
+class _Turns:
+    """Lets those compute who do not meet a fork, and those fork who meet nobody computing."""
+
+    def __init__(self) -> None:
+        self.depths: dict[int, int] = {}  # of computations within each other, by thread
+        self.begin_child()
+
+    def enter(self) -> None:
+        """Begin to compute, once nobody forks any more."""
+        thread = threading.get_ident()
+        with self.changed:
+            if thread not in self.depths:
+                self.changed.wait_for(lambda: self.n_forks == 0)
+            self.depths[thread] = self.depths.get(thread, 0) + 1
+
+    def leave(self) -> None:
+        """End what `enter` began."""
+        thread = threading.get_ident()
+        with self.changed:
+            self.depths[thread] -= 1
+            if self.depths[thread] == 0:
+                del self.depths[thread]
+            self.changed.notify_all()
+
+    def begin_fork(self) -> None:
+        """Wait until no other thread computes."""
+        thread = threading.get_ident()
+        with self.changed:
+            self.n_forks += 1
+            self.changed.wait_for(lambda: self.depths.keys() <= {thread}, _PATIENCE)
+
+    def end_fork(self) -> None:
+        """Let the others go on."""
+        with self.changed:
+            self.n_forks -= 1
+            self.changed.notify_all()
+
+    def begin_child(self) -> None:
+        """Forget the threads that a child does not have."""
+        thread = threading.get_ident()
+        self.depths = {each: depth for each, depth in self.depths.items() if each == thread}
+        self.changed = threading.Condition()
+        self.n_forks = 0
+
+
+_turns = _Turns()
+
+
+@contextmanager
+def deferred_forks() -> Iterator[None]:
+    """Let other threads fork before or after what is computed inside, and not meanwhile."""
+    _turns.enter()
+    try:
+        yield
+    finally:
+        _turns.leave()
+
+
+def _begin_child() -> None:
+    _turns.begin_child()
     torch.set_num_threads(1)
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_use_one_thread)
+    os.register_at_fork(
+        before=_turns.begin_fork,
+        after_in_parent=_turns.end_fork,
+        after_in_child=_begin_child,
+    )

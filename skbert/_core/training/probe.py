@@ -15,6 +15,7 @@ from skbert._core.batches import collate
 from skbert._core.infer import infer
 from skbert._core.models.network import Network
 from skbert._core.runtime.device import Precision
+from skbert._core.runtime.forks import deferred_forks
 from skbert._core.runtime.interrupts import raise_deferred
 from skbert._core.task import Items, Task
 
@@ -47,6 +48,7 @@ def probe(network: Network, task: Task, items: Items, precision: Precision) -> N
         line_search_fn="strong_wolfe",
     )
 
+    @deferred_forks()
     def mean_loss() -> torch.Tensor:
         raise_deferred()
         optimizer.zero_grad()

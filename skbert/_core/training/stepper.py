@@ -22,6 +22,7 @@ from skbert._core.cpu.embedding import RowGradients
 from skbert._core.models.network import Network, can_pack
 from skbert._core.runtime.device import AsyncScalars, Budget, Precision, is_out_of_memory
 from skbert._core.runtime.distributed import process_group
+from skbert._core.runtime.forks import deferred_forks
 from skbert._core.task import Batch, Items, Task
 from skbert._core.training.optim import (
     AdamW,
@@ -155,6 +156,7 @@ class Stepper:
         while self._pending:
             yield self._pop_result()
 
+    @deferred_forks()
     def step(self, chosen: IntArray) -> None:
         """Take one optimizer step on the chosen items."""
         self._update_learning_rates()

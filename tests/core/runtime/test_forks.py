@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from skbert._core.runtime.forks import ForkSafeLock
+from skbert._core.runtime.forks import ForkSafeLock, deferred_forks
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -119,3 +119,39 @@ def test_a_lock_that_another_thread_holds_is_free_in_a_child() -> None:
     finally:
         end.set()
         other.join()
+
+
+def test_a_fork_waits_until_no_other_thread_computes() -> None:
+    begun, forked, end = threading.Event(), threading.Event(), threading.Event()
+
+    def compute() -> None:
+        with deferred_forks(), deferred_forks():
+            begun.set()
+            end.wait(60)
+
+    def fork() -> None:
+        if in_a_child(lambda: True):
+            forked.set()
+
+    threads = [threading.Thread(target=job) for job in (compute, fork)]
+    threads[0].start()
+    assert begun.wait(60)
+    try:
+        threads[1].start()
+        assert not forked.wait(0.3)
+        end.set()
+        assert forked.wait(60)
+    finally:
+        end.set()
+        for thread in threads:
+            thread.join()
+
+
+def test_who_computes_may_fork_and_so_may_its_child() -> None:
+    def computes() -> bool:
+        with deferred_forks():
+            return in_a_child(lambda: True)
+
+    with deferred_forks():
+        assert in_a_child(computes)
+    assert in_a_child(computes)
