@@ -11,13 +11,16 @@ SANITIZED := build/sanitize
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard skbert/_core/cpu/csrc/*)
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint types sanitize bench docs wheel clean
+.PHONY: demo test quick lint types sanitize bench docs wheel clean
 
 demo: .venv/demo.stamp
 	$(BIN)/python examples/demo.py
 
 test: .venv/dev.stamp
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+quick: .venv/dev.stamp
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not real and not long"
 
 lint: .venv/dev.stamp
 	$(BIN)/ruff check .

@@ -129,6 +129,7 @@ print(sum(rows))
 """
 
 
+@pytest.mark.long
 def test_processes_share_the_work(tiny_model: Path, tmp_path: Path) -> None:
     """Two that start together encode each text once between them."""
     command = [sys.executable, "-c", textwrap.dedent(PROCESS), str(tiny_model), str(tmp_path)]

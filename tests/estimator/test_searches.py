@@ -53,9 +53,46 @@ FORMS = {
 FOLDS = KFold(2, shuffle=True, random_state=0)
 
 
+def cross_validated(estimator: Any, grid: Any, scoring: Any, X: Any, y: Any) -> dict[str, Any]:
+    """Scores of three folds, chosen from ``cv=3``."""
+    return {"scores": cross_val_score(estimator, X, y, cv=3, scoring=scoring, error_score="raise")}
+
+
+def predicted(estimator: Any, grid: Any, scoring: Any, X: Any, y: Any) -> dict[str, Any]:
+    """A prediction for each row."""
+    return {"predictions": listing(cross_val_predict(estimator, X, y, cv=FOLDS))}
+
+
+def searched(estimator: Any, grid: Any, scoring: Any, X: Any, y: Any) -> dict[str, Any]:
+    """Scores of each candidate, and what the best one predicts."""
+    search = GridSearchCV(estimator, grid, cv=FOLDS, scoring=scoring, error_score="raise")
+    search.fit(X, y)
+    return {"scores": search.cv_results_["mean_test_score"], "best": listing(search.predict(X))}
+
+
+def halved(estimator: Any, grid: Any, scoring: Any, X: Any, y: Any) -> dict[str, Any]:
+    """The same of two candidates on 16 rows, and of the better one on 32."""
+    search = HalvingGridSearchCV(
+        estimator, grid, factor=2, min_resources=16, random_state=0, cv=FOLDS, scoring=scoring,
+        error_score="raise",
+    )  # fmt: skip
+    search.fit(X, y)
+    return {"scores": search.cv_results_["mean_test_score"], "best": listing(search.predict(X))}
+
+
+# Each way, and how many scores it gives.
+WAYS = {cross_validated: 3, predicted: 0, searched: 2, halved: 3}
+# Each kind in each container, each kind each way, and each container each way.
+COMBINATIONS = [
+    (kind, form, list(WAYS)[(row + column) % len(WAYS)])
+    for row, kind in enumerate(CASES)
+    for column, form in enumerate(FORMS)
+]
+
+
 @functools.cache
 def rows_of(kind: str) -> Sample:
-    """Thirty-two rows, so that five folds and a share of them have every class."""
+    """Thirty-two rows, so that three folds and a share of them have every class."""
     few = sample_of(kind, None, None)
     y = few.y or ["good", "bad"] * 4
     return Sample(kind, few.X * 4, y * 4, few.columns)
@@ -71,40 +108,26 @@ def estimator_of(kind: str, model: Path) -> tuple[Any, dict[str, Any]]:
     return estimator, {"learning_rate": [1e-4, 1e-2]}
 
 
-def everything(kind: str, model: Path, X: Any) -> dict[str, Any]:
-    """Scores and predictions of all four ways."""
-    (estimator, grid), scoring = estimator_of(kind, model), CASES[kind][1]
-    y = rows_of(kind).y
-    common = {"cv": FOLDS, "scoring": scoring, "error_score": "raise"}
-    search = GridSearchCV(estimator, grid, **common).fit(X, y)
-    halving = HalvingGridSearchCV(
-        estimator, grid, factor=2, min_resources=16, random_state=0, **common
-    ).fit(X, y)
-    folds = cross_val_score(estimator, X, y, cv=5, scoring=scoring, error_score="raise")
-    return {
-        "cross_val_score": folds,
-        "cross_val_predict": listing(cross_val_predict(estimator, X, y, cv=FOLDS)),
-        "grid": search.cv_results_["mean_test_score"],
-        "grid predicts": listing(search.predict(X)),
-        "halving": halving.cv_results_["mean_test_score"],
-        "halving predicts": listing(halving.predict(X)),
-    }
-
-
-@functools.cache
-def from_lists(kind: str, model: Path) -> dict[str, Any]:
-    return everything(kind, model, rows_of(kind).X)
+def results(kind: str, way: Any, model: Path, X: Any) -> dict[str, Any]:
+    """Scores and predictions of one way."""
+    estimator, grid = estimator_of(kind, model)
+    found: dict[str, Any] = way(estimator, grid, CASES[kind][1], X, rows_of(kind).y)
+    return found
 
 
 @pytest.mark.filterwarnings("ignore::skbert.exceptions.SkbertWarning")
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("kind", CASES)
-def test_containers_search_alike(kind: str, form: str, tiny_model: Path) -> None:
+@pytest.mark.parametrize(("kind", "form", "way"), COMBINATIONS)
+def test_containers_search_alike(kind: str, form: str, way: Any, tiny_model: Path) -> None:
     sample = rows_of(kind)
     columns = {name: sample.column(at) for at, name in enumerate(sample.columns)}
-    expected = from_lists(kind, tiny_model)
-    assert len(expected["cross_val_score"]) == 5
-    assert len(expected["halving"]) == 3  # two candidates on 16 rows, the better one on 32
-    assert all(np.isfinite(expected[way]).all() for way in ("cross_val_score", "grid", "halving"))
-    assert len(expected["cross_val_predict"]) == len(sample)
-    assert_same(everything(kind, tiny_model, FORMS[form](columns, sample.X)), expected, form)
+    expected = results(kind, way, tiny_model, sample.X)
+    scores = expected.get("scores", [])
+    assert len(scores) == WAYS[way]
+    assert np.isfinite(scores).all()
+    assert all(len(rows) == len(sample) for name, rows in expected.items() if name != "scores")
+    assert_same(results(kind, way, tiny_model, FORMS[form](columns, sample.X)), expected, form)
+
+
+def test_every_kind_and_every_container_is_searched_each_way() -> None:
+    assert {(kind, way) for kind, _, way in COMBINATIONS} == {(k, w) for k in CASES for w in WAYS}
+    assert {(form, way) for _, form, way in COMBINATIONS} == {(f, w) for f in FORMS for w in WAYS}

@@ -49,6 +49,7 @@ FLOORS = {
     WideTransformer: 46,
 }
 LEARN_IN_BATCHES = (NumericClassifier, NumericRegressor)
+DEFAULTS = (*LEARN_IN_BATCHES, NumericTransformer)
 
 # A row of weight 2 is one row in one mini-batch; the same row twice is in two of them.
 EXPECTED_FAILURES = {
@@ -94,11 +95,19 @@ def expected_failures(estimator: object) -> dict[str, str]:
 
 
 @parametrize_with_checks(
-    [adapter() for adapter in FLOORS],
+    [adapter() for adapter in DEFAULTS],
     expected_failed_checks=expected_failures,
     xfail_strict=True,
 )
 def test_the_whole_battery_through_the_adapters(
+    estimator: object, check: Callable[[object], object]
+) -> None:
+    run(check, estimator)
+
+
+@pytest.mark.long
+@parametrize_with_checks([adapter() for adapter in FLOORS if adapter not in DEFAULTS])
+def test_the_whole_battery_on_other_settings(
     estimator: object, check: Callable[[object], object]
 ) -> None:
     run(check, estimator)

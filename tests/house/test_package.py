@@ -260,7 +260,8 @@ def test_install_lines_name_a_checkout_and_the_torch_for_a_cpu() -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "extra"), [("demo", "offline"), ("test", "dev"), ("lint", "dev"), ("types", "dev")]
+    ("target", "extra"),
+    [("demo", "offline"), ("test", "dev"), ("quick", "dev"), ("lint", "dev"), ("types", "dev")],
 )
 def test_a_fresh_clone_installs_what_the_target_needs(
     target: str, extra: str, tmp_path: Path

@@ -118,16 +118,10 @@ def items_to_learn(estimator: Any, X: Any, y: Any) -> Any:
     return items.weighted(plan.weights)
 
 
-def losses(estimator: Any, items: Any) -> np.ndarray:
-    """Summed loss of each sample."""
-    found = []
-    for sample in np.unique(items.samples):
-        own = items.of_samples(np.array([sample]))
-        mean = mean_loss(
-            estimator._fitted.network, estimator._fitted.task, own, Precision("float64", CPU)
-        )
-        found.append(mean * weight_of(estimator, own))
-    return np.array(found)
+def losses(estimator: Any, samples: list[Any]) -> np.ndarray:
+    """Mean loss of each sample."""
+    fitted, exact = estimator._fitted, Precision("float64", CPU)
+    return np.array([mean_loss(fitted.network, fitted.task, each, exact) for each in samples])
 
 
 def weight_of(estimator: Any, items: Any) -> float:
@@ -148,12 +142,14 @@ def weight_of(estimator: Any, items: Any) -> float:
 def by_differences(estimator: Any, X: Any, y: Any, step: float = 1e-5) -> np.ndarray:
     """Importance by changing each head a little and computing all losses again."""
     items = items_to_learn(estimator, X, y)
+    samples = [items.of_samples(np.array([each])) for each in np.unique(items.samples)]
+    weights = np.array([weight_of(estimator, each) for each in samples])
     found = np.zeros((N_LAYERS, N_HEADS))
     for at in np.ndindex(*found.shape):
         up, down = np.ones(found.shape), np.ones(found.shape)
         up[at], down[at] = 1 + step, 1 - step
-        upper, lower = (losses(with_factors(estimator, each), items) for each in (up, down))
-        found[at] = np.abs(upper - lower).sum() / (2 * step)
+        upper, lower = (losses(with_factors(estimator, each), samples) for each in (up, down))
+        found[at] = np.abs(upper - lower) @ weights / (2 * step)
     return found / weight_of(estimator, items)
 
 

@@ -55,7 +55,7 @@ ONE_OF_EACH = [
 def checks_of(kind: str, model: Path) -> dict[str, Callable[[], None]]:
     settings: dict[str, Any] = {"model": model, "device": "cpu", "precision": "float32"}
     if kind != "features":
-        settings |= {"epochs": 2, "random_state": 0}
+        settings |= {"epochs": 1, "random_state": 0}
     return dict(text_estimator_checks(ESTIMATORS[kind](**settings), kind=kind))
 
 

@@ -840,6 +840,7 @@ def start(code: str, folder: Path) -> subprocess.Popen[bytes]:
     )
 
 
+@pytest.mark.long  # three processes
 def test_kill_at_any_moment_leaves_a_whole_folder(tmp_path: Path) -> None:
     folder, rounds = tmp_path / "model", 3
     code = """

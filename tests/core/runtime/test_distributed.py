@@ -91,12 +91,14 @@ def of_two(still: Path, tiny_model: Path, tmp_path_factory: pytest.TempPathFacto
     return out
 
 
+@pytest.mark.long  # torchrun
 def test_processes_agree_in_low_precision(still: Path, of_two: Path) -> None:
     first, second = (np.load(of_two / f"{LOW} {rank}.npy") for rank in (0, 1))
     np.testing.assert_array_equal(first, second)
     np.testing.assert_allclose(first, fit(str(still), LOW)[1], atol=2e-3)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [name for name in CASES if name != LOW])
 def test_two_processes_learn_what_one_does(name: str, still: Path, of_two: Path) -> None:
     alone, weights = fit(str(still), name)
@@ -111,6 +113,7 @@ def test_two_processes_learn_what_one_does(name: str, still: Path, of_two: Path)
         )
 
 
+@pytest.mark.long
 def test_processes_agree_without_a_seed_and_with_dropout(of_two: Path) -> None:
     first, second = (json.loads((of_two / f"free {rank}.json").read_text()) for rank in (0, 1))
     assert first["proba"] == second["proba"]

@@ -83,6 +83,7 @@ results = [0 if len(scores) == len(alone) else 1]
 END = "\nassert results.count(0) == len(results), results\n"
 
 
+@pytest.mark.long  # four processes that fork others
 @pytest.mark.parametrize("story", STORIES)
 def test_forked_processes_do_not_hang(story: str, tiny_model: Path) -> None:
     script = BEGIN + STORIES[story] + END

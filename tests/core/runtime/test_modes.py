@@ -36,7 +36,7 @@ DATA: dict[type, Any] = {
     BertRegressor: [float(row) for row in range(12)],
     BertPretrainer: None,
 }
-ALL = pytest.mark.parametrize("kind", DATA, ids=lambda kind: kind.__name__)
+PRECISIONS = ["float32", "bfloat16", "float64"]
 
 
 def plain(kind: type, model: Path | None, **changes: Any) -> Any:
@@ -94,9 +94,15 @@ def fitted_outside(kind: type, model: Path, precision: str) -> tuple[Any, np.nda
     return fitted, answers(fitted)
 
 
-@MODE
-@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float64"])
-@ALL
+# Each mode with each kind and with each precision, and each kind with each precision.
+@pytest.mark.parametrize(
+    ("kind", "precision", "mode"),
+    [
+        (kind, PRECISIONS[(row + column) % 3], mode)
+        for row, mode in enumerate(MODES)
+        for column, kind in enumerate(DATA)
+    ],
+)
 def test_modes_of_the_caller_change_nothing(
     kind: type, precision: str, mode: str, tiny_model: Path
 ) -> None:

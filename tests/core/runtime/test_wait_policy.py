@@ -199,6 +199,7 @@ def test_one_thread_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
         pass
 
 
+@pytest.mark.long  # a process each
 @pytest.mark.parametrize(
     ("name", "setting"), [("OMP_WAIT_POLICY", "passive"), ("GOMP_SPINCOUNT", "1000")]
 )
