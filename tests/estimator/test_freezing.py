@@ -89,8 +89,14 @@ def learning(freeze: int | str) -> dict[str, Any]:
     return {**WHERE, "freeze": freeze, **({} if freeze in FROZEN else LEARNS)}
 
 
+# Each number of layers and each pooling with texts and with pairs.
 @pytest.mark.parametrize(
-    ("freeze", "pooling", "pairs"), list(product(FREEZE, POOLING, [False, True]))
+    ("freeze", "pooling", "pairs"),
+    [
+        (freeze, pooling, bool((row + column) % 2))
+        for row, freeze in enumerate(FREEZE)
+        for column, pooling in enumerate(POOLING)
+    ],
 )
 def test_rows_of_texts(lively: Path, freeze: int | str, pooling: str, pairs: bool) -> None:
     params = {**learning(freeze), "pooling": pooling}

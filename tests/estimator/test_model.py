@@ -204,6 +204,7 @@ def test_torch_exports_it(tiny_model: Path) -> None:
     np.testing.assert_allclose(classifier.predict_proba(X), scores, atol=1e-5)
 
 
+@pytest.mark.long  # a process
 def test_it_opens_where_only_the_model_is_unpickled(tiny_model: Path, tmp_path: Path) -> None:
     classifier, X = fit(tiny_model, "mean")
     inputs = dict(classifier.tokenizer_(X, padding=True, return_tensors="pt"))

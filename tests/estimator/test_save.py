@@ -351,6 +351,7 @@ def test_a_load_is_built_from_what_was_hashed(
     assert is_one_of_them(loaded)
 
 
+@pytest.mark.long
 def test_loads_beside_a_process_that_saves(tmp_path: Path) -> None:
     first, second = two_alike()
     first.save(tmp_path / "model")

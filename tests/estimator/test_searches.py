@@ -115,6 +115,7 @@ def results(kind: str, way: Any, model: Path, X: Any) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.long  # some 270 fits; skbert.testing searches with each kind, too
 @pytest.mark.filterwarnings("ignore::skbert.exceptions.SkbertWarning")
 @pytest.mark.parametrize(("kind", "form", "way"), COMBINATIONS)
 def test_containers_search_alike(kind: str, form: str, way: Any, tiny_model: Path) -> None:

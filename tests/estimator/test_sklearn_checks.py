@@ -115,7 +115,9 @@ def test_the_whole_battery_on_other_settings(
 
 # These fit a frame and transform a matrix, or the other way round, on purpose.
 @pytest.mark.filterwarnings("ignore:X .*feature names")
-@pytest.mark.parametrize("adapter", [NumericTransformer, WideTransformer])
+@pytest.mark.parametrize(
+    "adapter", [NumericTransformer, pytest.param(WideTransformer, marks=pytest.mark.long)]
+)
 @pytest.mark.parametrize("name", OF_TRANSFORMERS)
 def test_what_the_generator_leaves_out(adapter: type, name: str) -> None:
     run(lambda checked: getattr(estimator_checks, name)(adapter.__name__, checked), adapter())

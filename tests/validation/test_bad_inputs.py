@@ -70,14 +70,18 @@ Predict = Callable[..., np.ndarray]
 
 
 def rows_of(expectation: type) -> list[Any]:
-    """Pairs of a row and an estimator, as parameters."""
-    return [
-        pytest.param(row, kind, id=f"{row.id}-{kind}")
-        for row in ROWS
-        if isinstance(row.expect, expectation)
-        for kind in row.estimators
-        if knows(kind, row)
-    ]
+    """Pairs of a row and an estimator, as parameters.
+
+    What means the same to several takes one of them in turn, and all of them in the long run.
+    """
+    parameters = []
+    for place, row in enumerate(row for row in ROWS if isinstance(row.expect, expectation)):
+        kinds = [kind for kind in row.estimators if knows(kind, row)]
+        for at, kind in enumerate(kinds):
+            first = at == place % len(kinds) or expectation is Refused
+            marks = () if first else pytest.mark.long
+            parameters.append(pytest.param(row, kind, id=f"{row.id}-{kind}", marks=marks))
+    return parameters
 
 
 def knows(kind: str, row: Row) -> bool:

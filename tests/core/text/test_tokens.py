@@ -270,7 +270,7 @@ def tokenizers_of_all_kinds(ours: TextTokenizer) -> list[TextTokenizer]:
     return found
 
 
-@settings(max_examples=150)
+@settings(max_examples=50)
 @given(
     parts=st.lists(st.tuples(st.sampled_from(LONG_PARTS), st.integers(1, 700)), max_size=6),
     room=st.integers(0, 6),
