@@ -25,8 +25,10 @@ NETWORK_ALLOWED = os.environ.get("SKBERT_NETWORK") == "1"
 if not NETWORK_ALLOWED:
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ["TRANSFORMERS_OFFLINE"] = "1"
+os.environ["HF_DEACTIVATE_ASYNC_LOAD"] = "1"  # threads cost more than a tiny model's weights
 os.environ.setdefault("SCIPY_ARRAY_API", "1")  # scikit-learn's checks skip some tests without
 
+import gc
 import importlib.util
 import ipaddress
 import signal
@@ -123,6 +125,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(no_network)
         if item.get_closest_marker("gpu") and not torch.cuda.is_available():
             item.add_marker(no_gpu)
+
+
+def pytest_collection_finish() -> None:
+    """Keep what is there for good out of each search for garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 # --- tidy global state ---------------------------------------------------------------------------

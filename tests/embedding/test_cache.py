@@ -101,6 +101,7 @@ def test_a_search_encodes_each_text_once(
     assert tokens == []
 
 
+@pytest.mark.long  # processes, too
 def test_a_search_with_two_workers(
     tiny_model: Path, tmp_path: Path, sentiment: Sentiment, tokens: list[int]
 ) -> None:

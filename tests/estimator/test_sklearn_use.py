@@ -198,6 +198,7 @@ def test_probabilities_beside_other_columns(
 # --- searches ------------------------------------------------------------------------------------
 
 
+@pytest.mark.long  # some twenty fits
 def test_grid_search(classifier: BertClassifier, texts: list[str], labels: np.ndarray) -> None:
     grid = {"head_init": ["random", "probe"], "epochs": [1, 2]}
     search = GridSearchCV(classifier, grid, cv=HALVES).fit(texts, labels)
@@ -226,6 +227,7 @@ def test_grid_search_over_a_pipeline_and_other_scores(
     assert search.best_score_ == search.cv_results_["mean_test_neg_log_loss"].max()
 
 
+@pytest.mark.long  # some twenty fits
 def test_randomized_search(
     classifier: BertClassifier, texts: list[str], labels: np.ndarray
 ) -> None:
@@ -246,6 +248,7 @@ def test_randomized_search(
     np.testing.assert_array_equal(first.predict_proba(texts), second.predict_proba(texts))
 
 
+@pytest.mark.long  # some twenty fits
 def test_halving_search_with_passes_as_the_resource(
     classifier: BertClassifier, texts: list[str], labels: np.ndarray
 ) -> None:
@@ -496,6 +499,7 @@ def test_weights_that_nobody_asked_for_are_refused(
 # --- workers -------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_worker_processes_give_the_same_scores(
     classifier: BertClassifier, texts: list[str], labels: np.ndarray
 ) -> None:
@@ -520,6 +524,7 @@ def test_threads_give_the_same_scores(
     np.testing.assert_array_equal(alone, together)
 
 
+@pytest.mark.long
 def test_workers_share_the_cores(
     classifier: BertClassifier, texts: list[str], labels: np.ndarray
 ) -> None:

@@ -65,6 +65,7 @@ def exists(name: str) -> bool:
     return path is None or any(found.name == last for found in pkgutil.iter_modules(path))
 
 
+@pytest.mark.long  # interpreters that import pandas
 @pytest.mark.parametrize("name", [name for name in LIGHT_MODULES if exists(name)])
 def test_light_modules_load_nothing_heavy(name: str) -> None:
     added = roots(modules_added_by(f"import {name}"))
@@ -78,6 +79,7 @@ def test_the_lightest_load_the_standard_library_alone(name: str) -> None:
     assert added - set(sys.stdlib_module_names) == {"skbert"}
 
 
+@pytest.mark.long
 def test_import_adds_only_itself_to_what_scikit_learn_loads() -> None:
     # No clock is needed to know that this is quick: it runs one short file.
     assert modules_added_by("import skbert", after="import sklearn") == {

@@ -744,6 +744,7 @@ def test_the_table_of_scorers_names_them_after_their_metrics() -> None:
 # --- the module ----------------------------------------------------------------------------------
 
 
+@pytest.mark.long  # an interpreter that imports pandas
 def test_metrics_do_not_import_torch() -> None:
     code = (
         "import sys; from skbert.metrics import entity_f1; entity_f1([['B-A']], [['B-A']]); "

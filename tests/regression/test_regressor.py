@@ -315,9 +315,9 @@ def test_pooling_follows_the_checkpoint(
         assert fitted.pooling_ == name
         again = plain(kind, tiny_model, pooling=name).fit(X, y)
         np.testing.assert_array_equal(again.predict(X), fitted.predict(X))
-        assert plain(kind, folder, pooling="pooler").fit(X, y).pooling_ == "pooler"
-        pairs = list(zip(X, X, strict=True))  # what is declared is for single texts
-        assert plain(kind, folder).fit(pairs, y).pooling_ == "pooler"
+    assert plain(kind, folder, pooling="pooler").fit(X, y).pooling_ == "pooler"
+    pairs = list(zip(X, X, strict=True))  # what is declared is for single texts
+    assert plain(kind, folder).fit(pairs, y).pooling_ == "pooler"
 
 
 # --- before, and when it goes wrong --------------------------------------------------------------
@@ -350,17 +350,15 @@ def test_a_failed_fit_leaves_the_old_one(
         (SkbertError, {"max_length": 1000}, y),
         (NonFiniteError, {"learning_rate": 1e30, "max_grad_norm": None, "epochs": 9}, y),
     ]
+    expected = plain(kind, tiny_model).fit(X, y).predict(X)
     for error, change, labels in faults:
         fitted = plain(kind, tiny_model).fit(X, y)
-        before = fitted.predict(X)
         with pytest.raises(error):
             fitted.set_params(**change).fit(X, labels)
-        np.testing.assert_array_equal(fitted.predict(X), before)
+        np.testing.assert_array_equal(fitted.predict(X), expected)
         good = fitted.set_params(model=tiny_model, epochs=1, max_length=None)
         good.set_params(learning_rate=1e-4, max_grad_norm=1.0).fit(X, y)
-        np.testing.assert_array_equal(
-            good.predict(X), plain(kind, tiny_model).fit(X, y).predict(X)
-        )
+        np.testing.assert_array_equal(good.predict(X), expected)
 
 
 @BOTH

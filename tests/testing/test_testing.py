@@ -44,6 +44,8 @@ ESTIMATORS = {
     "tags": BertTokenTagger,
 }
 FEWEST = 25
+# What they share with another kind of the same estimator is left to the suite as a whole.
+OTHER_KINDS = {"labels", "pairs"}
 ONE_OF_EACH = [
     (kind, name)
     for kind, estimator in ESTIMATORS.items()
@@ -60,7 +62,13 @@ def checks_of(kind: str, model: Path) -> dict[str, Callable[[], None]]:
 
 
 @pytest.mark.filterwarnings("ignore::skbert.exceptions.SkbertWarning")
-@pytest.mark.parametrize(("kind", "name"), ONE_OF_EACH)
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        pytest.param(kind, name, marks=pytest.mark.long if kind in OTHER_KINDS else ())
+        for kind, name in ONE_OF_EACH
+    ],
+)
 def test_every_estimator_passes(kind: str, name: str, tiny_model: Path) -> None:
     checks_of(kind, tiny_model)[name]()
 
