@@ -28,6 +28,7 @@ from skbert._core.task import Task
 from skbert._core.text.tokens import LongText
 from skbert._estimator.base import READS_ROWS, RealInterval
 from skbert._estimator.callbacks import with_callbacks
+from skbert._estimator.checks import are_classes, are_numbers, is_positive
 from skbert._estimator.fitted import Fitted, Learned
 from skbert._estimator.fitting import BertEstimator, TrainingPlan
 from skbert._estimator.guidance import requires_y
@@ -187,9 +188,9 @@ class BertClassifier(ClassifierMixin, BertEstimator):
     calibrate: bool = False
     tune_thresholds: bool = False
 
-    classes_ = Learned[Array]()
-    temperature_ = Learned[float]()
-    thresholds_ = Learned[Array]()
+    classes_ = Learned[Array](are_classes, "n_outputs")
+    temperature_ = Learned[float](is_positive)
+    thresholds_ = Learned[Array](are_numbers, "n_outputs", task=MultiLabel)
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **BertEstimator._parameter_constraints,

@@ -42,6 +42,10 @@ class SingleLabel:
     long_text: LongText = "truncate"
     label_smoothing: float = 0.0
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.label_smoothing <= 1:
+            raise ValueError(f"label_smoothing={self.label_smoothing} is no share.")
+
     def encode(self, X: Texts, y: Any, tokenizer: TextTokenizer) -> Items:
         """One item per text, or per window of a long one."""
         rows = encode_texts(tokenizer, X.first, X.second, self.max_length, self.long_text)

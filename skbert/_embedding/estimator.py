@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from numbers import Integral
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import joblib
 import numpy as np
@@ -32,6 +32,7 @@ from skbert._embedding.task import (
     width,
 )
 from skbert._estimator.base import COUNT, READS_ROWS, TextEstimator, results
+from skbert._estimator.checks import are_numbers
 from skbert._estimator.fitted import Fitted, Learned
 from skbert._validation.columns import FitRecord, input_names
 from skbert.exceptions import InputError, SaveError
@@ -149,14 +150,20 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
     pooling: str = "auto"
     long_text: LongText = "truncate"
     layers: int | Sequence[int] | None = None
-    layer_join: str = "mean"
+    layer_join: Literal["mean", "concat"] = "mean"
     normalize: bool = False
     n_components: int | None = None
     memory: str | os.PathLike[str] | joblib.Memory | None = None
 
-    components_ = Learned[Array]()
-    mean_ = Learned[Array]()
-    explained_variance_ratio_ = Learned[Array]()
+    components_ = Learned[Array](
+        are_numbers, "n_components", "n_numbers", optional=True, needs="mean_"
+    )
+    mean_ = Learned[Array](
+        are_numbers, "n_numbers", optional=True, needs="explained_variance_ratio_"
+    )
+    explained_variance_ratio_ = Learned[Array](
+        are_numbers, "n_components", optional=True, needs="components_"
+    )
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **TextEstimator._parameter_constraints,
@@ -308,6 +315,8 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
         SaveError
             If the folder holds other files or cannot be written, the disk is full, or an attribute
             cannot be stored as JSON.
+        ValueError
+            If a parameter has been set to a value that ``fit`` refuses.
         """
         super().save(path)
 
@@ -337,7 +346,11 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
     def _settle(self, folder: Path | None) -> None:
         self.model = self.model or ("" if folder is None else str(folder.resolve()))
         self.memory = None  # version 0.1 saved it
+        super()._settle(folder)
         fitted = self._fitted
+        depth = fitted.network.model.config.num_hidden_layers
+        if max(fitted.task.layers or (0,)) > depth:
+            raise ValueError(f"layers={fitted.task.layers!r:.80}, of a model of {depth}")
         n_read = width(configure(fitted.network, fitted.task), fitted.task)
         if hasattr(self, "components_") and len(self.mean_) != n_read:
             raise SaveError(
@@ -406,7 +419,7 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
 
     @property
     def _n_features_out(self) -> int:
-        fitted = self._fitted
+        fitted = self._state()
         if "components_" in fitted.attributes:
             return len(fitted.attributes["components_"])
         return width(fitted.network, fitted.task)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from sklearn.decomposition import PCA
 from sklearn.frozen import FrozenEstimator
 
 from skbert._arrays import Array, IntArray
-from skbert._core.attention.pooling import POOLER, parts_of
+from skbert._core.attention.pooling import COMBINED, POOLER, POOLINGS, parts_of
 from skbert._core.checkpoints.find import find
 from skbert._core.checkpoints.vet import vet
 from skbert._core.models.network import Network, can_pack, has_pooler
@@ -25,7 +25,8 @@ from skbert._core.task import Batch, Head, Items
 from skbert._core.text.tokens import EncodedTexts, LongText, Ragged, TextTokenizer, encode_texts
 from skbert._core.text.windows import mean_by_place, mean_by_sample
 from skbert._embedding.cache import EmbeddingCache, cache_folder, fingerprint
-from skbert._estimator.base import TextEstimator, longest_row, results
+from skbert._estimator.base import TextEstimator, results
+from skbert._estimator.checks import longest_row
 from skbert._estimator.fitted import Fitted
 from skbert._validation.texts import Texts
 from skbert.exceptions import InputError, ModelError
@@ -54,7 +55,14 @@ class Features:
     long_text: LongText = "truncate"
     pooling: str = "mean"
     layers: tuple[int, ...] | None = None  # hidden states, 0 for the embeddings; None: the last
-    layer_join: str = "mean"
+    layer_join: Literal["mean", "concat"] = "mean"
+
+    def __post_init__(self) -> None:
+        layers = (0,) if self.layers is None else self.layers
+        if not layers or min(layers) < 0 or len({*layers}) < len(layers):
+            raise ValueError(f"layers={self.layers!r:.80} names no hidden states.")
+        if self.pooling not in {*POOLINGS, *COMBINED}:
+            raise ValueError(f"pooling={self.pooling!r:.80} is none.")
 
     def encode(self, X: Texts, y: None, tokenizer: TextTokenizer) -> Items:
         """Return one item per text, or per window of a long one."""
@@ -185,7 +193,7 @@ class FeatureParameters(Protocol):
     model: Any
     pooling: str
     layers: int | Sequence[int] | None
-    layer_join: str
+    layer_join: Literal["mean", "concat"]
     long_text: LongText
     max_length: int | None
     precision: str

@@ -35,11 +35,12 @@ from skbert._core.runtime.device import Precision, pick_device, seeded
 from skbert._core.task import Head, Items, Task
 from skbert._core.text.tokens import LongText
 from skbert._estimator import persistence
+from skbert._estimator.checks import are_labels, is_count, longest_row
 from skbert._estimator.fitted import Fitted, Learned
 from skbert._estimator.portable import PortableEstimator
 from skbert._validation.columns import FitRecord
 from skbert._validation.texts import Texts, check_texts
-from skbert.exceptions import InputError, ModelError, TruncationWarning, warn
+from skbert.exceptions import ModelError, TruncationWarning, warn
 
 __all__ = [
     "COUNT",
@@ -47,11 +48,9 @@ __all__ = [
     "RealInterval",
     "TextEstimator",
     "encode",
-    "longest_row",
     "results",
 ]
 
-_SHORTEST = 4  # tokens: the special tokens of a pair and one piece
 _AT_ONCE = 8192  # rows that are tokenised together
 
 
@@ -88,8 +87,10 @@ class TextEstimator(PortableEstimator):
     precision: str = "auto"
     device: str = "auto"
 
-    n_features_in_ = Learned[int]()
-    feature_names_in_ = Learned[Array]()
+    n_features_in_ = Learned[int](is_count, "n_features", optional=True)
+    feature_names_in_ = Learned[Array](
+        are_labels, "n_features", optional=True, needs="n_features_in_"
+    )
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "model": [str, os.PathLike],
@@ -115,6 +116,8 @@ class TextEstimator(PortableEstimator):
         SaveError
             If the folder holds other files or cannot be written, the disk is full, or an attribute
             cannot be stored as JSON.
+        ValueError
+            If a parameter has been set to a value that ``fit`` refuses.
         """
         check_is_fitted(self)
         persistence.save(self, Path(path))
@@ -256,19 +259,19 @@ class TextEstimator(PortableEstimator):
     @property
     def model_(self) -> PreTrainedModel:
         """The fine-tuned transformers model; what is done to it holds from the next call on."""
-        model: PreTrainedModel = self._fitted.network.hand_out()
+        model: PreTrainedModel = self._state().network.hand_out()
         return model
 
     @property
     def tokenizer_(self) -> PreTrainedTokenizerBase:
         """The tokenizer, as transformers opens it."""
-        tokenizer: PreTrainedTokenizerBase = self._fitted.network.tokenizer
+        tokenizer: PreTrainedTokenizerBase = self._state().network.tokenizer
         return tokenizer
 
     @property
     def pooling_(self) -> str:
         """The pooling in use, with ``"auto"`` resolved."""
-        return self._fitted.network.pooling
+        return self._state().network.pooling
 
 
 def _check_job(checkpoint: Checkpoint, head: Head) -> None:
@@ -333,14 +336,3 @@ def _say_if_cut(task: Task, n_cut: int, n_rows: int) -> None:
             f"{windows}a larger max_length cuts less, where the model allows it.",
             TruncationWarning,
         )
-
-
-def longest_row(limit: int, wanted: int | None) -> int:
-    """The longest row in tokens: ``wanted``, if the model can take that."""
-    longest = limit if wanted is None else wanted
-    if not _SHORTEST <= longest <= limit:
-        raise InputError(
-            f"max_length={longest}: this model reads between {_SHORTEST} and {limit} tokens, "
-            f"special tokens included. Use max_length=None for {limit}."
-        )
-    return int(longest)

@@ -33,8 +33,9 @@ from skbert._core.training.optim import SCHEDULES, freezes_encoder, learning_par
 from skbert._core.training.probe import probe
 from skbert._core.training.recipe import Recipe
 from skbert._core.training.watch import EarlyStopping, hold_out
-from skbert._estimator.base import COUNT, RealInterval, TextEstimator, encode, longest_row
+from skbert._estimator.base import COUNT, RealInterval, TextEstimator, encode
 from skbert._estimator.callbacks import CallbackSupportMixin, with_callbacks
+from skbert._estimator.checks import is_count, is_history, is_score, longest_row
 from skbert._estimator.fitted import Fitted, Learned
 from skbert._estimator.guidance import requires_y
 from skbert._estimator.progress import Report, Run, decode_held, validate
@@ -122,9 +123,9 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
     random_state: int | np.random.RandomState | None = None
     verbose: int = 0
 
-    history_ = Learned[list[dict[str, float]]]()
-    n_iter_ = Learned[int]()
-    n_truncated_ = Learned[int]()
+    history_ = Learned[list[dict[str, float]]](is_history, optional=True)
+    n_iter_ = Learned[int](is_count, optional=True)
+    n_truncated_ = Learned[int](is_count, optional=True)
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **TextEstimator._parameter_constraints,
@@ -315,7 +316,7 @@ class BertEstimator(TrainedEstimator):
 
     head_init: str = "auto"
 
-    probe_score_ = Learned[float]()
+    probe_score_ = Learned[float](is_score, optional=True)
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **TrainedEstimator._parameter_constraints,

@@ -25,8 +25,9 @@ from skbert._core.runtime.device import pick_device, seeded
 from skbert._core.runtime.interrupts import deferred_interrupts
 from skbert._core.runtime.modes import default_modes
 from skbert._core.task import Head
-from skbert._estimator.fitted import FittedEstimator, learned_names
-from skbert._estimator.state import check_attributes, check_task, dumps, loads, record_of
+from skbert._estimator.checks import check_settings
+from skbert._estimator.fitted import FittedEstimator, learned_attributes
+from skbert._estimator.state import dumps, loads, record_of
 from skbert.exceptions import ModelError, SaveError, SkbertError
 
 __all__ = ["export", "is_packed", "load", "pack", "save", "unpack"]
@@ -71,6 +72,7 @@ def _parts(
     estimator: FittedEstimator, target: Path
 ) -> tuple[dict[str, bytes], dict[str, Any], Any]:
     """Members, header and tensors of what is to be saved in ``target``."""
+    estimator._validate_params()  # as what is loaded has to be valid
     fitted = estimator._fitted
     network = fitted.network
     state = {
@@ -141,18 +143,21 @@ def _build(
         state = loads(members.pop(_STATE))
         kind, settings = state["task"]
         task = {each.__name__: each for each in cls._tasks}[kind](**settings)
+        check_settings(task)
         estimator = cls(**state["params"])
-        names = learned_names(cls)
-        attributes = {n: v for n, v in state["attributes"].items() if n in names}
+        estimator._validate_params()
+        learned = learned_attributes(cls)
+        attributes = {n: v for n, v in state["attributes"].items() if n in learned}
         dtype = {"float32": torch.float32, "float64": torch.float64}[header["dtype"]]
         record = record_of(state["seen"])
     with seeded(0, pick_device("cpu")):  # draws a pooler where none was saved
         network = _opened(members, tensors, task.head(), dtype, where)
     with _describing(where / _STATE, cls):
-        check_task(task, network.max_length, network.model.config.num_hidden_layers)
-        check_attributes(attributes, names, _count_outputs(network))
-    estimator._fitted = cls._fitted_type(network, task, record, attributes)
-    estimator._settle(folder)
+        sizes = {"n_outputs": _count_outputs(network)}
+        for each in learned.values():
+            each.check(attributes, task, sizes)
+        estimator._fitted = cls._fitted_type(network, task, record, attributes)
+        estimator._settle(folder)
     return estimator
 
 

@@ -7,13 +7,15 @@ somebody changed in it. Depends on `persistence`; knows no estimator by name.
 from __future__ import annotations
 
 import copyreg
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sklearn.utils.validation import check_is_fitted
 
 from skbert._estimator import persistence
-from skbert._estimator.fitted import Fitted, learned_names
+from skbert._estimator.checks import longest_row
+from skbert._estimator.fitted import Fitted
 from skbert._estimator.guidance import GuidedEstimator
 
 __all__ = ["PortableEstimator"]
@@ -24,6 +26,7 @@ class PortableEstimator(GuidedEstimator):
 
     if TYPE_CHECKING:  # assigned in the last step of a fit
         _fitted: Fitted
+        _assigned: Mapping[str, Any]  # attributes that were set before the first fit
 
     _fitted_type: ClassVar[type[Fitted]] = Fitted
 
@@ -46,8 +49,6 @@ class PortableEstimator(GuidedEstimator):
         if persistence.is_packed(state):
             loaded = persistence.unpack(type(self), state)
             state = {**loaded.get_params(deep=False), "_fitted": loaded._fitted}
-        elif "_network" in state:
-            state = self._from_version_0_1(state)
         super().__setstate__(state)
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
@@ -55,14 +56,6 @@ class PortableEstimator(GuidedEstimator):
         del protocol
         return copyreg.__newobj__, (type(self),), super().__getstate__()  # type: ignore[attr-defined]
 
-    def _from_version_0_1(self, state: dict[str, Any]) -> dict[str, Any]:
-        """The state of a pickle of version 0.1, which held each attribute by itself."""
-        names = {*learned_names(type(self))}
-        learned = {name: value for name, value in state.items() if name in names}
-        fitted = self._fitted_type(state["_network"], state["_task"], state["_seen"], learned)
-        gone = {*names, "_network", "_task", "_seen", "_hash"}
-        kept = {name: value for name, value in state.items() if name not in gone}
-        return {**kept, "_fitted": fitted}
-
-    def _settle(self, folder: Path | None) -> None:
-        """Finish what was loaded; ``folder`` is where from, None if it was no folder."""
+    def _settle(self, folder: Path | None) -> None:  # noqa: ARG002 - for who takes its name
+        """Check what was loaded, and finish it; ``folder`` is where from, None if from none."""
+        longest_row(self._fitted.network.max_length, self._fitted.task.max_length)

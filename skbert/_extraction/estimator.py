@@ -15,6 +15,7 @@ from skbert._arrays import Array
 from skbert._core.models.network import Network
 from skbert._core.task import Task
 from skbert._estimator.base import COUNT, RealInterval
+from skbert._estimator.checks import is_number
 from skbert._estimator.fitted import Fitted, Learned
 from skbert._estimator.fitting import BertEstimator, TrainingPlan
 from skbert._estimator.guidance import requires_y
@@ -191,7 +192,7 @@ class BertSpanExtractor(BertEstimator):
     on_ambiguous: str = "raise"
     no_answer_threshold: float | str = "auto"
 
-    no_answer_threshold_ = Learned[float]()
+    no_answer_threshold_ = Learned[float](is_number)
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **BertEstimator._parameter_constraints,

@@ -55,6 +55,12 @@ class Answers:
     stride: int | None = None
     max_answer_length: int = 30
 
+    def __post_init__(self) -> None:
+        if self.stride is not None and not 0 <= self.stride <= self.max_length // 2:
+            raise ValueError(f"stride={self.stride} is not within half a row.")
+        if self.max_answer_length < 1:
+            raise ValueError(f"max_answer_length={self.max_answer_length} tokens are no answer.")
+
     def encode(self, X: Texts, y: Any, tokenizer: TextTokenizer) -> Items:
         """Return one item per window over a context, ``places`` being characters of it."""
         assert X.second is not None

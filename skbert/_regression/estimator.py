@@ -15,6 +15,7 @@ from skbert._core.models.network import Network, scale_output
 from skbert._core.task import Task
 from skbert._core.text.tokens import LongText
 from skbert._estimator.base import READS_ROWS
+from skbert._estimator.checks import are_numbers, is_count
 from skbert._estimator.fitted import Fitted, Learned
 from skbert._estimator.fitting import BertEstimator, Run, TrainingPlan
 from skbert._estimator.guidance import requires_y
@@ -159,9 +160,9 @@ class BertRegressor(RegressorMixin, BertEstimator):
     pooling: str = "auto"
     long_text: LongText = "truncate"
 
-    n_outputs_ = Learned[int]()
-    mean_ = Learned[Array]()
-    scale_ = Learned[Array]()
+    n_outputs_ = Learned[int](is_count, "n_outputs")
+    mean_ = Learned[Array](are_numbers, "n_outputs")
+    scale_ = Learned[Array](are_numbers, "n_outputs")
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **BertEstimator._parameter_constraints,

@@ -14,6 +14,7 @@ from skbert._arrays import Array
 from skbert._core.models.network import Network, grow_output
 from skbert._core.task import Task
 from skbert._estimator.callbacks import with_callbacks
+from skbert._estimator.checks import are_classes, is_one_of
 from skbert._estimator.fitted import Fitted, Learned
 from skbert._estimator.fitting import BertEstimator, TrainingPlan
 from skbert._estimator.guidance import requires_y
@@ -195,9 +196,9 @@ class BertTokenTagger(BertEstimator):
     scheme: str | None = "auto"
     decoding: str = "viterbi"
 
-    classes_ = Learned[Array]()
-    scheme_ = Learned[str | None]()
-    learned_scheme_ = Learned[str | None]()
+    classes_ = Learned[Array](are_classes, "n_outputs")
+    scheme_ = Learned[str | None](is_one_of(None, *SCHEMES))
+    learned_scheme_ = Learned[str | None](is_one_of(None, *SCHEMES))
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **BertEstimator._parameter_constraints,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch
+from sklearn.exceptions import NotFittedError
 
 from skbert import (
     BertChoiceRanker,
@@ -219,6 +222,64 @@ def test_what_does_not_learn_is_not_copied(tiny_model: Path) -> None:
     assert shared == {name for name in before if name.startswith(below)}
     fitted.set_params(precision="float64").partial_fit(TEXTS, LABELS)
     assert next(iter(before.values())).dtype == torch.float32
+
+
+# --- attributes ----------------------------------------------------------------------------------
+
+
+def test_classes_and_unfitted_estimators_have_nothing_learned() -> None:
+    for name in ("classes_", "history_", "n_features_in_"):
+        assert not hasattr(BertClassifier, name)
+        assert not hasattr(BertClassifier(), name)
+    with pytest.raises(
+        AttributeError, match="'BertClassifier' object has no attribute 'classes_'"
+    ):
+        _ = BertClassifier().classes_
+    with pytest.raises(
+        AttributeError, match="'BertClassifier' object has no attribute 'classes_'"
+    ):
+        del BertClassifier().classes_
+    for name in ("model_", "tokenizer_", "pooling_"):
+        assert not hasattr(BertClassifier(), name)
+        with pytest.raises(NotFittedError, match="This BertClassifier instance is not fitted yet"):
+            getattr(BertClassifier(), name)
+
+
+def test_what_is_assigned_before_a_fit_is_kept_until_then(tiny_model: Path) -> None:
+    estimator = plain(BertClassifier, tiny_model)
+    estimator.classes_ = ["mine"]
+    estimator.thresholds_ = estimator.temperature_ = 3.0
+    del estimator.temperature_
+    assert estimator.classes_ == pickle.loads(pickle.dumps(estimator)).classes_ == ["mine"]
+    assert not hasattr(estimator, "temperature_")
+    with pytest.raises(NotFittedError):
+        estimator.predict(TEXTS)
+    estimator.fit(TEXTS, LABELS)
+    assert estimator.classes_.tolist() == ["no", "yes"]
+    assert not hasattr(estimator, "thresholds_")
+
+
+def test_what_was_learned_can_be_replaced_and_removed(tiny_model: Path) -> None:
+    fitted = plain(BertClassifier, tiny_model).fit(TEXTS, LABELS)
+    other = copy.copy(fitted)
+    fitted.classes_ = np.array(["a", "b"])
+    assert set(fitted.predict(TEXTS)) <= {"a", "b"}
+    assert other.classes_.tolist() == ["no", "yes"]
+    del fitted.history_
+    assert not hasattr(fitted, "history_")
+    assert other.history_
+    with pytest.raises(AttributeError, match="history_"):
+        del fitted.history_
+
+
+@pytest.mark.parametrize("way", [copy.deepcopy, lambda fitted: pickle.loads(pickle.dumps(fitted))])
+def test_the_state_of_an_estimator_is_read_only(
+    way: Callable[[Any], Any], tiny_model: Path
+) -> None:
+    fitted = way(plain(BertClassifier, tiny_model).fit(TEXTS, LABELS))
+    with pytest.raises(TypeError, match="does not support item assignment"):
+        fitted._fitted.attributes["classes_"] = ["mine"]
+    assert fitted.classes_.tolist() == ["no", "yes"]
 
 
 # --- threads -------------------------------------------------------------------------------------

@@ -121,19 +121,6 @@ def test_pickles_and_copies_take_the_model_as_it_is(way: str) -> None:
         fitted.__getstate__()
 
 
-def test_a_pickle_of_version_0_1_opens() -> None:
-    fitted = skbert.load(SAVED / "classifier")
-    state = fitted._fitted.network.__getstate__()
-    for name in ("anatomy", "is_handed_out"):
-        del state[name]
-    again: Any = object.__new__(BertClassifier)
-    network = object.__new__(type(fitted._fitted.network))
-    network.__setstate__(state)
-    learned = {"_network": network, "_task": fitted._fitted.task, "_seen": fitted._fitted.record}
-    again.__setstate__({**fitted.get_params(), **fitted._fitted.attributes, **learned})
-    assert_same(fitted, again, "classifier")
-
-
 def test_a_transformer_over_an_estimator_keeps_its_encoder(tiny_model: Path) -> None:
     inner = skbert.load(SAVED / "classifier")
     texts = EXPECTED["classifier"]["X"]

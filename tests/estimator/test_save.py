@@ -513,7 +513,10 @@ def test_an_attribute_that_no_fit_sets(
 @pytest.mark.parametrize(
     ("name", "attribute"),
     [("classifier", "classes_"), ("classifier", "temperature_"), ("regressor", "mean_"),
-     ("regressor", "n_outputs_"), ("tagger", "scheme_"), ("transformer", "mean_")],
+     ("regressor", "n_outputs_"), ("tagger", "scheme_"), ("transformer", "mean_"),
+     ("transformer", "components_"), ("tagger", "learned_scheme_"),
+     ("extractor", "no_answer_threshold_"), ("classifier_of_labels", "thresholds_"),
+     ("classifier_of_pairs", "n_features_in_")],
 )  # fmt: skip
 def test_an_attribute_that_is_missing(name: str, attribute: str, tmp_path: Path) -> None:
     kind: Any = forged(name, tmp_path / "f", lambda state: state["attributes"].pop(attribute))
@@ -546,6 +549,7 @@ def test_components_of_another_width(tmp_path: Path) -> None:
         ("tagger", "all_pieces", 1), ("regressor", "n_outputs", 0.5),
         ("transformer", "layers", {"tuple": [0, 99]}), ("transformer", "layers", {"tuple": []}),
         ("transformer", "layers", [0]), ("transformer", "layer_join", "sum"),
+        ("transformer", "layers", {"tuple": [1, 1]}), ("transformer", "layers", {"tuple": [-1]}),
         ("transformer", "pooling", "mean_max_mean"),
     ],
 )  # fmt: skip
@@ -555,6 +559,34 @@ def test_a_setting_that_no_fit_makes(name: str, setting: str, value: Any, tmp_pa
     )
     with pytest.raises(SaveError, match=rf"state\.json.*{setting}|outputs, where"):
         kind.load(tmp_path / "f")
+
+
+@pytest.mark.parametrize(("parameter", "value"), [("precision", "float12"), ("max_length", -1)])
+def test_a_parameter_that_no_fit_takes(parameter: str, value: Any, tmp_path: Path) -> None:
+    kind: Any = forged(
+        "classifier", tmp_path / "f",
+        lambda state: state["params"]["dict"].append([parameter, value]),
+    )  # fmt: skip
+    with pytest.raises(SaveError, match=rf"state\.json.*{parameter}"):
+        kind.load(tmp_path / "f")
+
+
+def test_a_parameter_that_no_fit_takes_is_not_saved(
+    fitted: BertClassifier, tmp_path: Path
+) -> None:
+    odd = copy.copy(fitted).set_params(precision="float12")
+    with pytest.raises(ValueError, match="'precision' parameter of BertClassifier must be"):
+        odd.save(tmp_path / "saved")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_score_of_too_few_rows_is_saved(tiny_model: Path, tmp_path: Path) -> None:
+    X = ["a good book", "a bad book", "a nice room", "a poor room"]
+    held = {"validation_fraction": 0.25, "pooling": "mean"}  # of one row there is no R²
+    fitted = plain(BertRegressor, tiny_model, **held).fit(X, [1.0, 2.0, 3.0, 4.0])
+    assert math.isnan(fitted.probe_score_)
+    fitted.save(tmp_path / "saved")
+    assert math.isnan(BertRegressor.load(tmp_path / "saved").probe_score_)
 
 
 @pytest.mark.parametrize("seen", [1, [], {"tuple": [None, 3]}, {"tuple": [{"tuple": [1]}, 1]},

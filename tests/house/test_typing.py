@@ -19,7 +19,7 @@ from support import ROOT
 from typed import user_code
 
 import skbert
-from skbert._estimator.fitted import learned_names
+from skbert._estimator.fitted import learned_attributes
 
 ESTIMATORS = [getattr(skbert, name) for name in skbert.__all__ if name.startswith("Bert")]
 NOT_ALWAYS = {  # set where a frame, a hold-out, several labels or a PCA asks for it
@@ -57,7 +57,7 @@ def test_checkers_know_every_attribute_that_is_documented_or_saved(cls: type) ->
     names = {name.strip() for head in heads for name in head.split(",") if not head[0].isspace()}
     properties = {name for name in names if isinstance(getattr(cls, name, None), property)}
     assert names
-    assert names - properties == set(learned_names(cls))
+    assert names - properties == set(learned_attributes(cls))
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def fitted(tiny_model: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("cls", ESTIMATORS)
 def test_a_fit_sets_what_checkers_are_told(cls: type, fitted: dict[str, Any]) -> None:
     estimator = fitted[cls.__name__]
-    for name in set(learned_names(cls)) - NOT_ALWAYS:
+    for name in set(learned_attributes(cls)) - NOT_ALWAYS:
         (declared,) = get_args(inspect.getattr_static(cls, name).__orig_class__)
         kind = declared if isinstance(declared, UnionType) else get_origin(declared) or declared
         assert isinstance(getattr(estimator, name), kind), (name, declared)

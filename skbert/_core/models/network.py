@@ -7,7 +7,7 @@ that compute layers, attention and pooling; knows of a head what it reads.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -195,16 +195,20 @@ class Network:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take the modules as they are for the model's own, unless they were changed before."""
-        state = {"anatomy": True, "is_handed_out": False, **state}  # version 0.1 had neither
-        vars(self).update(state)
+        _set_all(self, state)
         self.anatomy = anatomy_of(self.model.eval()) if state["anatomy"] else ()
 
 
 def twin_of(network: Network) -> Network:
     """Another network over the same model."""
     twin = object.__new__(type(network))
-    vars(twin).update(vars(network))
+    _set_all(twin, vars(network))
     return twin
+
+
+def _set_all(network: Network, attributes: Mapping[str, Any]) -> None:
+    for name, value in attributes.items():
+        setattr(network, name, value)
 
 
 def copy_network(network: Network, shared: Iterable[torch.Tensor] = ()) -> Network:
