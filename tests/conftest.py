@@ -318,9 +318,10 @@ def either_way(request: pytest.FixtureRequest) -> Iterator[None]:
 
     Kernels that do what AMX does faster are tested where the processor has it, too.
     """
-    from skbert._core.cpu import bindings, fused
+    from skbert._core.cpu import fused
+    from skbert._core.cpu.bindings import module
 
-    if request.param != "plain" and bindings.kernels is None:
+    if request.param != "plain" and module.kernels is None:
         pytest.skip("built without a compiler")
     if request.param == "compiled, without AMX" and not fused.has_instructions("amx_bf16"):
         pytest.skip("this processor has no AMX")
@@ -328,7 +329,7 @@ def either_way(request: pytest.FixtureRequest) -> Iterator[None]:
         if request.param == "compiled, without AMX":
             patch.setattr(fused, "has_instructions", lambda name: False)
         if request.param == "plain":
-            patch.setattr(bindings, "kernels", None)
+            patch.setattr(module, "kernels", None)
         yield
 
 

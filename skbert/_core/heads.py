@@ -44,7 +44,7 @@ def share_weights(network: Network) -> Network:
     shared = {id(tensor): tensor for tensor in chain(model.parameters(), model.buffers())}
     twin_model = copy.deepcopy(model, shared).eval()
     twin = Network(twin_model, network.tokenizer, network.head, network.pooling, network.anatomy)
-    twin.layer_runner.own = False
+    twin.layer_runner.is_enabled = False
     twin.is_packed = can_pack(twin)
     return twin
 

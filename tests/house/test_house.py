@@ -1106,7 +1106,7 @@ def test_c_files_and_functions_are_short() -> None:
     sources = {path.name: path.read_text(encoding="utf-8") for path in files}
     assert not (found := long_c(sources)), show(found)
     known = {name for text in sources.values() for name in c_functions(text)}
-    assert known >= {"attention_forward", "transpose", "step_part", "PyInit_kernels"}
+    assert known >= {"attention_forward", "transpose", "step_chunk", "PyInit_kernels"}
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     [extension] = declared["tool"]["setuptools"]["ext-modules"]
     built = [*extension["sources"], *extension["depends"]]
@@ -1118,6 +1118,56 @@ def test_c_rule_can_fail() -> None:
     assert long_c({"a.c": fits + "\n    /* Why. */\n}\n"}) == []
     assert long_c({"a.c": fits + "    a += b;\n}\n"}) == ["a.c f: 41 code lines, at most 40"]
     assert long_c({"a.h": "\n" * 401}) == ["a.h: 401 lines, at most 400"]
+
+
+BORDER = "skbert._core.cpu.bindings"
+COMPILED = "skbert._core.cpu.kernels"
+
+
+def border_crossings(modules: list[Module]) -> list[str]:
+    """Where a tensor's address is taken, or the compiled module imported, outside its wrappers.
+
+    The address of a storage may be taken: it only says which tensors share one.
+    """
+    offences = []
+    for each in modules:
+        if is_under(each.name, BORDER):
+            continue
+        offences += [
+            f"{each.path}:{node.lineno} {ast.unparse(node)}"
+            for node in each.nodes(ast.Attribute)
+            if node.attr == "data_ptr" and not ast.unparse(node).endswith("storage().data_ptr")
+        ]
+        offences += [
+            f"{each.path}:{row} imports {name}"
+            for row, name in imports(each)
+            if is_under(name, COMPILED)
+        ]
+    return offences
+
+
+def test_only_the_wrappers_take_addresses_and_call_c(modules: list[Module]) -> None:
+    assert not (found := border_crossings(modules)), show(found)
+    wrappers = {each.name for each in modules if is_under(each.name, BORDER)}
+    sources = {path.stem for path in PACKAGE.rglob("csrc/*.c")}
+    assert wrappers == {BORDER, f"{BORDER}.checks", *(f"{BORDER}.{name}" for name in sources)}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "where = weight.data_ptr()",
+        "where = [*map(torch.Tensor.data_ptr, weights)]",
+        "import skbert._core.cpu.kernels",
+        "from skbert._core.cpu import kernels",
+        "kernels = import_module('skbert._core.cpu.kernels')",
+    ],
+)
+def test_the_rule_of_the_border_can_fail(text: str) -> None:
+    assert len(border_crossings([module(text)])) == 1
+    assert border_crossings([module(text, "skbert/_core/cpu/bindings/sample.py")]) == []
+    shared = "same = x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr()"
+    assert border_crossings([module(shared)]) == []
 
 
 # --- small things --------------------------------------------------------------------------------

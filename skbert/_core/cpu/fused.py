@@ -6,8 +6,7 @@ with the residual, layer normalisation and rounding. Products of bfloat16 keep w
 in registers, fetch weights while others are multiplied, and do GELU and its gradient in passing.
 Steps of AdamW read gradients in bfloat16 as they are. Where a kernel cannot be used, ``layers``,
 ``linear`` and ``optim`` do the same with torch's operations. Depends on torch, a batch's layout,
-``device``, ``bindings``
-and ``memory``.
+``device`` and ``bindings``.
 """
 
 from __future__ import annotations
@@ -18,23 +17,27 @@ from typing import Any
 
 import torch
 
-from skbert._core.cpu.bindings import (
-    DTYPES,
-    LANES,
-    PANEL,
+from skbert._core.cpu.bindings.attention import (
     AttentionSettings,
-    StackedWeights,
+    PackedRows,
     attention_backward,
     attention_forward,
-    has_bf16_products,
-    has_kernels,
-    layernorm_backward,
-    layernorm_forward,
+)
+from skbert._core.cpu.bindings.checks import is_readable, share_memory
+from skbert._core.cpu.bindings.gemm_bf16 import (
+    StackedWeights,
     linear_grad_input,
     linear_grad_weight,
     linear_stacked,
 )
-from skbert._core.cpu.memory import is_readable, share_memory
+from skbert._core.cpu.bindings.layernorm import layernorm_backward, layernorm_forward
+from skbert._core.cpu.bindings.module import (
+    DTYPES,
+    LANES,
+    PANEL,
+    has_bf16_products,
+    has_kernels,
+)
 from skbert._core.runtime.device import has_instructions
 from skbert._core.task import Layout
 
@@ -77,10 +80,10 @@ def _is_short(max_seqlen: int, dtype: torch.dtype) -> bool:
 
 
 def fused_attention(
-    qkv: torch.Tensor, layout: Layout, settings: AttentionSettings
+    qkv: torch.Tensor, rows: PackedRows, settings: AttentionSettings
 ) -> torch.Tensor:
     """Attention within rows from ``(n_tokens, 3 * n_heads * head_size)``, a third of it back."""
-    output: torch.Tensor = _apply(_Attention, qkv, layout, settings)
+    output: torch.Tensor = _apply(_Attention, qkv, rows, settings)
     return output
 
 
@@ -89,29 +92,27 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, qkv: torch.Tensor, layout: Layout, settings: AttentionSettings
+        ctx: Any, qkv: torch.Tensor, rows: PackedRows, settings: AttentionSettings
     ) -> torch.Tensor:
         needs_grad, seed = any(ctx.needs_input_grad), _draw_seed(settings.dropout)
         output, logsumexp = attention_forward(
-            qkv, cu_seqlens=layout.cu_seqlens, max_seqlen=layout.max_seqlen, settings=settings,
-            seed=seed, with_logsumexp=needs_grad,
+            qkv=qkv, rows=rows, settings=settings, seed=seed, with_logsumexp=needs_grad
         )  # fmt: skip
         if needs_grad:
-            ctx.save_for_backward(qkv, layout.cu_seqlens, logsumexp)
-            ctx.layout, ctx.settings, ctx.seed = layout, settings, seed
-        if layout.n_tokens < len(output):
-            output[layout.n_tokens :] = 0
+            ctx.save_for_backward(qkv, logsumexp)
+            ctx.rows, ctx.settings, ctx.seed = rows, settings, seed
+        if rows.n_tokens < len(output):
+            output[rows.n_tokens :] = 0
         return output
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        qkv, cu_seqlens, logsumexp = ctx.saved_tensors
+        qkv, logsumexp = ctx.saved_tensors
         grad_qkv = attention_backward(
-            qkv, grad_output=gradients[0].contiguous(), logsumexp=logsumexp,
-            cu_seqlens=cu_seqlens, max_seqlen=ctx.layout.max_seqlen, settings=ctx.settings,
-            seed=ctx.seed,
+            qkv=qkv, grad_output=gradients[0].contiguous(), logsumexp=logsumexp,
+            rows=ctx.rows, settings=ctx.settings, seed=ctx.seed,
         )  # fmt: skip
-        grad_qkv[ctx.layout.n_tokens :] = 0
+        grad_qkv[ctx.rows.n_tokens :] = 0
         return grad_qkv, None, None
 
 
@@ -167,7 +168,7 @@ class _LayerNorm(torch.autograd.Function):
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         needs_grad, seed = any(ctx.needs_input_grad), _draw_seed(dropout)
         result = layernorm_forward(
-            x, residual, weight, bias,
+            x=x, residual=residual, weight=weight, bias=bias,
             epsilon=epsilon, dropout=dropout, seed=seed, with_normalized=needs_grad,
         )  # fmt: skip
         if needs_grad:
@@ -179,8 +180,11 @@ class _LayerNorm(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
         grad_output, grad_rounded = (None if g is None else g.contiguous() for g in gradients)
+        normalized, rstd, weight = ctx.saved_tensors
         grads = layernorm_backward(
-            *ctx.saved_tensors,
+            normalized=normalized,
+            rstd=rstd,
+            weight=weight,
             grad_output=grad_output,
             grad_rounded=grad_rounded,
             dropout=ctx.dropout,
@@ -242,7 +246,7 @@ class StackedLinear:
 
     def __init__(self, linears: Sequence[torch.nn.Linear]) -> None:
         self.linears = linears
-        self.weights = StackedWeights([linear.weight.detach() for linear in linears])
+        self.weights = StackedWeights([linear.weight for linear in linears])
 
     def refresh(self) -> None:
         """Read the biases as they are now."""
@@ -251,14 +255,18 @@ class StackedLinear:
 
     def forward(self, x: torch.Tensor, *, gelu_output: torch.Tensor | None = None) -> torch.Tensor:
         """``(n_tokens, n_out)`` from ``(n_tokens, n_in)``; its GELU goes to ``gelu_output``."""
-        return linear_stacked(x.contiguous(), self.weights, self.bias, gelu_output=gelu_output)
+        return linear_stacked(
+            x=x.contiguous(), weights=self.weights, bias=self.bias, gelu_output=gelu_output
+        )
 
     def grad_input(
         self, grad_output: torch.Tensor, *, pre_activation: torch.Tensor | None = None
     ) -> torch.Tensor:
         """The gradient of the input, or of what was before the GELU that was the input."""
         return linear_grad_input(
-            grad_output.contiguous(), self.weights, pre_activation=pre_activation
+            grad_output=grad_output.contiguous(),
+            weights=self.weights,
+            pre_activation=pre_activation,
         )
 
     @staticmethod
@@ -272,7 +280,7 @@ class StackedLinear:
     ) -> None:
         """Write the gradients of weights and biases, where the input was ``x`` or its GELU."""
         linear_grad_weight(
-            grad_output.contiguous(), x.contiguous(),
+            grad_output=grad_output.contiguous(), x=x.contiguous(),
             grad_weight=grad_weight, grad_bias=grad_bias, gelu=gelu,
         )  # fmt: skip
 

@@ -2,14 +2,14 @@
 
 The arithmetic is that of transformers' modules, whose parameters are read where they are. In
 training, rows of about one length share their attention, whose backward pass is written out, and
-dropout draws fewer random numbers. Depends on torch, ``packed``, ``bindings``,
-``fused``, ``linear`` and the record of a family; knows no task.
+dropout draws fewer random numbers. Depends on torch, ``packed``, ``bindings``, ``fused``,
+``linear`` and the record of a family; knows no task.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cache, partial
+from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +20,7 @@ from torch.utils.checkpoint import checkpoint
 from skbert._arrays import IntArray
 from skbert._core.attention.packed import causal_mask, within_rows
 from skbert._core.attention.relative import has_distances
-from skbert._core.cpu.bindings import AttentionSettings
+from skbert._core.cpu.bindings.attention import AttentionSettings, PackedRows
 from skbert._core.cpu.fused import (
     can_fuse_attention,
     can_fuse_layernorm,
@@ -28,7 +28,7 @@ from skbert._core.cpu.fused import (
     fused_attention,
     fused_layernorm,
 )
-from skbert._core.cpu.linear import Gradients, LayerProducts, ProductCache
+from skbert._core.cpu.linear import GradsByWeight, LayerProducts, ProductCache
 from skbert._core.families import Family, LayerParts
 from skbert._core.task import Layout
 
@@ -46,29 +46,29 @@ class Layers:
 
     Attributes
     ----------
-    own : bool
+    is_enabled : bool
         Whether layers on a CPU are computed here. Otherwise, and on other devices, their modules
         run, with any hooks that they have.
     """
 
-    def __init__(self, *, own: bool = True) -> None:
-        self.own = own
+    def __init__(self, *, is_enabled: bool = True) -> None:
+        self.is_enabled = is_enabled
         self.products: dict[Any, ProductCache] = {}  # by the layer's module
-        self.bf16_grads: Gradients | None = None
+        self.bf16_grads: GradsByWeight | None = None
 
-    def forget(self, bf16_grads: Gradients | None = None) -> None:
+    def forget(self, bf16_grads: GradsByWeight | None = None) -> None:
         """Keep nothing of the weights, and put gradients in bfloat16 into ``bf16_grads``."""
         self.products, self.bf16_grads = {}, bf16_grads
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle without what was made of the weights."""
-        return {"own": self.own, "products": {}, "bf16_grads": None}
+        return {"is_enabled": self.is_enabled, "products": {}, "bf16_grads": None}
 
     def __call__(
         self, family: Family, modules: Sequence[Any], states: torch.Tensor, layout: Layout
     ) -> list[torch.Tensor]:
         """Hidden states ``(n_tokens, size)`` after each layer, from ``(1, n_tokens, size)``."""
-        if self.own and states.is_cpu:
+        if self.is_enabled and states.is_cpu:
             return self._compute(family, modules, states[0], layout)
         all_states = []
         for module in modules:
@@ -84,15 +84,14 @@ class Layers:
             dtype = torch.get_autocast_dtype("cpu")
         training = torch.is_grad_enabled() or any(module.training for module in modules[:1])
         caches = [self._cache_of(family, module) for module in modules]
-        groups, n_tokens = None, states.shape[0]
+        rows, n_tokens = _Rows(layout, training=training), states.shape[0]
         if training:
-            groups = cache(partial(_group_rows, layout.lengths))
             states = _pad_tokens(states, caches, dtype)
         rounded, all_states = states.to(dtype), []
         with torch.autocast("cpu", enabled=False):
-            for module, own in zip(modules, caches, strict=True):
-                products = own(dtype, training=training)
-                arguments = own.layer, products, states, rounded, layout, groups
+            for module, cache in zip(modules, caches, strict=True):
+                products = cache(dtype, training=training)
+                arguments = cache.layer, products, states, rounded, rows
                 if module.training and module.gradient_checkpointing:
                     states, rounded = checkpoint(_run_layer, *arguments, use_reentrant=False)
                 else:
@@ -127,7 +126,7 @@ def _pad_tokens(
     states: torch.Tensor, caches: Sequence[ProductCache], dtype: torch.dtype
 ) -> torch.Tensor:
     """States to train on, followed by tokens that belong to no row where that saves time."""
-    weights = [own.layer.mlp_out.weight for own in caches[:1]]
+    weights = [cache.layer.mlp_out.weight for cache in caches[:1]]
     n_more = 0 if can_fuse_linear(weights, dtype) else -len(states) % _TOKENS_STEP
     return F.pad(states, (0, 0, 0, n_more)) if n_more else states
 
@@ -137,11 +136,10 @@ def _run_layer(
     products: LayerProducts,
     states: torch.Tensor,
     rounded: torch.Tensor,
-    layout: Layout,
-    groups: Callable[[], list[_Group]] | None,
+    rows: _Rows,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Hidden states after a layer, and the same rounded for the products of the next."""
-    context = _attention(layer.attention, products.qkv(rounded), layout, groups)
+    context = _attention(layer.attention, products.qkv(rounded), rows)
     states, rounded = _add_and_norm(
         products.attention_out(context), states, layer.attention_dropout, layer.attention_norm
     )
@@ -164,24 +162,19 @@ def _add_and_norm(
     return states, states.to(x.dtype)
 
 
-def _attention(
-    module: Any,
-    qkv: torch.Tensor,
-    layout: Layout,
-    groups: Callable[[], list[_Group]] | None,
-) -> torch.Tensor:
+def _attention(module: Any, qkv: torch.Tensor, rows: _Rows) -> torch.Tensor:
     """Attention from query, key and value side by side; in groups, or as the rows come."""
     rate = module.dropout.p if module.training else 0.0
     head_size, relative = module.attention_head_size, has_distances(module)
     settings = AttentionSettings(head_size, module.scaling, module.is_causal, rate)
-    if can_fuse_attention(qkv, layout, head_size) and not relative:
-        return fused_attention(qkv, layout, settings)
-    if groups is None or relative:
+    if can_fuse_attention(qkv, rows.layout, head_size) and not relative:
+        return fused_attention(qkv, rows.packed, settings)
+    if relative or not rows.training:
         q, k, v = qkv.view(len(qkv), 3, -1, head_size).unbind(1)
-        output = within_rows(module, q, k, v, layout.runs, rate, module.scaling).flatten(1)
+        output = within_rows(module, q, k, v, rows.layout.runs, rate, module.scaling).flatten(1)
         n_more = len(qkv) - len(output)
         return F.pad(output, (0, 0, 0, n_more)) if n_more else output
-    return torch.as_tensor(_GroupedAttention.apply(qkv, groups(), settings))  # type: ignore[no-untyped-call]
+    return torch.as_tensor(_GroupedAttention.apply(qkv, rows.groups, settings))  # type: ignore[no-untyped-call]
 
 
 def _dropout_mask(like: torch.Tensor, rate: float) -> torch.Tensor:
@@ -223,6 +216,23 @@ class _Group(NamedTuple):
             return masked
         ahead = causal_mask(self.max_seqlen)
         return ahead if masked is None else masked | ahead
+
+
+class _Rows:
+    """The rows of a batch in the forms that attention reads, each made where it is needed."""
+
+    def __init__(self, layout: Layout, *, training: bool) -> None:
+        self.layout, self.training = layout, training
+
+    @cached_property
+    def packed(self) -> PackedRows:
+        """For the kernel."""
+        return PackedRows(self.layout.cu_seqlens)
+
+    @cached_property
+    def groups(self) -> list[_Group]:
+        """For training without it."""
+        return _group_rows(self.layout.lengths)
 
 
 def _group_rows(lengths: IntArray) -> list[_Group]:

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn import functional as F
 
-from skbert._core.cpu.bindings import packed_linear
+from skbert._core.cpu.bindings.checks import addresses
+from skbert._core.cpu.bindings.gemm_bf16 import packed_linear
 from skbert._core.cpu.fused import (
     StackedLinear,
     can_fuse_linear,
@@ -24,10 +25,10 @@ from skbert._core.cpu.fused import (
 )
 from skbert._core.families import LayerParts
 
-__all__ = ["Gradients", "LayerProducts", "ProductCache"]
+__all__ = ["GradsByWeight", "LayerProducts", "ProductCache"]
 
 Map = Callable[[torch.Tensor], torch.Tensor]
-Gradients = dict[torch.Tensor, torch.Tensor]  # by weight
+GradsByWeight = dict[torch.Tensor, torch.Tensor]
 Home = tuple[torch.dtype, list[tuple[int, int]]]  # where the weights are, and of what type
 
 
@@ -53,7 +54,7 @@ class ProductCache:
     if there is one, by weight.
     """
 
-    def __init__(self, layer: LayerParts[Any], bf16_grads: Gradients | None = None) -> None:
+    def __init__(self, layer: LayerParts[Any], bf16_grads: GradsByWeight | None = None) -> None:
         self.layer, self.bf16_grads = layer, bf16_grads
         # What is multiplied side by side.
         self.linears: list[Sequence[torch.nn.Linear]] = [
@@ -69,7 +70,7 @@ class ProductCache:
         """The products in ``dtype``, for training or for inference."""
         linears = [linear for each in self.linears for linear in each]
         weights = [weight for linear in linears for weight in (linear.weight, linear.bias)]
-        home = (dtype, [(id(weight), weight.data_ptr()) for weight in weights])
+        home = (dtype, [*zip(map(id, weights), addresses(*weights), strict=True)])
         return self._training(home) if training else self._inference(home, weights)
 
     def _training(self, home: Home) -> LayerProducts:
@@ -132,7 +133,10 @@ class InferenceLinear:
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         x = x.to(self.dtype)
         if x.shape[0] <= self.max_packed_tokens:
-            output = packed_linear(x.contiguous(), *self._packed, gelu=self.gelu)
+            weight, bias = self._packed
+            output = packed_linear(
+                x=x.contiguous(), packed_weight=weight, bias=bias, gelu=self.gelu
+            )
         elif self.by_onednn:
             product, epilogue = torch.ops.mkldnn._linear_pointwise, "gelu" if self.gelu else "none"
             output = torch.as_tensor(product(x, *self._unpacked, epilogue, [], "none"))
@@ -196,7 +200,7 @@ class TrainingLinear:
         self,
         linears: Sequence[torch.nn.Linear],
         dtype: torch.dtype,
-        bf16_grads: Gradients | None,
+        bf16_grads: GradsByWeight | None,
     ) -> None:
         self.dtype = dtype
         self.bf16_grads = bf16_grads if dtype == torch.bfloat16 else None
@@ -250,14 +254,14 @@ class TrainingLinear:
 
     def _add_grad(self, weight: torch.Tensor, gradient: torch.Tensor) -> None:
         """Add to one gradient; the first stays in lower precision until another comes."""
-        low = self.bf16_grads
-        earlier = weight.grad if low is None else low.pop(weight, weight.grad)
+        bf16_grads = self.bf16_grads
+        earlier = weight.grad if bf16_grads is None else bf16_grads.pop(weight, weight.grad)
         if earlier is not None:
             weight.grad = earlier.to(weight.dtype).add_(gradient)
-        elif low is None:
+        elif bf16_grads is None:
             weight.grad = gradient.to(weight.dtype)
         else:
-            low[weight] = gradient
+            bf16_grads[weight] = gradient
 
 
 class TrainingMLP:

@@ -230,7 +230,7 @@ def inference_network(network: Network) -> Network:
         return network
     network.model.eval()
     twin = twin_of(network)
-    twin.layer_runner = Layers(own=network.layer_runner.own)
+    twin.layer_runner = Layers(is_enabled=network.layer_runner.is_enabled)
     twin.is_packed = can_pack(twin)
     return twin
 
@@ -242,7 +242,7 @@ def has_own_modules(network: Network) -> bool:
 
 def can_pack(network: Network) -> bool:
     """Whether the layers can be run one by one, because nobody changed what they do."""
-    model, here = network.model, network.layer_runner.own and network.device.type == "cpu"
+    model, here = network.model, network.layer_runner.is_enabled and network.device.type == "cpu"
     return (
         _supports_packing(model)
         and (here or model.config._attn_implementation == packed.NAME)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.nn.utils import get_total_norm
 
-from skbert._core.cpu.bindings import AdamWTensor, adamw_step, grad_norm
+from skbert._core.cpu.bindings.adamw import AdamWTensor, adamw_step, grad_norm
 from skbert._core.cpu.fused import can_fuse_adamw, can_fuse_grad_norm
 from skbert._core.families import encoder_part, family_of
 from skbert.exceptions import InputError
@@ -162,8 +162,8 @@ class AdamW(torch.optim.AdamW):
 
     def gradient(self, weight: torch.Tensor) -> torch.Tensor | None:
         """The gradient of one weight, None if it has none."""
-        low = self.bf16_grads
-        return weight.grad if low is None else low.get(weight, weight.grad)
+        bf16_grads = self.bf16_grads
+        return weight.grad if bf16_grads is None else bf16_grads.get(weight, weight.grad)
 
     def gradients(self) -> list[torch.Tensor]:
         """The gradients of all weights that have one."""
@@ -204,7 +204,7 @@ class _CompiledAdamW(AdamW):
             if (gradient := self.gradient(weight)) is not None
         ]
         epsilon, betas = self.defaults["eps"], self.defaults["betas"]
-        adamw_step(tensors, divisor=divisor, epsilon=epsilon, betas=betas)
+        adamw_step(tensors=tensors, divisor=divisor, epsilon=epsilon, betas=betas)
 
     def _prepare(
         self, group: dict[str, Any], weight: torch.Tensor, gradient: torch.Tensor
@@ -230,7 +230,9 @@ class _CompiledAdamW(AdamW):
 def gradient_norm(gradients: Iterable[torch.Tensor]) -> torch.Tensor:
     """Euclidean norm of all gradients together, a tensor on their device."""
     gradients = [gradient.contiguous() for gradient in gradients]
-    return grad_norm(gradients) if can_fuse_grad_norm(gradients) else get_total_norm(gradients)
+    if can_fuse_grad_norm(gradients):
+        return grad_norm(gradients=gradients)
+    return get_total_norm(gradients)
 
 
 def take_step(

@@ -106,7 +106,7 @@ def test_hidden_states_and_gradients_are_those_written_out(
 ) -> None:
     network = open_model(relative_model(kind), dtype=torch.float64)
     if by_modules:
-        network.layer_runner.own = False
+        network.layer_runner.is_enabled = False
     texts = sentences([5, 3, 3, 12, 1])
     ids = [network.tokenizer(text)["input_ids"] for text in texts]
     want = torch.cat([written_out(network, row, kind) for row in ids])

@@ -6,29 +6,30 @@ import ctypes
 import math
 import mmap
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
 
-from skbert._core.cpu import bindings, fused
-from skbert._core.cpu.bindings import (
-    AdamWTensor,
+from skbert._core.cpu import fused
+from skbert._core.cpu.bindings import module
+from skbert._core.cpu.bindings.adamw import AdamWTensor, adamw_step, grad_norm
+from skbert._core.cpu.bindings.attention import (
     AttentionSettings,
-    StackedWeights,
-    adamw_step,
+    PackedRows,
     attention_backward,
     attention_forward,
-    grad_norm,
-    layernorm_backward,
-    layernorm_forward,
+)
+from skbert._core.cpu.bindings.gemm_bf16 import (
+    StackedWeights,
     linear_grad_input,
     linear_grad_weight,
     linear_stacked,
     packed_linear,
 )
+from skbert._core.cpu.bindings.layernorm import layernorm_backward, layernorm_forward
 from skbert._core.cpu.fused import (
     StackedLinear,
     can_fuse_adamw,
@@ -43,7 +44,10 @@ from skbert._core.cpu.fused import (
 from skbert._core.task import Layout
 from skbert._core.training.optim import adamw
 
-pytestmark = pytest.mark.skipif(bindings.kernels is None, reason="built without a compiler")
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+pytestmark = pytest.mark.skipif(module.kernels is None, reason="built without a compiler")
 
 LENGTHS = {
     "one": [1],
@@ -57,9 +61,12 @@ BEHIND = 5  # tokens that belong to no row
 
 
 def layout_of(lengths: list[int]) -> Layout:
-    bounds = torch.tensor(np.cumsum([0, *lengths]), dtype=torch.int32)
     rows = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths))
-    return Layout(np.array(lengths), (), bounds, rows)
+    return Layout(np.array(lengths), (), rows_of(lengths).cu_seqlens, rows)
+
+
+def rows_of(lengths: list[int]) -> PackedRows:
+    return PackedRows(torch.tensor(np.cumsum([0, *lengths]), dtype=torch.int32))
 
 
 def random_qkv(lengths: list[int], width: int, dtype: torch.dtype) -> torch.Tensor:
@@ -97,7 +104,7 @@ def test_attention_and_its_gradient(
     torch.manual_seed(0)
     qkv = random_qkv(lengths, 3 * n_heads * size, dtype)
     grad_output = torch.randn(len(qkv), n_heads * size).to(dtype)
-    found = fused_attention(qkv, layout_of(lengths), AttentionSettings(size, 0.3, causal, 0.0))
+    found = fused_attention(qkv, rows_of(lengths), AttentionSettings(size, 0.3, causal, 0.0))
     found.backward(grad_output)
     exact = qkv.detach().double().requires_grad_()
     expected = by_torch(exact, lengths, size, causal)
@@ -117,7 +124,7 @@ def keeps_of(lengths: list[int], n_heads: int, size: int, rate: float) -> list[t
     for begin, length in zip(np.cumsum([0, *lengths]), lengths, strict=False):
         qkv[begin : begin + length, 2] = torch.eye(length, size)[:, None]
     seen = fused_attention(
-        qkv.flatten(1), layout_of(lengths), AttentionSettings(size, 0.3, False, rate)
+        qkv.flatten(1), rows_of(lengths), AttentionSettings(size, 0.3, False, rate)
     )
     rows = seen[: sum(lengths)].view(-1, n_heads, size).split(lengths)
     return [row.transpose(0, 1)[..., : len(row)] * len(row) for row in rows]
@@ -132,7 +139,7 @@ def test_attention_drops_the_same_weights_on_the_way_back(dtype: torch.dtype) ->
     torch.manual_seed(4)
     keeps = keeps_of(lengths, n_heads, size, 0.3)
     torch.manual_seed(4)
-    found = fused_attention(qkv, layout_of(lengths), AttentionSettings(size, 0.3, False, 0.3))
+    found = fused_attention(qkv, rows_of(lengths), AttentionSettings(size, 0.3, False, 0.3))
     found.backward(grad_output)
     exact = qkv.detach().double().requires_grad_()
     expected = by_torch(exact, lengths, size, False, keeps)
@@ -239,7 +246,7 @@ def test_normed_and_its_gradients(
 # --- products of bfloat16 ------------------------------------------------------------------------
 
 needs_bf16_products = pytest.mark.skipif(
-    not bindings.has_bf16_products(),
+    not module.has_bf16_products(),
     reason="this processor, or the compiler, has no products of bfloat16",
 )
 
@@ -253,13 +260,13 @@ def test_products_for_inference(n_tokens: int, n_in: int, n_out: int, gelu: bool
     weight = (torch.randn(n_out, n_in) / n_in**0.5).bfloat16()
     bias, x = torch.randn(n_out), 3.0 * torch.randn(n_tokens, n_in).bfloat16()
     exact = F.linear(x.double(), weight.double(), bias.double())
-    found = packed_linear(x, pack_weight(weight), bias, gelu=gelu)
+    found = packed_linear(x=x, packed_weight=pack_weight(weight), bias=bias, gelu=gelu)
     assert found.dtype == torch.bfloat16
     expected = F.gelu(exact) if gelu else exact
     torch.testing.assert_close(found.double(), expected, rtol=2**-8, atol=2e-5)
     x[n_tokens // 2, 1] = torch.nan
-    touched = packed_linear(x, pack_weight(weight), bias, gelu=gelu).isnan().all(1)
-    assert touched.nonzero().flatten().tolist() == [n_tokens // 2]
+    found = packed_linear(x=x, packed_weight=pack_weight(weight), bias=bias, gelu=gelu)
+    assert found.isnan().all(1).nonzero().flatten().tolist() == [n_tokens // 2]
 
 
 @needs_bf16_products
@@ -267,7 +274,7 @@ def test_products_for_inference(n_tokens: int, n_in: int, n_out: int, gelu: bool
 def test_gelu_everywhere(value: float) -> None:
     x = torch.tensor([[value, 0.0]], dtype=torch.bfloat16)
     one = torch.ones(32, 2, dtype=torch.bfloat16)
-    found = packed_linear(x, pack_weight(one), torch.zeros(32), gelu=True)
+    found = packed_linear(x=x, packed_weight=pack_weight(one), bias=torch.zeros(32), gelu=True)
     expected = F.gelu(x[:, :1].double()).expand(1, 32)
     torch.testing.assert_close(found.double(), expected, rtol=2**-8, atol=1e-6)
 
@@ -358,8 +365,8 @@ def test_slope_of_gelu_everywhere(value: float) -> None:
 # --- steps of the optimizer ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("low", [False, True], ids=["float32", "bfloat16"])
-def test_a_step_is_that_of_torch(low: bool) -> None:
+@pytest.mark.parametrize("is_bf16", [False, True], ids=["float32", "bfloat16"])
+def test_a_step_is_that_of_torch(is_bf16: bool) -> None:
     torch.manual_seed(0)
     starts = [torch.randn(shape) for shape in [(), (1,), (15,), (7, 5), (130, 129), (300, 64)]]
     results = []
@@ -376,10 +383,10 @@ def test_a_step_is_that_of_torch(low: bool) -> None:
             groups[0]["lr"] = np.float64(1e-2) / (1 + step)  # as searches draw them
             for number, weight in enumerate(weights):
                 gradient = torch.randn(weight.shape) * 10.0 ** (number - 3)
-                gradient = gradient.bfloat16() if low else gradient
+                gradient = gradient.bfloat16() if is_bf16 else gradient
                 if step == number == 0:  # it begins later
                     continue
-                if is_compiled and low:
+                if is_compiled and is_bf16:
                     optimizer.bf16_grads[weight] = gradient
                 else:
                     weight.grad = gradient.float()
@@ -396,12 +403,12 @@ def test_the_norm_of_gradients() -> None:
     gradients = [torch.randn(17), torch.randn(200, 300).bfloat16(), torch.randn(())]
     assert can_fuse_grad_norm(gradients)
     exact = torch.cat([gradient.flatten().double() for gradient in gradients]).norm()
-    norm = grad_norm(gradients)
+    norm = grad_norm(gradients=gradients)
     assert (norm.dtype, norm.shape) == (torch.float32, ())
     torch.testing.assert_close(norm.double(), exact, rtol=1e-6, atol=0)
     for value in (torch.inf, torch.nan):
         gradients[0][16] = value
-        assert not grad_norm(gradients).isfinite()
+        assert not grad_norm(gradients=gradients).isfinite()
 
 
 @pytest.mark.parametrize("n_threads", [1, 2, 3, 4])
@@ -413,7 +420,7 @@ def test_any_number_of_threads(n_threads: int, monkeypatch: pytest.MonkeyPatch) 
     def both() -> list[torch.Tensor]:
         qkv.grad = None
         torch.manual_seed(2)
-        out = fused_attention(qkv, layout_of(lengths), AttentionSettings(32, 0.3, False, 0.1))
+        out = fused_attention(qkv, rows_of(lengths), AttentionSettings(32, 0.3, False, 0.1))
         given = (
             out.repeat(1, 4),
             torch.ones_like(out).repeat(1, 4),
@@ -436,7 +443,7 @@ def test_what_is_not_finite_is_handed_on(value: float) -> None:
     qkv = torch.zeros(8 + BEHIND, 96)
     qkv[2, 3] = value  # part of a query
     qkv[:, 35] = 1.0
-    found = fused_attention(qkv, layout_of([8]), AttentionSettings(32, 0.3, False, 0.0))
+    found = fused_attention(qkv, rows_of([8]), AttentionSettings(32, 0.3, False, 0.0))
     assert found[2].isnan().all()
     assert found[3].isfinite().all()
     states = torch.zeros(3, 16)
@@ -449,8 +456,8 @@ def test_what_is_not_finite_is_handed_on(value: float) -> None:
 def test_bfloat16_is_rounded_as_torch_does() -> None:
     numbers = torch.randn(100, 16) * 10.0 ** torch.randint(-30, 30, (100, 16))
     numbers[0, :3] = torch.tensor([1.00390625, 1.01171875, 3.4e38])  # halfway, halfway, overflow
-    low = torch.zeros(100, 16, dtype=torch.bfloat16)
-    normed, rounded = normalize(low, numbers, torch.ones(16), torch.zeros(16), 1e-6, 0.0)
+    x = torch.zeros(100, 16, dtype=torch.bfloat16)
+    normed, rounded = normalize(x, numbers, torch.ones(16), torch.zeros(16), 1e-6, 0.0)
     assert torch.equal(rounded.view(torch.int16), normed.bfloat16().view(torch.int16))
 
 
@@ -471,10 +478,10 @@ def test_where_they_serve(monkeypatch: pytest.MonkeyPatch) -> None:
         assert can_fuse_attention(qkv.bfloat16(), layout_of([5, 512]), 32) is not amx
         assert can_fuse_attention(qkv.bfloat16(), layout_of([128]), 32)
         assert can_fuse_attention(qkv, layout_of([512]), 32)
-        expected = (16 if amx else math.inf) if bindings.kernels.has_bf16_dot else 0
+        expected = (16 if amx else math.inf) if module.kernels.has_bf16_dot else 0
         assert max_packed_tokens(2, 32, torch.bfloat16) == expected
         assert can_fuse_linear([weight], torch.bfloat16) is (
-            bindings.kernels.has_bf16_dot and not amx
+            module.kernels.has_bf16_dot and not amx
         )
     assert not max_packed_tokens(2, 32, torch.float32)
     assert not max_packed_tokens(2, 31, torch.bfloat16)
@@ -488,7 +495,7 @@ def test_where_they_serve(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not can_fuse_adamw([states, qkv.double()])
     assert not can_fuse_adamw([states.t()])
     assert not can_fuse_grad_norm([states, qkv.half()])
-    monkeypatch.setattr(bindings, "kernels", None)
+    monkeypatch.setattr(module, "kernels", None)
     assert not can_fuse_adamw([states])
     assert not can_fuse_grad_norm([states])
     assert not max_packed_tokens(2, 32, torch.bfloat16)
@@ -499,17 +506,17 @@ def test_where_they_serve(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_arguments_are_counted() -> None:
     wanted = {
         "adamw_step": 8,
-        "attention_backward": 16,
-        "attention_forward": 15,
+        "attention_backward": 15,
+        "attention_forward": 14,
         "grad_norm": 4,
         "layernorm_backward": 14,
         "layernorm_forward": 15,
     }
-    if bindings.has_bf16_products():
-        wanted |= {"linear_forward": 13, "linear_weight_grad": 9}
+    if module.has_bf16_products():
+        wanted |= {"linear_forward": 13, "linear_grad_weight": 9}
     for name, n in wanted.items():
         with pytest.raises(TypeError, match=f"1 arguments instead of {n}$"):
-            getattr(bindings.kernels, name)(0)
+            getattr(module.kernels, name)(0)
 
 
 # --- at the border -------------------------------------------------------------------------------
@@ -552,7 +559,7 @@ def test_weights_that_share_memory_learn_elsewhere() -> None:
     moment = torch.zeros(16)
     short = AdamWTensor(moment, moment[:8], moment, moment, 1.0, 1.0, 1.0)
     with pytest.raises(ValueError, match="a kernel"):
-        adamw_step([short], divisor=1.0, epsilon=0.1, betas=(0.9, 0.9))
+        adamw_step(tensors=[short], divisor=1.0, epsilon=0.1, betas=(0.9, 0.9))
 
 
 def misaligned(*shape: int) -> torch.Tensor:
@@ -575,18 +582,263 @@ def test_misaligned_numbers_are_left_to_torch() -> None:
         normalize(states, misaligned(3, 32), torch.ones(32), torch.ones(32), 1e-5, 0.0)
 
 
-@pytest.mark.parametrize(
-    "cu_seqlens", [[0, 4, 13], [0, 9], [0, 5, 4], [-1, 3]], ids=["tokens", "row", "order", "sign"]
-)
-def test_rows_outside_the_tokens_are_refused(cu_seqlens: list[int]) -> None:
-    qkv, settings = torch.zeros(12, 96), AttentionSettings(32, 0.3, False, 0.0)
-    rows = torch.tensor(cu_seqlens, dtype=torch.int32)
-    how: Any = {"max_seqlen": 8, "settings": settings, "seed": 0, "cu_seqlens": rows}
-    with pytest.raises(ValueError, match="cu_seqlens does not fit"):
-        attention_forward(qkv, with_logsumexp=True, **how)
-    grads = {"grad_output": torch.zeros(12, 32), "logsumexp": torch.zeros(12, 1)}
-    with pytest.raises(ValueError, match="cu_seqlens does not fit"):
-        attention_backward(qkv, **grads, **how)
+ODD_ROWS = {
+    "no tensor": ([0, 3], TypeError),
+    "numpy": (np.array([0, 3], np.int32), TypeError),
+    "matrix": (torch.zeros(2, 2, dtype=torch.int32), ValueError),
+    "scalar": (torch.tensor(0, dtype=torch.int32), ValueError),
+    "no start": (torch.empty(0, dtype=torch.int32), ValueError),
+    "type": (torch.tensor([0, 3]), ValueError),
+    "strides": (torch.zeros(4, dtype=torch.int32)[::2], ValueError),
+    "device": (torch.zeros(2, dtype=torch.int32, device="meta"), ValueError),
+    "order": (torch.tensor([0, 5, 4], dtype=torch.int32), ValueError),
+    "sign": (torch.tensor([-1, 3], dtype=torch.int32), ValueError),
+    "beyond int32": (torch.tensor([0, 2**31 - 1, -5], dtype=torch.int32), ValueError),
+    "long row": (torch.tensor([0, 1 << 15], dtype=torch.int32), ValueError),
+}
+
+
+@pytest.mark.parametrize(("cu_seqlens", "error"), ODD_ROWS.values(), ids=ODD_ROWS)
+def test_odd_rows_are_refused(cu_seqlens: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match="a kernel"):
+        PackedRows(cu_seqlens)
+
+
+def test_rows_stay_as_they_were_checked() -> None:
+    cu_seqlens = torch.tensor([2, 5, 5, 12], dtype=torch.int32)
+    rows = PackedRows(cu_seqlens)
+    cu_seqlens[-1] = 1000
+    assert rows.cu_seqlens.tolist() == [2, 5, 5, 12]
+    assert (rows.max_seqlen, rows.n_tokens) == (7, 12)
+
+
+def matrix(*shape: int) -> torch.Tensor:
+    return torch.zeros(shape, dtype=torch.bfloat16)
+
+
+# Arguments with which each wrapper enters C.
+RIGHT: dict[Any, dict[str, Any]] = {
+    attention_forward: {
+        "qkv": torch.zeros(12, 96),
+        "rows": rows_of([4, 8]),
+        "settings": AttentionSettings(32, 0.3, False, 0.0),
+        "seed": 2**63 - 1,
+        "with_logsumexp": True,
+    },
+    attention_backward: {
+        "qkv": torch.zeros(12, 96),
+        "grad_output": torch.zeros(12, 32),
+        "logsumexp": torch.zeros(12, 1),
+        "rows": rows_of([4, 8]),
+        "settings": AttentionSettings(32, 0.3, False, 1.0),
+        "seed": 0,
+    },
+    layernorm_forward: {
+        "x": torch.zeros(3, 32),
+        "residual": torch.zeros(3, 32),
+        "weight": torch.zeros(32),
+        "bias": torch.zeros(32),
+        "epsilon": 1e-5,
+        "dropout": 0,
+        "seed": 0,
+        "with_normalized": True,
+    },
+    layernorm_backward: {
+        "normalized": torch.zeros(3, 32),
+        "rstd": torch.zeros(3),
+        "weight": torch.zeros(32),
+        "grad_output": torch.zeros(3, 32),
+        "grad_rounded": None,
+        "dropout": 0.5,
+        "seed": 0,
+    },
+    packed_linear: {
+        "x": matrix(3, 34),
+        "packed_weight": matrix(2, 17, 32, 2),
+        "bias": torch.zeros(64),
+        "gelu": True,
+    },
+    linear_stacked: {
+        "x": matrix(3, 64),
+        "weights": StackedWeights([torch.zeros(32, 64)]),
+        "bias": torch.zeros(32),
+        "gelu_output": matrix(3, 32),
+    },
+    linear_grad_input: {
+        "grad_output": matrix(3, 32),
+        "weights": StackedWeights([torch.zeros(32, 64)]),
+        "pre_activation": matrix(3, 64),
+    },
+    linear_grad_weight: {
+        "grad_output": matrix(3, 32),
+        "x": matrix(3, 64),
+        "grad_weight": matrix(32, 64),
+        "grad_bias": matrix(32),
+    },
+    adamw_step: {
+        "tensors": [AdamWTensor(*torch.zeros(4, 7), 1.0, 1.0, 1.0)],
+        "divisor": math.inf,
+        "epsilon": 0.1,
+        "betas": (0.9, 0.99),
+    },
+    grad_norm: {"gradients": [torch.zeros(7)]},
+}
+
+SETTINGS = RIGHT[attention_forward]["settings"]
+ODD_SETTINGS: list[tuple[str, Any, type[Exception]]] = [
+    *[("head_size", size, ValueError) for size in (0, -16, 8, 24, 64, 1 << 40)],
+    *[("head_size", size, TypeError) for size in (32.0, "32", None)],
+    *[("scaling", value, ValueError) for value in (math.nan, math.inf, 1e39, 10**400)],
+    *[("scaling", value, TypeError) for value in ("1", None, torch.tensor(1.0))],
+]
+ODD_DROPOUTS = [
+    *[(value, ValueError) for value in (math.nan, math.inf, -0.1, 1.1, 10**400)],
+    *[(value, TypeError) for value in ("0.1", None, torch.tensor(0.1))],
+]
+ODD_SEEDS = [
+    *[(seed, ValueError) for seed in (-1, 2**63, 2**64)],
+    *[(seed, TypeError) for seed in (1.0, "1", None, torch.tensor(1))],
+]
+ODD_TENSORS: list[tuple[Any, type[Exception]]] = [
+    ([[0.0]], TypeError),
+    (np.zeros((3, 32), np.float32), TypeError),
+    (torch.zeros(()), ValueError),
+    (torch.zeros(3, 5, 32), ValueError),
+    (torch.zeros(3, 7), ValueError),
+    (torch.zeros(3, 0), ValueError),
+    (torch.zeros(64, dtype=torch.float16), ValueError),
+    (torch.zeros(3, 32, dtype=torch.complex64), ValueError),
+    (torch.zeros(3, 32).to_sparse(), ValueError),
+    (torch.zeros(3, 32, device="meta"), ValueError),
+    (torch.zeros(3, 64)[:, ::2], ValueError),
+    (torch.zeros(32, 3).t(), ValueError),
+]
+
+
+def odd_arguments() -> Iterator[tuple[Any, dict[str, Any], type[Exception]]]:
+    """Wrapper, arguments of which one is odd, and the error."""
+    for wrapper, right in RIGHT.items():
+        for name, value in right.items():
+            odd = ODD_TENSORS if isinstance(value, torch.Tensor) else []
+            odd = ODD_DROPOUTS if name == "dropout" else ODD_SEEDS if name == "seed" else odd
+            for wrong, error in odd:
+                yield wrapper, {name: wrong}, error
+    for wrapper in (attention_forward, attention_backward):
+        for name, value, error in ODD_SETTINGS:
+            yield wrapper, {"settings": SETTINGS._replace(**{name: value})}, error
+        for value, error in ODD_DROPOUTS:
+            yield wrapper, {"settings": SETTINGS._replace(dropout=value)}, error
+        yield wrapper, {"rows": torch.tensor([0, 12], dtype=torch.int32)}, TypeError
+        yield wrapper, {"rows": rows_of([13])}, ValueError
+    for value in (math.nan, -1e-5, math.inf, 1e39):
+        yield layernorm_forward, {"epsilon": value}, ValueError
+        yield adamw_step, {"epsilon": value}, ValueError
+    for value in (math.nan, 0.0, -1.0):
+        yield adamw_step, {"divisor": value}, ValueError
+    for betas in ((1.0, 0.9), (0.9, math.nan), (-0.1, 0.9), (0.9,)):
+        yield adamw_step, {"betas": betas}, ValueError
+    for wrapper in (linear_stacked, linear_grad_input):
+        yield wrapper, {"weights": torch.zeros(32, 64)}, TypeError
+    right = RIGHT[adamw_step]["tensors"][0]
+    for name in right._fields[:4]:
+        for wrong in (None, torch.zeros(8), torch.zeros(14)[::2], torch.zeros(7).double()):
+            error = TypeError if wrong is None else ValueError
+            yield adamw_step, {"tensors": [right._replace(**{name: wrong})]}, error
+    for wrong, error in ODD_TENSORS[:2] + ODD_TENSORS[6:]:
+        yield grad_norm, {"gradients": [wrong]}, error
+    yield grad_norm, {"gradients": [None]}, TypeError
+
+
+@pytest.fixture
+def entered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The functions of C that were called, none of which computes anything."""
+    entered: list[str] = []
+
+    class Kernels:
+        has_bf16_dot = True
+
+        def __getattr__(self, name: str) -> Callable[..., None]:
+            return lambda *_: entered.append(name)
+
+    monkeypatch.setattr(module, "kernels", Kernels())
+    return entered
+
+
+@pytest.mark.parametrize("wrapper", RIGHT)
+def test_right_arguments_enter_c_by_name_only(wrapper: Any, entered: list[str]) -> None:
+    wrapper(**RIGHT[wrapper])
+    assert len(entered) == 1
+    with pytest.raises(TypeError, match="positional"):
+        wrapper(*RIGHT[wrapper].values())
+    assert len(entered) == 1
+
+
+def test_odd_arguments_do_not_enter_c(entered: list[str]) -> None:
+    accepted = []
+    for wrapper, odd, error in odd_arguments():
+        try:
+            wrapper(**RIGHT[wrapper] | odd)
+        except (TypeError, ValueError) as raised:
+            if type(raised) is error:
+                continue
+        accepted.append((wrapper.__name__, odd))
+    assert not accepted
+    assert not entered
+
+
+@pytest.mark.parametrize("wrapper", [packed_linear, linear_stacked, linear_grad_input])
+def test_a_processor_without_bfloat16_enters_no_product(
+    wrapper: Any, entered: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(module.kernels), "has_bf16_dot", False)
+    with pytest.raises(RuntimeError, match="this processor"):
+        wrapper(**RIGHT[wrapper])
+    assert not entered
+
+
+ODD_WEIGHTS = {
+    "none": ([], ValueError),
+    "no tensor": ([None], TypeError),
+    "vector": ([torch.zeros(32)], ValueError),
+    "size": ([torch.zeros(32, 48)], ValueError),
+    "empty": ([torch.zeros(0, 32)], ValueError),
+    "shapes": ([torch.zeros(32, 32), torch.zeros(64, 32)], ValueError),
+    "type": ([torch.zeros(32, 32), torch.zeros(32, 32).bfloat16()], ValueError),
+    "strides": ([torch.zeros(32, 64)[:, ::2]], ValueError),
+}
+
+
+@pytest.mark.parametrize(("weights", "error"), ODD_WEIGHTS.values(), ids=ODD_WEIGHTS)
+def test_odd_weights_are_refused(weights: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match="a kernel"):
+        StackedWeights(weights)
+
+
+@needs_bf16_products
+def test_weights_are_read_where_they_are_now() -> None:
+    made, _, bias = linears(2, 64, 32)
+    x, linear = torch.randn(5, 64).bfloat16(), made.linears[1]
+    linear.weight.data = torch.randn(32, 64)
+    weight = torch.cat([each.weight.detach().bfloat16() for each in made.linears]).double()
+    assert_rounded(made.forward(x), F.linear(x.double(), weight, bias))
+    assert_rounded(made.grad_input(x), x.double() @ weight)
+    linear.weight.data = torch.randn(32, 32)
+    with pytest.raises(ValueError, match="as weights"):
+        made.forward(x)
+
+
+@pytest.mark.parametrize("dtype", WITHIN)
+def test_all_may_be_dropped(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    qkv = torch.randn(12, 96).to(dtype).requires_grad_()
+    found = fused_attention(qkv, rows_of([4, 8]), AttentionSettings(32, 0.3, False, 1.0))
+    found.sum().backward()
+    assert qkv.grad is not None
+    assert not found.any()
+    assert not qkv.grad.any()
+    residual, weight = torch.randn(12, 96), torch.ones(96)
+    normed = normalize(qkv.detach(), residual, weight, weight, 1e-6, 1.0)[0]
+    torch.testing.assert_close(normed, F.layer_norm(residual, (96,), weight, weight, 1e-6))
 
 
 @pytest.mark.parametrize("dtype", WITHIN)
@@ -594,15 +846,14 @@ def test_rows_outside_the_tokens_are_refused(cu_seqlens: list[int]) -> None:
 def test_attention_over_nothing(lengths: list[int], dtype: torch.dtype) -> None:
     qkv = torch.randn(sum(lengths), 96).to(dtype)
     how: Any = {
-        "cu_seqlens": torch.tensor(np.cumsum([0, *lengths]), dtype=torch.int32),
-        "max_seqlen": max(lengths, default=0),
+        "rows": rows_of(lengths),
         "settings": AttentionSettings(32, 0.3, False, 0.1),
         "seed": 3,
     }
-    output, logsumexp = attention_forward(qkv, with_logsumexp=True, **how)
+    output, logsumexp = attention_forward(qkv=qkv, with_logsumexp=True, **how)
     assert logsumexp is not None
     assert output.shape == (len(qkv), 32)
-    grad = attention_backward(qkv, grad_output=output, logsumexp=logsumexp, **how)
+    grad = attention_backward(qkv=qkv, grad_output=output, logsumexp=logsumexp, **how)
     assert grad.shape == qkv.shape
     assert grad.isfinite().all()
 
@@ -612,13 +863,15 @@ def test_normalisation_of_nothing(dtype: torch.dtype) -> None:
     x, weight = torch.empty(0, 32, dtype=dtype), torch.ones(32)
     how: Any = {"dropout": 0.1, "seed": 3}
     result = layernorm_forward(
-        x, x.float(), weight, weight, epsilon=1e-5, with_normalized=True, **how
-    )
+        x=x, residual=x.float(), weight=weight, bias=weight,
+        epsilon=1e-5, with_normalized=True, **how,
+    )  # fmt: skip
     assert result.output.shape == (0, 32)
     assert result.normalized is not None
     grads = layernorm_backward(
-        result.normalized, result.rstd, weight, grad_output=x.float(), grad_rounded=x, **how
-    )
+        normalized=result.normalized, rstd=result.rstd, weight=weight,
+        grad_output=x.float(), grad_rounded=x, **how,
+    )  # fmt: skip
     assert [tuple(grad.shape) for grad in grads] == [(0, 32), (0, 32), (32,), (32,)]
     assert not grads[2].any()
 
@@ -631,7 +884,10 @@ def test_products_of_nothing() -> None:
     assert made.forward(x, gelu_output=active).shape == (0, 64)
     assert made.grad_input(grad_output, pre_activation=x).shape == (0, 64)
     packed = pack_weight(weight.bfloat16())
-    assert packed_linear(x, packed, torch.zeros(64), gelu=True).shape == (0, 64)
+    assert packed_linear(x=x, packed_weight=packed, bias=torch.zeros(64), gelu=True).shape == (
+        0,
+        64,
+    )
     grad_weight = torch.ones(64, 64, dtype=torch.bfloat16)
     grad_bias = torch.ones(64, dtype=torch.bfloat16)
     made.grad_weight(grad_output, x, grad_weight, grad_bias)
@@ -641,10 +897,10 @@ def test_products_of_nothing() -> None:
 
 def test_steps_over_nothing() -> None:
     nothing = torch.empty(0, 3)
-    adamw_step([], divisor=1.0, epsilon=0.1, betas=(0.9, 0.9))
+    adamw_step(tensors=[], divisor=1.0, epsilon=0.1, betas=(0.9, 0.9))
     empty = AdamWTensor(nothing, nothing, nothing, nothing, 1.0, 1.0, 1.0)
-    adamw_step([empty], divisor=1.0, epsilon=0.1, betas=(0.9, 0.9))
-    assert grad_norm([]) == grad_norm([nothing]) == 0
+    adamw_step(tensors=[empty], divisor=1.0, epsilon=0.1, betas=(0.9, 0.9))
+    assert grad_norm(gradients=[]) == grad_norm(gradients=[nothing]) == 0
 
 
 def read_only(x: torch.Tensor) -> torch.Tensor:
@@ -660,32 +916,29 @@ def read_only(x: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("dtype", WITHIN)
 def test_inputs_may_be_read_only(dtype: torch.dtype) -> None:
     torch.manual_seed(0)
-    rows = read_only(torch.tensor([0, 7, 24], dtype=torch.int32))
+    rows = PackedRows(read_only(torch.tensor([0, 7, 24], dtype=torch.int32)))
     qkv, grad = read_only(torch.randn(24, 96).to(dtype)), read_only(torch.ones(24, 32).to(dtype))
-    how: Any = {
-        "cu_seqlens": rows, "max_seqlen": 17, "seed": 1,
-        "settings": AttentionSettings(32, 0.3, True, 0.1),
-    }  # fmt: skip
-    output, logsumexp = attention_forward(qkv, with_logsumexp=True, **how)
+    how: Any = {"rows": rows, "seed": 1, "settings": AttentionSettings(32, 0.3, True, 0.1)}
+    output, logsumexp = attention_forward(qkv=qkv, with_logsumexp=True, **how)
     assert logsumexp is not None
-    attention_backward(qkv, grad_output=grad, logsumexp=read_only(logsumexp), **how)
+    attention_backward(qkv=qkv, grad_output=grad, logsumexp=read_only(logsumexp), **how)
     weight, residual = read_only(torch.randn(32)), read_only(torch.randn(24, 32))
     result = layernorm_forward(
-        read_only(output), residual, weight, weight,
+        x=read_only(output), residual=residual, weight=weight, bias=weight,
         epsilon=1e-5, dropout=0.1, seed=1, with_normalized=True,
     )  # fmt: skip
     assert result.normalized is not None
     layernorm_backward(
-        read_only(result.normalized), read_only(result.rstd), weight,
+        normalized=read_only(result.normalized), rstd=read_only(result.rstd), weight=weight,
         grad_output=residual, grad_rounded=grad, dropout=0.1, seed=1,
     )  # fmt: skip
     gradient, states = read_only(torch.randn(35).to(dtype)), torch.zeros(3, 35)
     adamw_step(
-        [AdamWTensor(states[0], gradient, states[1], states[2], 1.0, 1.0, 1.0)],
+        tensors=[AdamWTensor(states[0], gradient, states[1], states[2], 1.0, 1.0, 1.0)],
         divisor=1.0, epsilon=0.1, betas=(0.9, 0.9),
     )  # fmt: skip
     assert states.any()
-    assert grad_norm([gradient]) > 0
+    assert grad_norm(gradients=[gradient]) > 0
 
 
 @needs_bf16_products
@@ -695,12 +948,12 @@ def test_factors_may_be_read_only() -> None:
     bias = read_only(torch.randn(64))
     expected = F.linear(x.double(), weight.bfloat16().double(), bias.double())
     packed = read_only(pack_weight(weight.bfloat16()))
-    assert_rounded(packed_linear(x, packed, bias, gelu=False), expected)
+    assert_rounded(packed_linear(x=x, packed_weight=packed, bias=bias, gelu=False), expected)
     stacked = StackedWeights([weight])
-    assert_rounded(linear_stacked(x, stacked, bias), expected)
-    linear_grad_input(x, stacked, pre_activation=x)
+    assert_rounded(linear_stacked(x=x, weights=stacked, bias=bias), expected)
+    linear_grad_input(grad_output=x, weights=stacked, pre_activation=x)
     grads = torch.empty(64, 64).bfloat16(), torch.empty(64).bfloat16()
-    linear_grad_weight(x, x, grad_weight=grads[0], grad_bias=grads[1], gelu=True)
+    linear_grad_weight(grad_output=x, x=x, grad_weight=grads[0], grad_bias=grads[1], gelu=True)
 
 
 @needs_bf16_products
@@ -722,10 +975,13 @@ def test_a_step_is_not_written_over_what_it_reads(place: str) -> None:
     right = AdamWTensor(weight, gradient, exp_avg, exp_avg_sq, 1.0, 1.0, 1.0)
     with pytest.raises(ValueError, match="memory that another of its tensors has"):
         adamw_step(
-            [right._replace(**{place: gradient})], divisor=1.0, epsilon=0.1, betas=(0.9, 0.9)
+            tensors=[right._replace(**{place: gradient})],
+            divisor=1.0,
+            epsilon=0.1,
+            betas=(0.9, 0.9),
         )
     with pytest.raises(ValueError, match="memory that another of its tensors has"):
-        adamw_step([right, right], divisor=1.0, epsilon=0.1, betas=(0.9, 0.9))
+        adamw_step(tensors=[right, right], divisor=1.0, epsilon=0.1, betas=(0.9, 0.9))
 
 
 @pytest.mark.parametrize("n_threads", [1, 2, 3, 4])
@@ -736,10 +992,10 @@ def test_steps_by_any_number_of_threads(n_threads: int, monkeypatch: pytest.Monk
     def step() -> torch.Tensor:
         states = start.clone()
         tensor = AdamWTensor(states[0], gradient, states[1], states[2], 0.9, 0.1, 0.5)
-        adamw_step([tensor], divisor=2.0, epsilon=1e-8, betas=(0.9, 0.99))
+        adamw_step(tensors=[tensor], divisor=2.0, epsilon=1e-8, betas=(0.9, 0.99))
         return states
 
-    expected, norm = step(), grad_norm([gradient])
+    expected, norm = step(), grad_norm(gradients=[gradient])
     monkeypatch.setattr(torch, "get_num_threads", lambda: n_threads)
     assert torch.equal(step(), expected)
-    torch.testing.assert_close(grad_norm([gradient]), norm)
+    torch.testing.assert_close(grad_norm(gradients=[gradient]), norm)

@@ -32,7 +32,7 @@ from skbert._core.attention.packed import within_rows
 from skbert._core.attention.pruned import prune
 from skbert._core.batches import collate
 from skbert._core.checkpoints.vet import vet
-from skbert._core.cpu.bindings import AttentionSettings
+from skbert._core.cpu.bindings.attention import AttentionSettings
 from skbert._core.cpu.layers import _SPARE_SCORES, _dropout_mask, _group_rows, _GroupedAttention
 from skbert._core.cpu.linear import ProductCache
 from skbert._core.families import BERT
@@ -63,7 +63,7 @@ def batch_for(network: Network, lengths: list[int] = LENGTHS) -> Batch:
 
 def by_modules(network: Network) -> Network:
     """The same network, its layers run by their modules."""
-    network.layer_runner.own = False
+    network.layer_runner.is_enabled = False
     return network
 
 
@@ -196,7 +196,7 @@ def test_feed_forward_layers_may_be_computed_in_chunks(
         on_the_way.append([*sizes])
         hidden.square().sum().backward()
         found.append((hidden.detach(), gradients(network.model)))
-        network.layer_runner.own = False  # whose chunks would all have to be full
+        network.layer_runner.is_enabled = False  # whose chunks would all have to be full
         torch.testing.assert_close(network.hidden(batch_for(network)), hidden)
     n_tokens = len(found[0][0])
     n_computed = n_tokens + -n_tokens % 16

@@ -82,7 +82,7 @@ def found(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     take = Stepper.step
 
     def watched(taking: Any, chosen: Any) -> None:
-        taking._network.layer_runner.own = False
+        taking._network.layer_runner.is_enabled = False
         with Waits() as waits:
             take(taking, chosen)
         found.append(waits.found)

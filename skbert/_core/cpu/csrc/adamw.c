@@ -6,7 +6,7 @@
 
 #include "vectors.h"
 
-#define PART (1 << 14) /* numbers of a tensor that a thread takes at once */
+#define CHUNK (1 << 14) /* numbers of a tensor that a thread takes at once */
 
 INLINE floats load_partial(const char *from, int64_t offset, int64_t n, int is_bf16) {
     _Alignas(float) char few[4 * LANES] = {0};
@@ -25,22 +25,22 @@ INLINE floats square_root(floats x) {
     return x;
 }
 
-INLINE int64_t part_end(const TrainedTensor *a, int64_t begin) {
-    return begin + PART < a->n ? begin + PART : a->n;
+INLINE int64_t chunk_end(const TrainedTensor *a, int64_t begin) {
+    return begin + CHUNK < a->n ? begin + CHUNK : a->n;
 }
 
 FOR_EACH_PROCESSOR
-static void step_part(const TrainedTensor *a, const StepFactors *factors, const AdamW *settings,
+static void step_chunk(const TrainedTensor *a, const StepFactors *factors, const AdamW *settings,
                       int64_t begin) {
-    int64_t end = part_end(a, begin);
+    int64_t end = chunk_end(a, begin);
     for (int64_t i = begin; i < end; i += LANES) {
         int64_t n = end - i;
         floats g = load_partial(a->gradient, i, n, (int)a->is_bf16) / settings->divisor;
         floats w = load_partial((char *)a->weight, i, n, 0) * factors->decay;
         floats m = load_partial((char *)a->exp_avg, i, n, 0);
         floats v = load_partial((char *)a->exp_avg_sq, i, n, 0);
-        m += (g - m) * settings->new_avg;
-        v = v * settings->old_avg_sq + g * g * settings->new_avg_sq;
+        m += (g - m) * settings->one_minus_beta1;
+        v = v * settings->beta2 + g * g * settings->one_minus_beta2;
         w -= factors->step_size * m /
              (square_root(v) / factors->bias_correction2_sqrt + settings->epsilon);
         store_partial(a->exp_avg, i, n, m);
@@ -51,7 +51,7 @@ static void step_part(const TrainedTensor *a, const StepFactors *factors, const 
 
 FOR_EACH_PROCESSOR
 static double sum_of_squares(const TrainedTensor *a, int64_t begin) {
-    int64_t end = part_end(a, begin);
+    int64_t end = chunk_end(a, begin);
     floats all = {0};
     for (int64_t i = begin; i < end; i += LANES) {
         floats g = load_partial(a->gradient, i, end - i, (int)a->is_bf16);
@@ -65,8 +65,8 @@ void adamw_step(const TrainedTensor *tensors, const StepFactors *factors, int n_
 #pragma omp parallel num_threads(n_threads)
     for (int i = 0; i < n_tensors; i++)
 #pragma omp for schedule(static) nowait
-        for (int64_t begin = 0; begin < tensors[i].n; begin += PART)
-            step_part(tensors + i, factors + i, settings, begin);
+        for (int64_t begin = 0; begin < tensors[i].n; begin += CHUNK)
+            step_chunk(tensors + i, factors + i, settings, begin);
 }
 
 /* Adds the squares up, a sum for each thread. */
@@ -74,6 +74,6 @@ void grad_norm(const TrainedTensor *tensors, int n_tensors, double *squares, int
 #pragma omp parallel num_threads(n_threads)
     for (int i = 0; i < n_tensors; i++)
 #pragma omp for schedule(static) nowait
-        for (int64_t begin = 0; begin < tensors[i].n; begin += PART)
+        for (int64_t begin = 0; begin < tensors[i].n; begin += CHUNK)
             squares[omp_get_thread_num()] += sum_of_squares(tensors + i, begin);
 }

@@ -8,7 +8,7 @@ cache; the backward pass computes them again from the logsumexp of each token. *
 #include "dropout.h"
 #include "gemm.h"
 
-#define AT_ONCE 64 /* tokens whose scores are computed together */
+#define QUERY_BLOCK 64 /* tokens whose scores are computed together */
 
 /* One row and head, and where it lies, counted in numbers. */
 typedef struct {
@@ -29,9 +29,9 @@ INLINE Unit unit_at(const Attention *a, int number) {
                   .output = begin * width + head * a->head_size};
 }
 
-/* The scores that a token looks at, of places `first` and on. */
-INLINE ints visible(const Attention *a, int token, int length, int first) {
-    return places_before(a->causal ? token + 1 : length, first);
+/* Which of a token's scores from `first` on it attends to. */
+INLINE ints attention_mask(const Attention *a, int token, int length, int first) {
+    return mask_before(a->causal ? token + 1 : length, first);
 }
 
 /* One of the three parts of a unit, (n, head_size) with zeros below; and transposed. */
@@ -64,25 +64,25 @@ INLINE void write_part(const Attention *a, char *to, int64_t stride, int64_t off
 /* Exponentials in place of a token's n scores, some of them dropped; their sum before that. */
 INLINE float softmax_weights(const Attention *a, const Unit *u, int token, int n, float scaling,
                              float *line) {
-    floats top = (floats){0} - INFINITY, total = {0};
+    floats maxima = (floats){0} - INFINITY, total = {0};
     for (int j = 0; j < n; j += LANES) {
         floats x = *(floats *)(line + j);
-        x = blend(visible(a, token, u->length, j), x, (floats){0} - INFINITY);
-        top = blend(x > top, x, top);
+        x = blend(attention_mask(a, token, u->length, j), x, (floats){0} - INFINITY);
+        maxima = blend(x > maxima, x, maxima);
     }
-    float most = largest(top);
-    uint32_t key = dropout_key(a->seed, u->first + (int64_t)token * a->n_heads);
+    float row_max = maximum(maxima);
+    uint32_t mask_key = dropout_key(a->seed, u->first + (int64_t)token * a->n_heads);
     for (int j = 0; j < n; j += LANES) {
-        floats x = (*(floats *)(line + j) - most) * scaling;
-        x = zero_unless(visible(a, token, u->length, j), exponential(x));
+        floats x = (*(floats *)(line + j) - row_max) * scaling;
+        x = zero_unless(attention_mask(a, token, u->length, j), exponential(x));
         total += x;
-        if (a->dropout > 0) x *= dropout_mask(key, j, a->dropout);
+        if (a->dropout > 0) x *= dropout_mask(mask_key, j, a->dropout);
         *(floats *)(line + j) = x;
     }
-    float all = sum(total);
+    float row_sum = sum(total);
     if (a->logsumexp && token < u->length)
-        a->logsumexp[u->first + (int64_t)token * a->n_heads] = most * scaling + logf(all);
-    return all;
+        a->logsumexp[u->first + (int64_t)token * a->n_heads] = row_max * scaling + logf(row_sum);
+    return row_sum;
 }
 
 /* Divides the output of tokens by the sums of their weights. */
@@ -97,12 +97,12 @@ static void forward_unit(const Attention *a, int number, float *memory) {
     int size = a->head_size, length = u.length, n = round_up(length, LANES);
     int m = round_up(length, 4);
     float *q = memory, *k = q + n * size, *v = k + n * size, *s = v + n * size, *o = s + n * n;
-    float sums[AT_ONCE];
+    float sums[QUERY_BLOCK];
     read_part(a, a->qkv, 3 * u.width, u.qkv, length, n, 1, q, NULL);
     read_part(a, a->qkv, 3 * u.width, u.qkv + u.width, length, n, 1, NULL, k);
     read_part(a, a->qkv, 3 * u.width, u.qkv + 2 * u.width, length, n, 1, v, NULL);
-    for (int first = 0; first < m; first += AT_ONCE) { /* as many scores as a cache holds */
-        int n_tokens = first + AT_ONCE < m ? AT_ONCE : m - first;
+    for (int first = 0; first < m; first += QUERY_BLOCK) { /* as many scores as a cache holds */
+        int n_tokens = first + QUERY_BLOCK < m ? QUERY_BLOCK : m - first;
         gemm(n_tokens, n, size, q + first * size, size, 1, k, s);
         for (int i = 0; i < n_tokens; i++)
             sums[i] = softmax_weights(a, &u, first + i, n, a->scaling, s + i * n);
@@ -134,10 +134,10 @@ BF16_DOT INLINE void pair_tokens(const Attention *a, int64_t stride, int64_t off
     const char *from = a->qkv;
     for (int i = 0; i < n; i += 2)
         for (int j = 0; j < a->head_size; j += LANES) {
-            words x = {0}, y = {0};
-            if (i < length) x = (words)load(from, offset + i * stride + j, 1) >> 16;
-            if (i + 1 < length) y = (words)load(from, offset + (i + 1) * stride + j, 1);
-            *(words *)(to + i * a->head_size + 2 * j) = x | y;
+            uints x = {0}, y = {0};
+            if (i < length) x = (uints)load(from, offset + i * stride + j, 1) >> 16;
+            if (i + 1 < length) y = (uints)load(from, offset + (i + 1) * stride + j, 1);
+            *(uints *)(to + i * a->head_size + 2 * j) = x | y;
         }
 }
 
@@ -153,14 +153,14 @@ BF16_DOT static void forward_unit_bf16(const Attention *a, int number, float *me
     Unit u = unit_at(a, number);
     int size = a->head_size, length = u.length, n = round_up(length, LANES);
     int m = round_up(length, 4);
-    float *s = memory, *o = s + AT_ONCE * n, sums[AT_ONCE];
+    float *s = memory, *o = s + QUERY_BLOCK * n, sums[QUERY_BLOCK];
     uint16_t *q = (uint16_t *)(o + n * size), *k = q + n * size, *v = k + n * size;
     uint16_t *weights = v + n * size;
     copy_rows(a, 3 * u.width, u.qkv, length, n, q);
     pair_columns(a, 3 * u.width, u.qkv + u.width, length, n, k);
     pair_tokens(a, 3 * u.width, u.qkv + 2 * u.width, length, n, v);
-    for (int first = 0; first < m; first += AT_ONCE) {
-        int n_tokens = first + AT_ONCE < m ? AT_ONCE : m - first;
+    for (int first = 0; first < m; first += QUERY_BLOCK) {
+        int n_tokens = first + QUERY_BLOCK < m ? QUERY_BLOCK : m - first;
         gemm_bf16(n_tokens, n, size, q + first * size, k, s);
         for (int i = 0; i < n_tokens; i++) {
             sums[i] = softmax_weights(a, &u, first + i, n, a->scaling, s + i * n);
@@ -180,24 +180,24 @@ BF16_DOT static void forward_unit_bf16(const Attention *a, int number, float *me
 place of the scores and of the gradient of the weights. */
 INLINE void softmax_backward(const Attention *a, const Unit *u, int token, int n, float *line,
                              float *grad) {
-    int64_t place = u->first + (int64_t)token * a->n_heads;
-    float logsumexp = token < u->length ? a->logsumexp[place] : 0;
-    uint32_t key = dropout_key(a->seed, place);
+    int64_t index = u->first + (int64_t)token * a->n_heads;
+    float logsumexp = token < u->length ? a->logsumexp[index] : 0;
+    uint32_t mask_key = dropout_key(a->seed, index);
     floats total = {0};
     for (int j = 0; j < n; j += LANES) {
-        ints mask = token < u->length ? visible(a, token, u->length, j) : (ints){0};
+        ints mask = token < u->length ? attention_mask(a, token, u->length, j) : (ints){0};
         floats p = zero_unless(mask, exponential(*(floats *)(line + j) - logsumexp));
         floats g = zero_unless(mask, *(floats *)(grad + j));
-        if (a->dropout > 0) g *= dropout_mask(key, j, a->dropout);
+        if (a->dropout > 0) g *= dropout_mask(mask_key, j, a->dropout);
         total += p * g;
         *(floats *)(line + j) = p;
         *(floats *)(grad + j) = g;
     }
-    float mean = sum(total);
+    float delta = sum(total);
     for (int j = 0; j < n; j += LANES) {
         floats p = *(floats *)(line + j);
-        if (a->dropout > 0) *(floats *)(line + j) = p * dropout_mask(key, j, a->dropout);
-        *(floats *)(grad + j) = p * (*(floats *)(grad + j) - mean);
+        if (a->dropout > 0) *(floats *)(line + j) = p * dropout_mask(mask_key, j, a->dropout);
+        *(floats *)(grad + j) = p * (*(floats *)(grad + j) - delta);
     }
 }
 
@@ -229,7 +229,7 @@ static void backward_unit(const Attention *a, int number, float *memory) {
 
 /* Numbers of memory that one unit takes. */
 static int64_t unit_memory(const Attention *a) {
-    int64_t n = round_up(a->max_seqlen, LANES), rows = n > AT_ONCE ? n : AT_ONCE;
+    int64_t n = round_up(a->max_seqlen, LANES), rows = n > QUERY_BLOCK ? n : QUERY_BLOCK;
     return 2 * rows * n + 6 * n * a->head_size;
 }
 

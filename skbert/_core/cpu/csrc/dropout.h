@@ -1,4 +1,4 @@
-/* Dropout: which numbers are dropped follows from a seed and their place, and is not stored. */
+/* Dropout: a seed and the place of a number say whether it is dropped; no mask is stored. */
 
 #ifndef SKBERT_DROPOUT_H
 #define SKBERT_DROPOUT_H
@@ -16,15 +16,15 @@ INLINE uint32_t dropout_key(uint64_t seed, uint64_t row) {
 }
 
 /* Factors of the numbers of a row from `first` on: 0, or what makes up for those that are 0. */
-INLINE floats dropout_mask(uint32_t key, int first, float rate) {
-    words x = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    x = (x + (uint32_t)first) * 0x9e3779b9u + key;
+INLINE floats dropout_mask(uint32_t mask_key, int first, float rate) {
+    uints x = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    x = (x + (uint32_t)first) * 0x9e3779b9u + mask_key;
     x = (x ^ (x >> 16)) * 0x85ebca6bu;
     x = (x ^ (x >> 13)) * 0xc2b2ae35u;
     x ^= x >> 16;
-    floats share = __builtin_convertvector((ints)(x >> 8), floats) * 0x1p-24f; /* [0, 1) */
+    floats uniform = __builtin_convertvector((ints)(x >> 8), floats) * 0x1p-24f; /* [0, 1) */
     floats factor = (floats){0} + 1 / (1 - rate);
-    return zero_unless(share >= rate, factor);
+    return zero_unless(uniform >= rate, factor);
 }
 
 #endif

@@ -10,15 +10,15 @@ pairs, so that a vector holds a pair for each of sixteen columns. */
 #include "gemm.h"
 
 #ifdef HAS_BF16_DOT
-#define ROWS 12 /* whose sums fit in the registers */
+#define BLOCK_ROWS 12 /* whose sums fit in the registers */
 #define CACHE_LINE 64
 #define PACKED_BYTES (1 << 22) /* of a factor that are packed at once */
 
 /* ---- GELU ---- */
 
-/* Share of a normal distribution below x (Abramowitz and Stegun 1964, 7.1.26), and exp(-x x / 2),
+/* The normal distribution's CDF (Abramowitz and Stegun 1964, 7.1.26), and exp(-x x / 2),
 a power of 2 whose broken part is a polynomial: within 4e-6 of itself, enough for bfloat16. */
-BF16_DOT INLINE floats share_below(floats x, floats *density) {
+BF16_DOT INLINE floats normal_cdf(floats x, floats *density) {
     __m512 far = _mm512_set1_ps(20); /* where they are 1 and 0; what is no number stays so */
     floats size = (floats)_mm512_min_ps(far, _mm512_abs_ps((__m512)x));
     floats divisor = 1 + size * (0.3275911f * 0.70710678f);
@@ -41,12 +41,12 @@ BF16_DOT INLINE floats share_below(floats x, floats *density) {
 
 BF16_DOT INLINE floats gelu(floats x) {
     floats density;
-    return x * share_below(x, &density);
+    return x * normal_cdf(x, &density);
 }
 
-BF16_DOT INLINE floats gelu_slope(floats x) {
-    floats density, share = share_below(x, &density);
-    return share + x * density * 0.39894228f;
+BF16_DOT INLINE floats gelu_derivative(floats x) {
+    floats density, cdf = normal_cdf(x, &density);
+    return cdf + x * density * 0.39894228f;
 }
 
 /* ---- The weights of a linear layer ---- */
@@ -62,17 +62,17 @@ typedef struct { /* lines of memory to fetch into the cache */
     int64_t n, stride;
 } Prefetch;
 
-/* A share of the weights of a panel for each of the first turns, nothing for later ones. */
-static Prefetch prefetch_weights(const Linear *a, int64_t column, int64_t turn) {
+/* A share of the weights of a panel for each of the first blocks, nothing for later ones. */
+static Prefetch prefetch_weights(const Linear *a, int64_t column, int64_t block) {
     if (!a->transposed) { /* rows, one after another in memory */
         int64_t n = a->n_in / 2;
-        return (Prefetch){(const char *)weight_row(a, column) + turn * n * CACHE_LINE,
-                          turn < 4 ? n : 0, CACHE_LINE};
+        return (Prefetch){(const char *)weight_row(a, column) + block * n * CACHE_LINE,
+                          block < 4 ? n : 0, CACHE_LINE};
     }
     int64_t n_pieces = a->n_in == a->n_rows ? 2 : a->n_in / a->n_rows, n = a->n_in / n_pieces;
-    const float *row = weight_row(a, turn % n_pieces * n) + column;
-    return (Prefetch){(const char *)row + turn / n_pieces * CACHE_LINE,
-                      turn < 2 * n_pieces ? n : 0, 4 * weight_width(a)};
+    const float *row = weight_row(a, block % n_pieces * n) + column;
+    return (Prefetch){(const char *)row + block / n_pieces * CACHE_LINE,
+                      block < 2 * n_pieces ? n : 0, 4 * weight_width(a)};
 }
 
 /* ---- Packing: a panel of a factor, (n / 2, PANEL, 2) ---- */
@@ -103,7 +103,7 @@ BF16_DOT static void pack_rows(const float *from, int64_t width, uint16_t *to,
 BF16_DOT INLINE void pack_columns(const char *from, int64_t width, int64_t n_rows, int is_bf16,
                                   int with_gelu, uint16_t *to) {
     int64_t size = is_bf16 ? 2 : 4;
-    const words alternate = {0x100000, 0x110001, 0x120002, 0x130003, 0x140004, 0x150005,
+    const uints alternate = {0x100000, 0x110001, 0x120002, 0x130003, 0x140004, 0x150005,
                              0x160006, 0x170007, 0x180008, 0x190009, 0x1a000a, 0x1b000b,
                              0x1c000c, 0x1d000d, 0x1e000e, 0x1f000f};
     for (int64_t row = 0; row < n_rows; row += 2, from += 2 * size * width)
@@ -137,22 +137,24 @@ typedef struct {
     char *output;
     int64_t width; /* numbers from one row of the output to the next */
     int epilogue;
-    char *other;   /* what the epilogue reads or writes: rows like those of the output */
+    char *epilogue_operand; /* what the epilogue reads or writes: rows like the output's */
     const Linear *next; /* whose weights at next_column are fetched into the cache, or NULL */
     int64_t next_column;
 } Panel;
 
 /* Stores a result and what follows it. */
 BF16_DOT INLINE void apply_epilogue(const Panel *a, int64_t offset, floats left, floats right) {
-    char *to = a->output + 2 * offset, *other = a->other ? a->other + 2 * offset : NULL;
+    char *to = a->output + 2 * offset;
+    char *operand = a->epilogue_operand ? a->epilogue_operand + 2 * offset : NULL;
     if (a->epilogue == GELU) {
         left = gelu(left), right = gelu(right);
     } else if (a->epilogue == GELU_BACKWARD) {
-        left *= gelu_slope(load(other, 0, 1)), right *= gelu_slope(load(other, LANES, 1));
+        left *= gelu_derivative(load(operand, 0, 1));
+        right *= gelu_derivative(load(operand, LANES, 1));
     }
     store_bf16(to, left, right);
     if (a->epilogue == GELU_COPY)
-        store_bf16(other, gelu(load(to, 0, 1)), gelu(load(to, LANES, 1)));
+        store_bf16(operand, gelu(load(to, 0, 1)), gelu(load(to, LANES, 1)));
 }
 
 /* Some rows of a panel, whose sums stay in the registers. */
@@ -160,7 +162,7 @@ BF16_DOT INLINE void compute_rows(const Panel *a, int64_t first, int n_rows, int
                                   Prefetch ahead) {
     int64_t row_stride = is_packed ? 2 : a->n_in, pair_stride = is_packed ? 2 * PANEL : 2;
     const uint16_t *x = a->x + first * row_stride, *pairs = a->pairs;
-    floats total[ROWS][2];
+    floats total[BLOCK_ROWS][2];
     for (int row = 0; row < n_rows; row++) {
         __builtin_prefetch(a->output + 2 * (first + row) * a->width, 1);
         for (int half = 0; half < 2; half++)
@@ -184,12 +186,12 @@ BF16_DOT INLINE void compute_rows(const Panel *a, int64_t first, int n_rows, int
         break;
 
 BF16_DOT static void compute_panel(const Panel *a, int64_t begin, int64_t end) {
-    int64_t n_turns = (end - begin + ROWS - 1) / ROWS;
-    for (int64_t turn = 0; turn < n_turns; turn++) {
-        int64_t first = begin + turn * (end - begin) / n_turns;
-        int64_t last = begin + (turn + 1) * (end - begin) / n_turns;
+    int64_t n_blocks = (end - begin + BLOCK_ROWS - 1) / BLOCK_ROWS;
+    for (int64_t block = 0; block < n_blocks; block++) {
+        int64_t first = begin + block * (end - begin) / n_blocks;
+        int64_t last = begin + (block + 1) * (end - begin) / n_blocks;
         Prefetch ahead = {0};
-        if (a->next) ahead = prefetch_weights(a->next, a->next_column, turn);
+        if (a->next) ahead = prefetch_weights(a->next, a->next_column, block);
         if (!ahead.n)
             ahead = (Prefetch){(const char *)(a->x + last * a->n_in), a->n_pairs, CACHE_LINE};
         switch (last - first) { /* each with its own registers */
@@ -205,8 +207,8 @@ static Panel panel_of(const Linear *a, int64_t number, const uint16_t *packed) {
     int64_t column = number * PANEL;
     Panel panel = {.x = a->x, .n_in = a->n_in, .n_pairs = a->n_in / 2, .pairs = packed,
                    .bias = a->bias ? a->bias + column : NULL, .output = a->output + 2 * column,
-                   .width = a->n_out, .epilogue = a->epilogue,
-                   .other = a->other ? a->other + 2 * column : NULL};
+                   .width = a->n_out, .epilogue = a->epilogue};
+    if (a->epilogue_operand) panel.epilogue_operand = a->epilogue_operand + 2 * column;
     if (a->packed_weight) panel.pairs = a->packed_weight + column * a->n_in;
     else if (column + PANEL < a->n_out) panel.next = a, panel.next_column = column + PANEL;
     return panel;
@@ -245,16 +247,16 @@ int linear_forward(const Linear *a, int n_threads) {
 
 /* ---- Gradients of weights and biases ---- */
 
-BF16_DOT static void pack_input(const WeightGrad *a, int64_t column, uint16_t *to) {
+BF16_DOT static void pack_input(const GradWeight *a, int64_t column, uint16_t *to) {
     if (a->gelu) pack_columns(a->x + 2 * column, a->n_in, a->n_tokens, 1, 1, to);
     else pack_columns(a->x + 2 * column, a->n_in, a->n_tokens, 1, 0, to);
 }
 
-BF16_DOT static void pack_grad_output(const WeightGrad *a, int64_t column, uint16_t *to) {
+BF16_DOT static void pack_grad_output(const GradWeight *a, int64_t column, uint16_t *to) {
     pack_columns(a->grad_output + 2 * column, a->n_out, a->n_tokens, 1, 0, to);
 }
 
-BF16_DOT static void bias_grad(const WeightGrad *a, int64_t column) {
+BF16_DOT static void compute_grad_bias(const GradWeight *a, int64_t column) {
     floats sums[2] = {0};
     for (int64_t token = 0; token < a->n_tokens; token++)
         for (int half = 0; half < 2; half++)
@@ -263,8 +265,9 @@ BF16_DOT static void bias_grad(const WeightGrad *a, int64_t column) {
         store(a->grad_bias, column + half * LANES, sums[half], 1);
 }
 
-/* Memory is for n_packed panels of x and one of each thread, PANEL by the tokens, even in number. */
-static void weight_grad(const WeightGrad *a, uint16_t *memory, int64_t n_packed, int n_threads) {
+/* Memory is for n_packed panels of x and one of each thread, PANEL by an even number of tokens. */
+static void compute_grad_weight(const GradWeight *a, uint16_t *memory, int64_t n_packed,
+                                int n_threads) {
     int64_t n_pairs = (a->n_tokens + 1) / 2, size = 2 * n_pairs * PANEL;
     int64_t n_panels = a->n_in / PANEL;
 #pragma omp parallel num_threads(n_threads)
@@ -277,7 +280,7 @@ static void weight_grad(const WeightGrad *a, uint16_t *memory, int64_t n_packed,
 #pragma omp for schedule(static)
         for (int64_t column = 0; column < a->n_out; column += PANEL) {
             pack_grad_output(a, column, packed);
-            if (!first) bias_grad(a, column);
+            if (!first) compute_grad_bias(a, column);
             for (int64_t i = first; i < end; i++) {
                 Panel panel = {.x = packed, .n_pairs = n_pairs,
                                .pairs = memory + (i - first) * size,
@@ -289,12 +292,12 @@ static void weight_grad(const WeightGrad *a, uint16_t *memory, int64_t n_packed,
     }
 }
 
-int linear_weight_grad(const WeightGrad *a, int n_threads) {
+int linear_grad_weight(const GradWeight *a, int n_threads) {
     int64_t n_panels = a->n_in / PANEL, bytes = (a->n_tokens + 1) / 2 * 4 * PANEL;
     int64_t n_packed = bytes * n_panels < PACKED_BYTES ? n_panels : PACKED_BYTES / bytes + 1;
     uint16_t *memory = aligned_alloc(64, (n_packed + n_threads) * bytes + CACHE_LINE);
     if (!memory) return -1;
-    weight_grad(a, memory, n_packed, n_threads);
+    compute_grad_weight(a, memory, n_packed, n_threads);
     free(memory);
     return 0;
 }

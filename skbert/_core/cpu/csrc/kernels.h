@@ -70,7 +70,7 @@ typedef struct {
     const float *const *weights;   /* float32, each of n_rows rows, one below the other */
     const float *bias;             /* (n_out,), or NULL */
     char *output;                  /* (n_tokens, n_out) */
-    char *other;                   /* (n_tokens, n_out), what the epilogue reads or writes */
+    char *epilogue_operand;        /* (n_tokens, n_out), what the epilogue reads or writes */
     int64_t n_tokens, n_in, n_out, n_rows;
     int transposed; /* weights are (n_in, n_out), otherwise (n_out, n_in) */
     int epilogue;
@@ -82,12 +82,12 @@ typedef struct {
     char *grad_weight, *grad_bias; /* (n_out, n_in), (n_out,) */
     int64_t n_tokens, n_in, n_out;
     int gelu; /* the input was the GELU of x */
-} WeightGrad;
+} GradWeight;
 
 extern int has_bf16_dot; /* the processor, too, has products of bfloat16 */
 
 int linear_forward(const Linear *a, int n_threads);
-int linear_weight_grad(const WeightGrad *a, int n_threads);
+int linear_grad_weight(const GradWeight *a, int n_threads);
 
 /* A tensor that is trained: a row of a table of whole numbers, */
 typedef struct {
@@ -104,7 +104,7 @@ typedef struct {
 
 typedef struct {
     float divisor, epsilon;
-    float new_avg, new_avg_sq, old_avg_sq; /* shares of what is new, and of what is old */
+    float one_minus_beta1, beta2, one_minus_beta2;
 } AdamW;
 
 void adamw_step(const TrainedTensor *tensors, const StepFactors *factors, int n_tensors,

@@ -9,17 +9,17 @@
 FOR_EACH_PROCESSOR
 static void forward_token(const LayerNorm *a, int64_t token) {
     int64_t begin = token * a->size;
-    uint32_t key = dropout_key(a->seed, token);
-    floats all = {0}, squares = {0};
+    uint32_t mask_key = dropout_key(a->seed, token);
+    floats total = {0}, squares = {0};
     float *output = a->output + begin;
     for (int64_t j = 0; j < a->size; j += LANES) {
         floats x = load(a->x, begin + j, a->is_bf16);
-        if (a->dropout > 0) x *= dropout_mask(key, (int)j, a->dropout);
+        if (a->dropout > 0) x *= dropout_mask(mask_key, (int)j, a->dropout);
         x += load((const char *)a->residual, begin + j, 0);
         *(floats *)(output + j) = x;
-        all += x;
+        total += x;
     }
-    float mean = sum(all) / a->size;
+    float mean = sum(total) / a->size;
     for (int64_t j = 0; j < a->size; j += LANES) {
         floats x = *(floats *)(output + j) - mean;
         squares += x * x;
@@ -52,23 +52,23 @@ FOR_EACH_PROCESSOR
 static void backward_token(const LayerNorm *a, int64_t token, float *grad_weight,
                            float *grad_bias) {
     int64_t begin = token * a->size;
-    uint32_t key = dropout_key(a->seed, token);
-    floats all = {0}, along = {0};
+    uint32_t mask_key = dropout_key(a->seed, token);
+    floats sum_g = {0}, sum_gx = {0};
     for (int64_t j = 0; j < a->size; j += LANES) {
         floats g = grad_at(a, begin + j), x = load(a->normalized, begin + j, a->is_bf16);
         *(floats *)(grad_weight + j) += g * x;
         *(floats *)(grad_bias + j) += g;
         g *= *(const floats *)(a->weight + j);
-        all += g;
-        along += g * x;
+        sum_g += g;
+        sum_gx += g * x;
     }
-    float mean = sum(all) / a->size, slope = sum(along) / a->size;
+    float mean_g = sum(sum_g) / a->size, mean_gx = sum(sum_gx) / a->size;
     for (int64_t j = 0; j < a->size; j += LANES) {
         floats g = grad_at(a, begin + j) * *(const floats *)(a->weight + j);
         floats x = load(a->normalized, begin + j, a->is_bf16);
-        x = a->rstd[token] * (g - mean - x * slope);
+        x = a->rstd[token] * (g - mean_g - x * mean_gx);
         *(floats *)(a->grad_residual + begin + j) = x;
-        if (a->dropout > 0) x *= dropout_mask(key, (int)j, a->dropout);
+        if (a->dropout > 0) x *= dropout_mask(mask_key, (int)j, a->dropout);
         store(a->grad_x, begin + j, x, a->is_bf16);
     }
 }

@@ -25,14 +25,14 @@ They pass between inlined functions only. */
 
 typedef float floats __attribute__((vector_size(64), aligned(4), may_alias));
 typedef int32_t ints __attribute__((vector_size(64), aligned(4), may_alias));
-typedef uint32_t words __attribute__((vector_size(64), aligned(4), may_alias));
-typedef uint16_t halves __attribute__((vector_size(32), aligned(2), may_alias));
+typedef uint32_t uints __attribute__((vector_size(64), aligned(4), may_alias));
+typedef uint16_t ushorts __attribute__((vector_size(32), aligned(2), may_alias));
 
 /* ---- Reading and writing; offsets are in numbers ---- */
 
 INLINE floats load(const char *from, int64_t offset, int is_bf16) {
     if (is_bf16) {
-        words bits = __builtin_convertvector(*(const halves *)(from + 2 * offset), words) << 16;
+        uints bits = __builtin_convertvector(*(const ushorts *)(from + 2 * offset), uints) << 16;
         return (floats)bits;
     }
     return *(const floats *)(from + 4 * offset);
@@ -43,10 +43,10 @@ INLINE void store(char *to, int64_t offset, floats x, int is_bf16) {
         *(floats *)(to + 4 * offset) = x;
         return;
     }
-    words bits = (words)x, rounded = bits + 0x7fff + ((bits >> 16) & 1); /* to nearest, even */
-    words nan = (words)(x != x);
+    uints bits = (uints)x, rounded = bits + 0x7fff + ((bits >> 16) & 1); /* to nearest, even */
+    uints nan = (uints)(x != x);
     rounded = (rounded & ~nan) | ((bits | 0x400000) & nan);
-    *(halves *)(to + 2 * offset) = __builtin_convertvector(rounded >> 16, halves);
+    *(ushorts *)(to + 2 * offset) = __builtin_convertvector(rounded >> 16, ushorts);
 }
 
 /* ---- Choosing ---- */
@@ -57,8 +57,8 @@ INLINE floats blend(ints mask, floats x, floats y) {
     return (floats)(((ints)x & mask) | ((ints)y & ~mask));
 }
 
-/* Which of the places from `first` on lie before `end`. */
-INLINE ints places_before(int end, int first) {
+/* Which of the indices from `first` on are below `end`. */
+INLINE ints mask_before(int end, int first) {
     if (first + LANES <= end) return (ints){0} - 1;
     floats steps = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     return steps + (float)first < (float)end;
@@ -90,7 +90,7 @@ INLINE float sum(floats x) {
     return x[0] + x[1];
 }
 
-INLINE float largest(floats x) {
+INLINE float maximum(floats x) {
     floats y = BACK_OF(x, 8);
     x = blend(y > x, y, x);
     y = BACK_OF(x, 4);

@@ -1,0 +1,140 @@
+"""Attention within the rows of a packed batch, and its gradient. Depends on torch only."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import torch
+
+from skbert._core.cpu.bindings import module
+from skbert._core.cpu.bindings.checks import (
+    address_of,
+    addresses,
+    check_dropout,
+    check_integer,
+    check_real,
+    check_type,
+    shape_of,
+)
+from skbert._core.cpu.bindings.module import DTYPES, LANES
+
+__all__ = ["AttentionSettings", "PackedRows", "attention_backward", "attention_forward"]
+
+_MAX_SIZE = 1 << 14  # of a row and of a head, whose products the kernel counts in 32 bits
+
+
+class AttentionSettings(NamedTuple):
+    """What attention computes, apart from its input."""
+
+    head_size: int
+    scaling: float  # of scores
+    causal: bool  # whether a token sees only itself and what is before it
+    dropout: float
+
+
+class PackedRows:
+    """Where the rows of a packed batch lie, checked once for all layers.
+
+    Parameters
+    ----------
+    cu_seqlens : Tensor of shape (n_rows + 1,)
+        Cumulative lengths in int32, of which this keeps a copy.
+
+    Attributes
+    ----------
+    max_seqlen : int
+        Tokens in the longest row.
+    n_tokens : int
+        The end of the last row.
+    """
+
+    def __init__(self, cu_seqlens: torch.Tensor) -> None:
+        address_of("cu_seqlens", cu_seqlens, shape_of("cu_seqlens", cu_seqlens, 1), torch.int32)
+        bounds = cu_seqlens.tolist()
+        lengths = [end - begin for begin, end in pairwise(bounds)]
+        if not bounds or bounds[0] < 0 or min(lengths, default=0) < 0:
+            raise ValueError("a kernel takes cu_seqlens that ascend from 0 or more")
+        self.cu_seqlens = cu_seqlens.clone()
+        self.max_seqlen, self.n_tokens = max(lengths, default=0), bounds[-1]
+        check_integer("max_seqlen", self.max_seqlen, 0, _MAX_SIZE)
+
+
+def attention_forward(
+    *,
+    qkv: torch.Tensor,
+    rows: PackedRows,
+    settings: AttentionSettings,
+    seed: int,
+    with_logsumexp: bool,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Attention within rows, ``(n_tokens, n_heads * head_size)``, and what its gradient needs.
+
+    Query, key and value lie side by side, ``(n_tokens, 3 * n_heads * head_size)``. Tokens behind
+    the last row are left as they are.
+    """
+    n_tokens, n_heads = _check_attention(qkv, rows, settings, seed)
+    address = address_of("qkv", qkv, qkv.shape, qkv.dtype)
+    output = qkv.new_empty(n_tokens, n_heads * settings.head_size)
+    logsumexp = None
+    if with_logsumexp:
+        logsumexp = qkv.new_empty(n_tokens, n_heads, dtype=torch.float32)
+    module.kernels.attention_forward(
+        address, *addresses(output, logsumexp), *_arguments(qkv, n_heads, rows, settings, seed)
+    )
+    return output, logsumexp
+
+
+def attention_backward(
+    *,
+    qkv: torch.Tensor,
+    grad_output: torch.Tensor,
+    logsumexp: torch.Tensor,
+    rows: PackedRows,
+    settings: AttentionSettings,
+    seed: int,
+) -> torch.Tensor:
+    """The gradient of ``qkv``; tokens behind the last row are left as they are."""
+    n_tokens, n_heads = _check_attention(qkv, rows, settings, seed)
+    shape = n_tokens, n_heads * settings.head_size
+    address = address_of("qkv", qkv, qkv.shape, qkv.dtype)
+    grad_address = address_of("grad_output", grad_output, shape, qkv.dtype)
+    logsumexp_address = address_of("logsumexp", logsumexp, (n_tokens, n_heads), torch.float32)
+    grad_qkv = torch.empty_like(qkv)
+    module.kernels.attention_backward(
+        address, grad_address, *addresses(grad_qkv), logsumexp_address,
+        *_arguments(qkv, n_heads, rows, settings, seed),
+    )  # fmt: skip
+    return grad_qkv
+
+
+def _check_attention(
+    qkv: torch.Tensor, rows: PackedRows, settings: AttentionSettings, seed: int
+) -> tuple[int, int]:
+    """Raise an error unless a kernel computes this; tokens and heads."""
+    n_tokens, width = shape_of("qkv", qkv, 2)
+    check_type("rows", rows, PackedRows)
+    head_size = settings.head_size
+    check_integer("head_size", head_size, LANES, _MAX_SIZE)
+    check_real("scaling", settings.scaling)
+    check_dropout(settings.dropout, seed)
+    n_heads, rest = divmod(width, 3 * head_size)
+    if rest or head_size % LANES or qkv.dtype not in DTYPES:
+        raise ValueError(
+            f"a kernel computes no attention of {tuple(qkv.shape)} in {qkv.dtype} with heads of "
+            f"{head_size}"
+        )
+    if rows.n_tokens > n_tokens:
+        raise ValueError(f"a kernel was given {n_tokens} tokens, and rows of {rows.n_tokens}")
+    return n_tokens, n_heads
+
+
+def _arguments(
+    qkv: torch.Tensor, n_heads: int, rows: PackedRows, settings: AttentionSettings, seed: int
+) -> tuple[Any, ...]:
+    """What the kernel takes in either direction."""
+    return (
+        *addresses(rows.cu_seqlens), len(rows.cu_seqlens) - 1, n_heads, settings.head_size,
+        rows.max_seqlen, bool(settings.causal), qkv.dtype == torch.bfloat16, settings.scaling,
+        settings.dropout, seed, torch.get_num_threads(),
+    )  # fmt: skip

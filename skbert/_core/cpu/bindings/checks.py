@@ -1,0 +1,149 @@
+"""Checks of all that a kernel is given, made before C is entered.
+
+A kernel trusts the addresses and numbers that it is given, so that each of them comes from here.
+What has a wrong type raises TypeError, and any other fault ValueError. Depends on torch only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import torch
+
+__all__ = [
+    "address_of",
+    "addresses",
+    "check_apart",
+    "check_dropout",
+    "check_integer",
+    "check_multiple",
+    "check_ranges",
+    "check_real",
+    "check_type",
+    "is_readable",
+    "optional_address",
+    "shape_of",
+    "share_memory",
+]
+
+Range = tuple[int, int]  # where a tensor begins and ends
+
+_MAX_FLOAT = torch.finfo(torch.float32).max
+_MAX_SEED = 2**63 - 1
+
+
+# --- numbers -------------------------------------------------------------------------------------
+
+
+def check_type(name: str, value: object, kind: type | tuple[type, ...]) -> None:
+    """Raise TypeError unless a value is of this type."""
+    if not isinstance(value, kind):
+        raise TypeError(f"a kernel takes no {type(value).__name__} as {name}")
+
+
+def check_integer(name: str, value: int, low: int, high: int) -> None:
+    """Raise an error unless a value is an integer from ``low`` to ``high``."""
+    check_type(name, value, int)
+    if not low <= value <= high:
+        raise ValueError(f"a kernel takes {name} from {low} to {high}, not {value}")
+
+
+def check_real(
+    name: str, value: float, low: float = -_MAX_FLOAT, high: float = _MAX_FLOAT
+) -> None:
+    """Raise an error unless a value is a number from ``low`` to ``high``, which NaN is not."""
+    check_type(name, value, (float, int))
+    if not low <= value <= high:
+        raise ValueError(f"a kernel takes {name} from {low} to {high}, not {value}")
+
+
+def check_dropout(dropout: float, seed: int) -> None:
+    """Raise an error unless these are a probability, as torch takes it, and a seed."""
+    check_real("dropout", dropout, 0, 1)
+    check_integer("seed", seed, 0, _MAX_SEED)
+
+
+def check_multiple(name: str, size: int, step: int) -> None:
+    """Raise ValueError unless a size is positive and a multiple of ``step``."""
+    if size <= 0 or size % step:
+        raise ValueError(f"a kernel takes {name} that is a multiple of {step}, not {size}")
+
+
+# --- tensors -------------------------------------------------------------------------------------
+
+
+def shape_of(name: str, x: torch.Tensor, n_dims: int) -> torch.Size:
+    """The shape of a tensor of so many dimensions."""
+    check_type(name, x, torch.Tensor)
+    if x.ndim != n_dims:
+        raise ValueError(f"a kernel takes {name} of {n_dims} dimensions, not {tuple(x.shape)}")
+    return x.shape
+
+
+def is_readable(x: torch.Tensor) -> bool:
+    """Whether a kernel can read a tensor of this layout."""
+    is_dense = x.is_cpu and x.layout == torch.strided and x.is_contiguous()
+    return is_dense and not x.data_ptr() % x.itemsize
+
+
+def address_of(name: str, x: torch.Tensor, shape: Sequence[int], dtype: torch.dtype) -> int:
+    """Where a tensor begins; an error unless it is what a kernel reads there."""
+    check_type(name, x, torch.Tensor)
+    if x.shape == shape and x.dtype == dtype and is_readable(x):
+        return x.data_ptr()
+    raise ValueError(
+        f"a kernel was given {tuple(x.shape)} of {x.dtype} on {x.device} as {name}, which is to "
+        f"be {tuple(shape)} of {dtype}, contiguous and aligned, on the CPU"
+    )
+
+
+def optional_address(
+    name: str, x: torch.Tensor | None, shape: Sequence[int], dtype: torch.dtype
+) -> int:
+    """Where a tensor begins, 0 for none."""
+    return 0 if x is None else address_of(name, x, shape, dtype)
+
+
+def addresses(*tensors: torch.Tensor | None) -> list[int]:
+    """Where tensors begin that need no check, such as those made for a kernel; 0 for none."""
+    return [0 if x is None else x.data_ptr() for x in tensors]
+
+
+# --- memory that is written to -------------------------------------------------------------------
+
+
+def share_memory(written: Iterable[torch.Tensor], read: Iterable[torch.Tensor] = ()) -> bool:
+    """Whether a contiguous tensor that is written to overlaps with any other."""
+    return _overlap(map(_range_of, written), map(_range_of, read))
+
+
+def _range_of(x: torch.Tensor) -> Range:
+    begin = x.data_ptr()
+    return begin, begin + x.nbytes
+
+
+def _overlap(written: Iterable[Range], read: Iterable[Range]) -> bool:
+    """Whether a range that is written to overlaps with any other."""
+    ranges = [(*each, True) for each in written] + [(*each, False) for each in read]
+    end_written = end_read = 0
+    for begin, end, is_written in sorted(ranges):
+        if begin == end:
+            continue
+        if begin < end_written or (is_written and begin < end_read):
+            return True
+        if is_written:
+            end_written = end
+        else:
+            end_read = max(end_read, end)
+    return False
+
+
+def check_apart(written: Iterable[torch.Tensor], read: Iterable[torch.Tensor]) -> None:
+    """Raise ValueError if a contiguous tensor that is written to overlaps with any other."""
+    check_ranges(map(_range_of, written), map(_range_of, read))
+
+
+def check_ranges(written: Iterable[Range], read: Iterable[Range]) -> None:
+    """Raise ValueError if a range that is written to overlaps with any other."""
+    if _overlap(written, read):
+        raise ValueError("a kernel was to write to memory that another of its tensors has")

@@ -1,0 +1,167 @@
+"""Linear layers in bfloat16, and their gradients. Depends on torch only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from skbert._core.cpu.bindings import module
+from skbert._core.cpu.bindings.checks import (
+    address_of,
+    addresses,
+    check_apart,
+    check_multiple,
+    check_type,
+    optional_address,
+    shape_of,
+)
+from skbert._core.cpu.bindings.module import PANEL, has_bf16_products
+
+__all__ = [
+    "StackedWeights",
+    "linear_grad_input",
+    "linear_grad_weight",
+    "linear_stacked",
+    "packed_linear",
+]
+
+_NO_EPILOGUE, _GELU, _GELU_COPY, _GELU_BACKWARD = range(4)  # what follows a product
+
+
+class StackedWeights:
+    """Weights in float32 of one shape, which a product reads as if one lay below the other.
+
+    They are read where they are in each product: whoever holds this sees what they have become.
+    """
+
+    def __init__(self, weights: Sequence[torch.Tensor]) -> None:
+        if not weights:
+            raise ValueError("a kernel takes one weight or several, not none")
+        self.n_rows, self.n_in = shape_of("weights", weights[0], 2)
+        check_multiple("a number of outputs", self.n_rows, PANEL)
+        check_multiple("a number of inputs", self.n_in, PANEL)
+        self.n_out = len(weights) * self.n_rows
+        self.weights = tuple(weights)
+        self.table()
+
+    def table(self) -> torch.Tensor:
+        """Where the weights are now; an error unless a kernel can read them there."""
+        shape = self.n_rows, self.n_in
+        begins = [address_of("weights", each, shape, torch.float32) for each in self.weights]
+        return torch.tensor(begins, dtype=torch.int64, device="cpu")
+
+
+def packed_linear(
+    *, x: torch.Tensor, packed_weight: torch.Tensor, bias: torch.Tensor, gelu: bool
+) -> torch.Tensor:
+    """A linear layer of ``(n_tokens, n_in)`` in bfloat16, followed by GELU if asked for.
+
+    The weight is ``(n_out / PANEL, n_in / 2, PANEL, 2)``, the bias in float32.
+    """
+    _check_processor()
+    (n_tokens, n_in), (n_out,) = shape_of("x", x, 2), shape_of("bias", bias, 1)
+    check_multiple("a number of inputs", n_in, 2)
+    check_multiple("a number of outputs", n_out, PANEL)
+    panels = n_out // PANEL, n_in // 2, PANEL, 2
+    inputs = (
+        address_of("x", x, (n_tokens, n_in), torch.bfloat16),
+        address_of("packed_weight", packed_weight, panels, torch.bfloat16), 0,
+        address_of("bias", bias, (n_out,), torch.float32),
+    )  # fmt: skip
+    output = x.new_empty(n_tokens, n_out)
+    module.kernels.linear_forward(
+        *inputs, *addresses(output), 0, n_tokens, n_in, n_out, 0, False,
+        _GELU if gelu else _NO_EPILOGUE, torch.get_num_threads(),
+    )  # fmt: skip
+    return output
+
+
+def linear_stacked(
+    *,
+    x: torch.Tensor,
+    weights: StackedWeights,
+    bias: torch.Tensor,
+    gelu_output: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """A linear layer of ``(n_tokens, n_in)`` in bfloat16; its GELU goes to ``gelu_output``."""
+    _check_processor()
+    check_type("weights", weights, StackedWeights)
+    n_tokens, table = shape_of("x", x, 2)[0], weights.table()
+    shape = n_tokens, weights.n_out
+    inputs = (
+        address_of("x", x, (n_tokens, weights.n_in), torch.bfloat16), 0, *addresses(table),
+        address_of("bias", bias, (weights.n_out,), torch.float32),
+    )  # fmt: skip
+    gelu_address = optional_address("gelu_output", gelu_output, shape, torch.bfloat16)
+    if gelu_output is not None:
+        check_apart([gelu_output], [x, bias, *weights.weights])
+    output = x.new_empty(shape)
+    module.kernels.linear_forward(
+        *inputs, *addresses(output), gelu_address,
+        n_tokens, weights.n_in, weights.n_out, weights.n_rows, False,
+        _NO_EPILOGUE if gelu_output is None else _GELU_COPY, torch.get_num_threads(),
+    )  # fmt: skip
+    return output
+
+
+def linear_grad_input(
+    *,
+    grad_output: torch.Tensor,
+    weights: StackedWeights,
+    pre_activation: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """The gradient of a linear layer's input, ``(n_tokens, n_in)`` in bfloat16.
+
+    Or of what was before the GELU that was its input, ``pre_activation``.
+    """
+    _check_processor()
+    check_type("weights", weights, StackedWeights)
+    n_tokens, table = shape_of("grad_output", grad_output, 2)[0], weights.table()
+    shape = n_tokens, weights.n_in
+    inputs = (
+        address_of("grad_output", grad_output, (n_tokens, weights.n_out), torch.bfloat16),
+        0, *addresses(table), 0,
+    )  # fmt: skip
+    before = optional_address("pre_activation", pre_activation, shape, torch.bfloat16)
+    grad_input = grad_output.new_empty(shape)
+    module.kernels.linear_forward(
+        *inputs, *addresses(grad_input), before,
+        n_tokens, weights.n_out, weights.n_in, weights.n_rows, True,
+        _NO_EPILOGUE if pre_activation is None else _GELU_BACKWARD, torch.get_num_threads(),
+    )  # fmt: skip
+    return grad_input
+
+
+def linear_grad_weight(
+    *,
+    grad_output: torch.Tensor,
+    x: torch.Tensor,
+    grad_weight: torch.Tensor,
+    grad_bias: torch.Tensor,
+    gelu: bool = False,
+) -> None:
+    """Write the gradients of a linear layer's weight and bias, in bfloat16.
+
+    Its input was ``x``, or the GELU of that.
+    """
+    _check_processor()
+    (n_tokens, n_in), n_out = shape_of("x", x, 2), shape_of("grad_output", grad_output, 2)[1]
+    check_multiple("a number of inputs", n_in, PANEL)
+    check_multiple("a number of outputs", n_out, PANEL)
+    begins = (
+        address_of("grad_output", grad_output, (n_tokens, n_out), torch.bfloat16),
+        address_of("x", x, (n_tokens, n_in), torch.bfloat16),
+        address_of("grad_weight", grad_weight, (n_out, n_in), torch.bfloat16),
+        address_of("grad_bias", grad_bias, (n_out,), torch.bfloat16),
+    )
+    check_apart([grad_weight, grad_bias], [grad_output, x])
+    module.kernels.linear_grad_weight(
+        *begins, n_tokens, n_in, n_out, bool(gelu), torch.get_num_threads()
+    )
+
+
+def _check_processor() -> None:
+    """Raise RuntimeError where C would use instructions that the processor lacks."""
+    if not has_bf16_products():
+        raise RuntimeError("no kernel multiplies bfloat16 on this processor")
