@@ -44,7 +44,7 @@ _FIRST_LOSS_SCALE = 2.0**16
 _STEPS_TO_GROW = 2000  # without an overflow, after which the loss scale is doubled
 
 
-class Gradients(NamedTuple):
+class StepGradients(NamedTuple):
     """The gradients of a step, which are still to be divided."""
 
     tensors: list[torch.Tensor]
@@ -175,7 +175,7 @@ class Stepper:
             self._network.words.decay(self._optimizer.param_groups)
         self._loss_scale.note_step()
 
-    def _compute_gradients(self, chosen: IntArray) -> Gradients:
+    def _compute_gradients(self, chosen: IntArray) -> StepGradients:
         """The gradients of a step, computed again where memory or the range of float16 fails."""
         while True:
             self._clear_gradients()
@@ -194,7 +194,7 @@ class Stepper:
             norm = gradient_norm(tensors) / divisor
             scalars = torch.cat([sums, norm[None].to(sums)])
             if self._loss_scale.value == 1.0 or not _has_overflow(scalars):
-                return Gradients(tensors, divisor, scalars)
+                return StepGradients(tensors, divisor, scalars)
             self._loss_scale.note_overflow()
 
     def finish_pass(self) -> None:
