@@ -38,12 +38,17 @@ _MAX_SEED = 2**63 - 1
 def check_type(name: str, value: object, kind: type | tuple[type, ...]) -> None:
     """Raise TypeError unless a value is of this type."""
     if not isinstance(value, kind):
-        raise TypeError(f"a kernel takes no {type(value).__name__} as {name}")
+        raise _type_error(name, value)
+
+
+def _type_error(name: str, value: object) -> TypeError:
+    return TypeError(f"a kernel takes no {type(value).__name__} as {name}")
 
 
 def check_integer(name: str, value: int, low: int, high: int) -> None:
     """Raise an error unless a value is an integer from ``low`` to ``high``."""
-    check_type(name, value, int)
+    if not isinstance(value, int):
+        raise _type_error(name, value)
     if not low <= value <= high:
         raise ValueError(f"a kernel takes {name} from {low} to {high}, not {value}")
 
@@ -52,7 +57,8 @@ def check_real(
     name: str, value: float, low: float = -_MAX_FLOAT, high: float = _MAX_FLOAT
 ) -> None:
     """Raise an error unless a value is a number from ``low`` to ``high``, which NaN is not."""
-    check_type(name, value, (float, int))
+    if not isinstance(value, float | int):
+        raise _type_error(name, value)
     if not low <= value <= high:
         raise ValueError(f"a kernel takes {name} from {low} to {high}, not {value}")
 
@@ -74,10 +80,12 @@ def check_multiple(name: str, size: int, step: int) -> None:
 
 def shape_of(name: str, x: torch.Tensor, n_dims: int) -> torch.Size:
     """The shape of a tensor of so many dimensions."""
-    check_type(name, x, torch.Tensor)
-    if x.ndim != n_dims:
-        raise ValueError(f"a kernel takes {name} of {n_dims} dimensions, not {tuple(x.shape)}")
-    return x.shape
+    if not isinstance(x, torch.Tensor):
+        raise _type_error(name, x)
+    shape = x.shape
+    if len(shape) != n_dims:
+        raise ValueError(f"a kernel takes {name} of {n_dims} dimensions, not {tuple(shape)}")
+    return shape
 
 
 def is_readable(x: torch.Tensor) -> bool:
@@ -88,7 +96,8 @@ def is_readable(x: torch.Tensor) -> bool:
 
 def address_of(name: str, x: torch.Tensor, shape: Sequence[int], dtype: torch.dtype) -> int:
     """Where a tensor begins; an error unless it is what a kernel reads there."""
-    check_type(name, x, torch.Tensor)
+    if not isinstance(x, torch.Tensor):
+        raise _type_error(name, x)
     if x.shape == shape and x.dtype == dtype and is_readable(x):
         return x.data_ptr()
     raise ValueError(
