@@ -177,7 +177,9 @@ def _watched(network: Network, layout: Layout) -> Iterator[list[list[FloatArray]
         if not network.is_packed:
             positions = torch.arange(len(starts), device=starts.device) - starts
             states = states[layout.row_of_token, positions][None]
-        seen.append(_weights(module, query(states[0]), key(states[0]), layout))
+        size = getattr(module, network.family.attention.head_size)
+        q, k = (linear(states[0]).reshape(len(starts), -1, size) for linear in (query, key))
+        seen.append(_weights(module, q, k, layout))
 
     with ExitStack() as hooks:
         paths = network.family.layer
@@ -187,15 +189,14 @@ def _watched(network: Network, layout: Layout) -> Iterator[list[list[FloatArray]
         yield seen
 
 
-def _weights(
-    attention: Any, query: torch.Tensor, key: torch.Tensor, layout: Layout
-) -> list[FloatArray]:
-    """Attention weights of each row, ``(n_heads, length, length)``."""
+def _weights(attention: Any, q: torch.Tensor, k: torch.Tensor, layout: Layout) -> list[FloatArray]:
+    """Attention weights of each row, ``(n_heads, length, length)``.
+
+    ``q`` and ``k`` are ``(n_tokens, n_heads, head_size)``.
+    """
     weights: list[FloatArray] = []
-    size = attention.attention_head_size
-    q, k = (states.reshape(len(states), -1, size) for states in (query, key))
     for begin, count, length in layout.runs:
         run = slice(begin, begin + count * length)
-        run_q, run_k = (x[run].view(count, length, -1, size).transpose(1, 2) for x in (q, k))
+        run_q, run_k = (x[run].view(count, length, *x.shape[1:]).transpose(1, 2) for x in (q, k))
         weights += [*torch.softmax(scores(attention, run_q, run_k), dim=-1).cpu().numpy()]
     return weights

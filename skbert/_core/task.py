@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from skbert._arrays import Array, FloatArray, IntArray
-from skbert._core.families import Job
+from skbert._core.families.record import Job
 from skbert._core.text.tokens import EncodedTexts, Ragged, TextTokenizer, TokenTable
 
 __all__ = ["Batch", "Head", "Items", "Layout", "Task"]

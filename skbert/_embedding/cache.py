@@ -38,7 +38,6 @@ _BEAT, _POLL = 1.0, 0.05  # seconds between two heartbeats, and between two atte
 _TABLE = "CREATE TABLE vectors (key TEXT PRIMARY KEY, vector BLOB, checksum INTEGER)"
 _SCHEMA = [("index", None), ("table", _TABLE)]
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
-_SETTINGS = ("hidden_act", "layer_norm_eps", "num_attention_heads")  # do not show in the weights
 
 
 def cache_folder(memory: str | os.PathLike[str] | Memory | None) -> Path | None:
@@ -65,10 +64,10 @@ def cache_folder(memory: str | os.PathLike[str] | Memory | None) -> Path | None:
 def fingerprint(network: Network) -> str:
     """Return a hash of everything in a network that turns text into vectors."""
     digest = hashlib.sha256(network.text.backend.to_str().encode())
-    config = network.model.config
-    digest.update(repr([getattr(config, name) for name in _SETTINGS]).encode())
+    config, family = network.model.config, network.family
+    digest.update(repr([getattr(config, name) for name in family.arithmetic]).encode())
     for name, tensor in sorted(network.model.state_dict().items()):
-        if network.pooling == POOLER or not network.family.is_of_pooler(name):
+        if network.pooling == POOLER or not family.is_of_pooler(name):
             digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
             digest.update(np.ascontiguousarray(tensor.cpu().numpy()).data)
     return digest.hexdigest()

@@ -20,10 +20,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from skbert._arrays import Array
 from skbert._catalogue import ESTIMATORS
-from skbert._core.attention.pooling import POOLER, POOLINGS
+from skbert._core.attention.pooling import POOLINGS
 from skbert._core.checkpoints.find import find
 from skbert._core.checkpoints.vet import Checkpoint, vet
-from skbert._core.families import Job
+from skbert._core.families.record import Job
 from skbert._core.infer import infer
 from skbert._core.models.network import Network
 from skbert._core.models.opening import (
@@ -162,11 +162,12 @@ class TextEstimator(PortableEstimator):
         """
         fitted = self._state()
         head, pooling = fitted.network.head, fitted.network.pooling
-        if head.has_output_layer and head.reads == "rows" and pooling != POOLER:
+        own = fitted.network.head_class.pooling
+        if head.has_output_layer and head.reads == "rows" and pooling != own:
             raise ModelError(
                 f"The head reads pooling={pooling!r}, and transformers has no class "
                 "with such a head: its model would give other predictions. Use save(path) to "
-                "keep the estimator as it is, or fit with pooling='pooler'."
+                "keep the estimator as it is, or fit with pooling={own!r}."
             )
         persistence.export(self._exported(fitted), path)
 
@@ -284,9 +285,9 @@ def _check_job(checkpoint: Checkpoint, head: Head) -> None:
         if (opener := _opener_of(job))
     }
     if head.has_output_layer and openers and _opener_of(head.job) not in openers.values():
-        name, opener = next(iter(openers.items()))
+        wanted, (name, opener) = family.head_class(head.job).name, next(iter(openers.items()))
         raise ModelError(
-            f"The checkpoint {checkpoint.folder} has no head for {family.heads[head.job].name}: "
+            f"The checkpoint {checkpoint.folder} has no head for {wanted}: "
             f"its config.json names {name}. Open it with {opener}, or give it as model= and call "
             "fit."
         )

@@ -379,7 +379,7 @@ def _copy_to_learn(network: Network, freeze: int | str, precision: Precision) ->
     """A copy of a network to go on from; the weights that are not trained are shared."""
     if (network.device, network.dtype) != (precision.device, precision.weights):
         return copy_network(network)
-    learning = learning_parameters(network.model, network.output_path, freeze)
+    learning = learning_parameters(network.model, network.head_class.prefixes, freeze)
     learns = set(map(id, learning))
     still = [p for p in network.model.parameters() if id(p) not in learns]
     return copy_network(network, still)

@@ -12,7 +12,7 @@ from sklearn.utils._param_validation import StrOptions
 
 from skbert._arrays import Array
 from skbert._core.checkpoints.vet import Checkpoint
-from skbert._core.families import BERT
+from skbert._core.families import NEW
 from skbert._core.infer import mean_loss
 from skbert._core.models.network import Network, twin_of
 from skbert._core.models.new_model import NewModel
@@ -219,7 +219,7 @@ class BertPretrainer(TrainedEstimator):
         "vocab_size": [COUNT, None],
         "lowercase": ["boolean"],
         **{size: [COUNT] for size in SIZES},
-        "position_embedding_type": [StrOptions(set(BERT.positions))],
+        "position_embedding_type": [StrOptions(set(NEW.choices["position_embedding_type"]))],
     }
     _tasks: ClassVar[tuple[Any, ...]] = tuple(TASKS.values())
 

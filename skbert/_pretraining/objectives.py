@@ -10,6 +10,7 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
+from skbert._core.families import NEW
 from skbert._core.models.new_model import NewModel, check_sizes, learn_vocabulary
 from skbert._core.task import Task
 from skbert._estimator.fitting import Draw, as_they_are
@@ -48,10 +49,10 @@ def new_model(
     config: dict[str, Any], documents: Documents, vocab_size: int | None, *, lowercase: bool
 ) -> NewModel:
     """A model of the sizes in ``config``, with a vocabulary learned from the documents."""
-    check_sizes(config if vocab_size is None else {**config, "vocab_size": vocab_size})
+    check_sizes(NEW, config if vocab_size is None else {**config, "vocab_size": vocab_size})
     texts = list(chain.from_iterable(documents.rows))
     vocabulary = learn_vocabulary(texts, vocab_size, lowercase=lowercase)
-    return NewModel({**config, "vocab_size": len(vocabulary)}, vocabulary, lowercase)
+    return NewModel(NEW, {**config, "vocab_size": len(vocabulary)}, vocabulary, lowercase)
 
 
 def check_objective(task: Task, method: str, *objectives: str) -> str:

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
+from skbert._core.families import NEW
 from skbert._core.models.new_model import NewModel, learn_vocabulary
 from skbert._core.text.tokens import Ragged, TextTokenizer
 from skbert._pretraining.masking import Vocabulary, mask, pair, pair_and_mask
@@ -451,8 +452,8 @@ def test_a_vocabulary_is_the_same_in_every_process() -> None:
 
 
 def test_a_blank_knows_how_long_rows_may_be() -> None:
-    assert NewModel({"max_position_embeddings": 40}, {}, True).max_length == 40
-    assert NewModel({"max_position_embeddings": 4000}, {}, True).max_length == 512
+    assert NewModel(NEW, {"max_position_embeddings": 40}, {}, True).max_length == 40
+    assert NewModel(NEW, {"max_position_embeddings": 4000}, {}, True).max_length == 512
 
 
 def test_ragged_targets_line_up_with_chosen_tokens(tokenizer: TextTokenizer) -> None:

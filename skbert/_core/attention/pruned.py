@@ -10,7 +10,8 @@ from collections.abc import Collection, Mapping
 from operator import attrgetter
 from typing import Any
 
-from skbert._core.families import Family, family_of
+from skbert._core.families import family_of
+from skbert._core.families.record import Family
 
 __all__ = ["are_pruned_heads", "prune", "remaining_heads"]
 
@@ -55,16 +56,17 @@ def prune(model: Any, pruned: Mapping[Any, Collection[int]]) -> None:
 
 def _shrink(family: Family, layer: Any, kept: list[int]) -> None:
     """Keep the weights of the heads with these places among the heads that the layer has."""
-    paths = family.layer
+    paths, names = family.layer, family.attention
     attention, output = attrgetter(paths.attention, paths.attention_out)(layer)
-    size = attention.attention_head_size
+    size = getattr(attention, names.head_size)
     rows = [place * size + i for place in kept for i in range(size)]
     for linear in attrgetter(*paths.qkv)(layer):
         linear.weight, linear.bias = _like(linear.weight, rows), _like(linear.bias, rows)
         linear.out_features = len(rows)
     output.weight = _like(output.weight, (slice(None), rows))
     output.in_features = len(rows)
-    attention.num_attention_heads, attention.all_head_size = len(kept), len(rows)
+    setattr(attention, names.n_heads, len(kept))
+    setattr(attention, names.width, len(rows))
 
 
 def _like(parameter: Any, part: Any) -> Any:

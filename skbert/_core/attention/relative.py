@@ -36,7 +36,7 @@ def add_distances(model: Any) -> None:
     model.base_model.set_submodule(family.encoder.position_table, table)
     for layer in family.layers(model):
         attention = attrgetter(family.layer.attention)(layer)
-        size = attention.attention_head_size
+        size = getattr(attention, family.attention.head_size)
         attention.distance_embedding = torch.nn.Embedding(2 * most - 1, size)
         attention.distances_of_keys = kind == "relative_key_query"
 

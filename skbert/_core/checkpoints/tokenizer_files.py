@@ -20,13 +20,12 @@ from skbert._core.checkpoints.tokenizer_settings import (
     LISTS,
     ROLES,
     SETTINGS,
-    SPECIALS,
     TOKEN_FLAGS,
     checked,
     content,
     is_token,
 )  # fmt: skip
-from skbert._core.families import Family
+from skbert._core.families.record import Family, TokenizerFormat
 from skbert.exceptions import ModelError
 
 if TYPE_CHECKING:
@@ -37,17 +36,6 @@ __all__ = ["TokenizerFiles", "check_tokenizer"]
 
 _CONFIG, _MAP = "tokenizer_config.json", "special_tokens_map.json"
 _NEEDS_JSON = ("PreTrainedTokenizerFast", "TokenizersBackend")  # no class for a mere vocabulary
-# What a tokenizer.json may be made of: nothing that takes a regular expression, which could
-# run for ever, and no null where all text would become unknown or lose its [CLS].
-_PARTS: dict[str, tuple[str | None, ...]] = {
-    "model": ("WordPiece",),
-    "normalizer": (None, "BertNormalizer", "Lowercase", "NFC", "NFD", "NFKC", "NFKD", "Replace",
-                   "Strip", "StripAccents"),
-    "pre_tokenizer": ("BertPreTokenizer", "Digits", "Punctuation", "Whitespace",
-                      "WhitespaceSplit"),
-    "post_processor": ("BertProcessing", "TemplateProcessing"),
-    "decoder": (None, "WordPiece"),
-}  # fmt: skip
 _NESTED = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers"}  # in a Sequence
 _MOST_ADDED = 10_000  # tokens beside the vocabulary's own: each makes reading text slower
 _MOST_SPECIALS = 8  # special tokens around a text, or around two
@@ -71,11 +59,14 @@ def check_tokenizer(
     As in transformers, ``do_lower_case`` in tokenizer_config.json comes before tokenizer.json.
     """
     folder, data = members.folder, members.read("tokenizer.json")
-    kind, settings = _settings(members, family, tokenizer_class, whole=data is not None)
+    known = family.tokenizer
+    kind, settings = _settings(members, known, tokenizer_class, whole=data is not None)
     named = checked(folder / _MAP, members.load_object(_MAP), (*ROLES, *LISTS))
     described = _parsed(data, folder / "tokenizer.json")
     words, added = (
-        _listed(members) if data is None else _described(folder / "tokenizer.json", described)
+        _listed(members)
+        if data is None
+        else _described(folder / "tokenizer.json", known, described)
     )
     beside = members.load_object("added_tokens.json")
     decoder = settings.get("added_tokens_decoder", {})
@@ -83,9 +74,9 @@ def check_tokenizer(
     _check_ids(folder, chain(words.items(), added), vocab_size)
     _check_added(folder, words, added)
     vocabulary = {**dict(added), **words}
-    _check_specials(folder, settings if decoder else {**settings, **named}, vocabulary)
+    _check_specials(folder, known, settings if decoder else {**settings, **named}, vocabulary)
     lowercase = settings.get("do_lower_case", None if data is None else _lowers(described))
-    _drop_mask(settings, named, vocabulary, vocab_size)
+    _drop_mask(known.mask, settings, named, vocabulary, vocab_size)
     tables = {"config.json": {"model_type": family.model_type}, _MAP: named,
               "added_tokens.json": beside,
               _CONFIG: {**settings, "tokenizer_class": kind} if kind else settings}  # fmt: skip
@@ -99,7 +90,7 @@ def check_tokenizer(
 
 
 def _settings(
-    members: Members, family: Family, declared: object, *, whole: bool
+    members: Members, known: TokenizerFormat, declared: object, *, whole: bool
 ) -> tuple[object, dict[str, Any]]:
     """Class of a tokenizer, and of the settings in tokenizer_config.json those known here.
 
@@ -107,7 +98,7 @@ def _settings(
     """
     table = members.load_object(_CONFIG)
     kind = table.get("tokenizer_class") or declared
-    if kind not in (None, *family.tokenizer_classes, *_NEEDS_JSON):
+    if kind not in (None, *known.classes, *_NEEDS_JSON):
         raise ModelError(
             f"the tokenizer in {members.folder} has the class {kind!r}, which this version does"
             " not support. Use a model with a plain BERT tokenizer."
@@ -118,14 +109,18 @@ def _settings(
             settings[role]["__type"] = "AddedToken"
     if table.get("mask_token", "") is None:
         settings["mask_token"] = None
-    return kind if whole or kind not in _NEEDS_JSON else family.tokenizer_class, settings
+    return kind if whole or kind not in _NEEDS_JSON else known.new_class, settings
 
 
 def _drop_mask(
-    settings: dict[str, Any], named: dict[str, Any], vocabulary: Mapping[str, int], size: int
+    usual: str,
+    settings: dict[str, Any],
+    named: dict[str, Any],
+    vocabulary: Mapping[str, int],
+    size: int,
 ) -> None:
     """Name no mask that is no word, where the model has no row left for another word."""
-    tokens = {content(table.get("mask_token", "[MASK]")) for table in (settings, named)}
+    tokens = {content(table.get("mask_token", usual)) for table in (settings, named)}
     if not tokens & vocabulary.keys() and max(vocabulary.values()) + 1 >= size:
         settings["mask_token"] = None
         named.pop("mask_token", None)
@@ -147,12 +142,12 @@ def _parsed(data: bytes | None, path: Path) -> dict[str, Any]:
 
 
 def _described(
-    path: Path, described: dict[str, Any]
+    path: Path, known: TokenizerFormat, described: dict[str, Any]
 ) -> tuple[dict[str, Any], list[tuple[str, Any]]]:
     """Check what a tokenizer.json is made of; return its vocabulary and added tokens."""
     model = _typed_model(described.get("model"))
-    for role, known in _PARTS.items():
-        _check_parts(path, role, model if role == "model" else described.get(role), known)
+    for role, parts in known.parts.items():
+        _check_parts(path, role, model if role == "model" else described.get(role), parts)
     _check_replacements(path, described.get("normalizer"))
     match model, described.get("added_tokens") or []:
         case {
@@ -260,12 +255,12 @@ def _check_template(path: Path, processor: dict[str, Any], vocabulary: dict[str,
     """The special tokens put around a text must be those of the vocabulary, the texts in order."""
     texts = [["A"], ["A", "B"]]
     try:
-        if processor["type"] == "BertProcessing":
-            specials = [processor["cls"], processor["sep"]]
-        else:
+        if processor["type"] == "TemplateProcessing":
             texts = [_texts(processor, name) for name in ("single", "pair")]
             entries = processor["special_tokens"].values()
             specials = [s for e in entries for s in zip(e["tokens"], e["ids"], strict=True)]
+        else:
+            specials = [processor["cls"], processor["sep"]]
         good = all(vocabulary[token] == number for token, number in specials)
     except (AttributeError, KeyError, TypeError, ValueError):
         good = False
@@ -359,8 +354,10 @@ def _check_added(folder: Path, words: dict[str, int], added: list[tuple[str, int
         )
 
 
-def _check_specials(folder: Path, named: dict[str, Any], vocabulary: dict[str, Any]) -> None:
-    for role, usual in SPECIALS.items():
+def _check_specials(
+    folder: Path, known: TokenizerFormat, named: dict[str, Any], vocabulary: dict[str, Any]
+) -> None:
+    for role, usual in known.specials.items():
         token = content(named.get(role, usual))
         if not token.strip() or token not in vocabulary:
             raise ModelError(

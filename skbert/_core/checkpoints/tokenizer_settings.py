@@ -14,15 +14,14 @@ from skbert.exceptions import ModelError
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["FLAG", "LISTS", "ROLES", "SETTINGS", "SPECIALS", "TOKEN_FLAGS", "checked", "content",
+__all__ = ["FLAG", "LISTS", "ROLES", "SETTINGS", "TOKEN_FLAGS", "checked", "content",
            "is_token"]  # fmt: skip
 
 # Settings that bring code, or lead around the files that were checked.
 _LEADING_AWAY = ("auto_map", "fast_tokenizer_files", "gguf_file", "merges", "tokenizer_file",
                  "tokenizer_object", "vocab", "vocab_file")  # fmt: skip
-SPECIALS = {"cls_token": "[CLS]", "sep_token": "[SEP]", "unk_token": "[UNK]",
-            "pad_token": "[PAD]"}  # fmt: skip
-ROLES = (*SPECIALS, "mask_token", "bos_token", "eos_token")
+ROLES = ("cls_token", "sep_token", "unk_token", "pad_token", "mask_token", "bos_token",
+         "eos_token")  # fmt: skip
 LISTS = ("extra_special_tokens", "additional_special_tokens")
 TOKEN_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 

@@ -17,16 +17,11 @@ from skbert._core.attention.pooling import POOLINGS, TOKEN_POOLINGS
 from skbert._core.attention.pruned import are_pruned_heads
 from skbert._core.checkpoints import archive, strict
 from skbert._core.checkpoints.find import PACKAGED
-from skbert._core.checkpoints.sizes import (
-    SIZES,
-    count_weights,
-    is_whole,
-    memory_fault,
-    size_faults,
-)
+from skbert._core.checkpoints.sizes import is_whole, memory_fault, size_faults
 from skbert._core.checkpoints.strict import INDEX, SINGLE, Members, TensorFile
 from skbert._core.checkpoints.tokenizer_files import TokenizerFiles, check_tokenizer
-from skbert._core.families import FAMILIES, Family
+from skbert._core.families import FAMILIES
+from skbert._core.families.record import Family
 from skbert.exceptions import ModelError, SaveError
 
 if TYPE_CHECKING:
@@ -36,20 +31,15 @@ __all__ = ["Checkpoint", "vet"]
 
 _NOT_SAFE = (".bin", ".h5", ".msgpack", ".ckpt", ".pt", ".pth", ".onnx")
 
-_RATES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout",
-          "initializer_range", "layer_norm_eps")  # fmt: skip
-_ACTIVATIONS = ("gelu", "gelu_10", "gelu_fast", "gelu_new", "gelu_python", "quick_gelu",
-                "gelu_pytorch_tanh", "relu", "relu6", "silu", "swish", "mish", "tanh")  # fmt: skip
-_ONE_OF = {"hidden_act": _ACTIVATIONS, "skbert_pooling": POOLINGS,
-           "problem_type": ("regression", "single_label_classification",
-                            "multi_label_classification")}  # fmt: skip
-_KEPT = (*SIZES, *_RATES, *_ONE_OF, "position_embedding_type", "architectures", "id2label",
-         "label2id", "num_labels", "model_type", "pad_token_id", "tie_word_embeddings",
-         "is_decoder", "pruned_heads")  # fmt: skip
+# Settings of every family; those of one are in its record.
+_CHOICES = {"skbert_pooling": POOLINGS,
+            "problem_type": ("regression", "single_label_classification",
+                             "multi_label_classification")}  # fmt: skip
+_KEPT = (*_CHOICES, "architectures", "id2label", "label2id", "num_labels", "model_type",
+         "pad_token_id", "tie_word_embeddings", "is_decoder", "pruned_heads")  # fmt: skip
 _NOT_READ = {"auto_map": "brings Python code of its own", "quantization_config": "is quantized",
              "add_cross_attention": "has cross-attention"}  # fmt: skip
 _MOST_LABELS = 1_000_000
-_LEAST_EPS = 1e-30  # less is nothing in float32
 _DECLARED = {setting: name for name, pooling in TOKEN_POOLINGS.items()
              for setting in (name, pooling.declared_as)}  # fmt: skip
 
@@ -98,7 +88,7 @@ def vet(folder: Path, tensors: Mapping[str, Any] | None = None) -> Checkpoint:
     held = sum(file.n_weights for file in weights)
     if tensors is not None:
         held = sum(math.prod(tensor.shape) for tensor in tensors.values())
-    _check_memory(folder / "config.json", config, held)
+    _check_memory(folder / "config.json", family, config, held)
     return Checkpoint(
         folder=folder,
         config=config,
@@ -144,26 +134,24 @@ def _config(folder: Path, raw: dict[str, Any]) -> dict[str, Any]:
             f"{path} says that the model {' and '.join(unread)}, which is not supported by this"
             f" version. Choose a plain BERT model, such as {PACKAGED!r}."
         )
-    config = {key: default for key, (default, _, _) in SIZES.items()}
-    config |= {key: raw[key] for key in _KEPT if raw.get(key) is not None}
-    for key, right in _faults(config):
+    family = FAMILIES[raw["model_type"]]
+    known = (*family.sizes, *family.rates, *family.choices, *_KEPT)
+    config = family.default_sizes | {key: raw[key] for key in known if raw.get(key) is not None}
+    for key, right in _faults(family, config):
         raise ModelError(
             f"{path} has {key}={str(config.get(key))[:80]}, where {right} is expected. Restore the"
             " file from a whole copy of the model."
         )
-    return config | {key: float(config[key]) for key in _RATES if key in config}
+    return config | {key: float(config[key]) for key in family.rates if key in config}
 
 
-def _faults(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _faults(family: Family, config: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Each setting that has a wrong value, and what would be right."""
-    yield from size_faults(config)
-    for key in _RATES:
-        if not _is_rate(config.get(key, 0.0)):
-            yield key, "a number from 0 to 1"
-    if config.get("layer_norm_eps", 1) < _LEAST_EPS:
-        yield "layer_norm_eps", f"a number from {_LEAST_EPS} to 1"
+    yield from size_faults(family, config)
+    for key, least in family.rates.items():
+        if not _is_rate(config.get(key, 1), least):
+            yield key, f"a number from {least} to 1"
     hidden, heads = config["hidden_size"], config["num_attention_heads"]
-    one_of = {**_ONE_OF, "position_embedding_type": FAMILIES[config["model_type"]].positions}
     checks = {
         "num_attention_heads": (hidden % heads == 0, f"a divisor of hidden_size={hidden}"),
         "pad_token_id": (is_whole(config.get("pad_token_id", 0), 0, config["vocab_size"] - 1),
@@ -174,7 +162,7 @@ def _faults(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
         "num_labels": (is_whole(config.get("num_labels", 1), 1, _MOST_LABELS),
                        f"a whole number from 1 to {_MOST_LABELS}"),
         **{key: (config.get(key) in (None, *known), f"one of {', '.join(known)}")
-           for key, known in one_of.items()},
+           for key, known in (*_CHOICES.items(), *family.choices.items())},
         "tie_word_embeddings": (isinstance(config.get("tie_word_embeddings", True), bool),
                                 "true or false"),
         "is_decoder": (isinstance(config.get("is_decoder", False), bool), "true or false"),
@@ -184,8 +172,8 @@ def _faults(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield from ((key, right) for key, (good, right) in checks.items() if not good)
 
 
-def _is_rate(value: object) -> bool:
-    return type(value) in (int, float) and 0 <= value <= 1  # type: ignore[operator]
+def _is_rate(value: object, least: float) -> bool:
+    return type(value) in (int, float) and least <= value <= 1  # type: ignore[operator]
 
 
 def _are_names(names: object) -> bool:
@@ -239,10 +227,10 @@ def _no_safetensors(folder: Path) -> ModelError:
     )
 
 
-def _check_memory(path: Path, config: dict[str, Any], held: int) -> None:
+def _check_memory(path: Path, family: Family, config: dict[str, Any], held: int) -> None:
     """A small file must not make a large model; missing layers are for the loader to name."""
     labels = config.get("num_labels", len(config.get("id2label", ())))
-    needed = count_weights(config) + labels * config["hidden_size"]
+    needed = family.count_weights(config) + labels * config["hidden_size"]
     if needed > 2 * held + 10_000_000:
         raise ModelError(
             f"{path} describes a model of {needed} weights, but the safetensors files hold {held}."

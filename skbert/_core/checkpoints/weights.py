@@ -101,8 +101,8 @@ def check_missing(
 ) -> None:
     """Refuse a checkpoint that lacks more than a head and a pooler may be lacking."""
     family = checkpoint.family
-    wanted = family.heads[head.job]
-    of_head = {name for name in missing if name.startswith(wanted.output_layer + ".")}
+    wanted = family.head_class(head.job)
+    of_head = {name for name in missing if name.startswith(wanted.prefixes)}
     absent = sorted(name for name in missing - of_head if not family.is_of_pooler(name))
     if absent:
         raise ModelError(

@@ -29,7 +29,7 @@ from skbert._core.cpu.fused import (
     fused_layernorm,
 )
 from skbert._core.cpu.linear import GradsByWeight, LayerProducts, ProductCache
-from skbert._core.families import Family, LayerParts
+from skbert._core.families.record import AttentionNames, Family, LayerParts
 from skbert._core.task import Layout
 
 __all__ = ["Layers", "can_compute"]
@@ -87,11 +87,11 @@ class Layers:
         rows, n_tokens = _Rows(layout, training=training), states.shape[0]
         if training:
             states = _pad_tokens(states, caches, dtype)
-        rounded, all_states = states.to(dtype), []
+        names, rounded, all_states = family.attention, states.to(dtype), []
         with torch.autocast("cpu", enabled=False):
             for module, cache in zip(modules, caches, strict=True):
                 products = cache(dtype, training=training)
-                arguments = cache.layer, products, states, rounded, rows
+                arguments = cache.parts, names, products, states, rounded, rows
                 if module.training and module.gradient_checkpointing:
                     states, rounded = checkpoint(_run_layer, *arguments, use_reentrant=False)
                 else:
@@ -107,18 +107,18 @@ class Layers:
 
 def can_compute(family: Family, module: Any) -> bool:
     """Whether the weights of a layer are plain tensors of sizes that belong together."""
-    layer = family.layer_parts(module)
-    linears = *layer.qkv, layer.attention_out, layer.mlp_in, layer.mlp_out
+    parts = family.layer_parts(module)
+    linears = *parts.qkv, parts.attention_out, parts.mlp_in, parts.mlp_out
     if any(linear.bias is None for linear in linears):
         return False
-    size, width = len(layer.attention_out.weight), len(layer.qkv[0].weight)
-    mlp_size = len(layer.mlp_in.weight)
+    size, width = len(parts.attention_out.weight), len(parts.qkv[0].weight)
+    mlp_size = len(parts.mlp_in.weight)
     shapes = [(width, size)] * 3 + [(size, width), (mlp_size, size), (size, mlp_size)]
     return (
         all(type(weight.data) is torch.Tensor for weight in module.parameters())
         and [linear.weight.shape for linear in linears] == shapes
         and [len(linear.bias) for linear in linears] == [n_out for n_out, _ in shapes]
-        and width % layer.attention.attention_head_size == 0
+        and width % getattr(parts.attention, family.attention.head_size) == 0
     )
 
 
@@ -126,52 +126,57 @@ def _pad_tokens(
     states: torch.Tensor, caches: Sequence[ProductCache], dtype: torch.dtype
 ) -> torch.Tensor:
     """States to train on, followed by tokens that belong to no row where that saves time."""
-    weights = [cache.layer.mlp_out.weight for cache in caches[:1]]
+    weights = [cache.parts.mlp_out.weight for cache in caches[:1]]
     n_more = 0 if can_fuse_linear(weights, dtype) else -len(states) % _TOKENS_STEP
     return F.pad(states, (0, 0, 0, n_more)) if n_more else states
 
 
 def _run_layer(
-    layer: LayerParts[Any],
+    parts: LayerParts[Any],
+    names: AttentionNames,
     products: LayerProducts,
     states: torch.Tensor,
     rounded: torch.Tensor,
     rows: _Rows,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Hidden states after a layer, and the same rounded for the products of the next."""
-    context = _attention(layer.attention, products.qkv(rounded), rows)
+    context = _attention(parts.attention, names, products.qkv(rounded), rows)
     states, rounded = _add_and_norm(
-        products.attention_out(context), states, layer.attention_dropout, layer.attention_norm
+        products.attention_out(context), states, parts.attention_dropout, parts.attention_norm
     )
-    size = layer.attention.config.chunk_size_feed_forward
+    size = parts.attention.config.chunk_size_feed_forward
     if size:
         output = torch.cat([products.mlp(chunk) for chunk in torch.split(rounded, size)])
     else:
         output = products.mlp(rounded)
-    return _add_and_norm(output, states, layer.mlp_dropout, layer.mlp_norm)
+    return _add_and_norm(output, states, parts.mlp_dropout, parts.mlp_norm)
 
 
 def _add_and_norm(
-    x: torch.Tensor, residual: torch.Tensor, dropout: torch.nn.Dropout, norm: torch.nn.LayerNorm
+    x: torch.Tensor,
+    residual: torch.Tensor,
+    dropout: torch.nn.Dropout | None,
+    norm: torch.nn.LayerNorm,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Layer normalisation of ``x`` after dropout plus the residual, and that rounded."""
-    rate = dropout.p if dropout.training else 0.0
+    rate = dropout.p if dropout is not None and dropout.training else 0.0
     if can_fuse_layernorm(x, residual, norm):
         return fused_layernorm(x, residual, norm, rate)
     states = norm(residual + (x * _dropout_mask(x, rate) if rate else x))
     return states, states.to(x.dtype)
 
 
-def _attention(module: Any, qkv: torch.Tensor, rows: _Rows) -> torch.Tensor:
+def _attention(module: Any, names: AttentionNames, qkv: torch.Tensor, rows: _Rows) -> torch.Tensor:
     """Attention from query, key and value side by side; in groups, or as the rows come."""
-    rate = module.dropout.p if module.training else 0.0
-    head_size, relative = module.attention_head_size, has_distances(module)
-    settings = AttentionSettings(head_size, module.scaling, module.is_causal, rate)
+    rate = getattr(module, names.dropout).p if module.training else 0.0
+    head_size, scaling = getattr(module, names.head_size), getattr(module, names.scaling)
+    relative = has_distances(module)
+    settings = AttentionSettings(head_size, scaling, module.is_causal, rate)
     if can_fuse_attention(qkv, rows.layout, head_size) and not relative:
         return fused_attention(qkv, rows.packed, settings)
     if relative or not rows.training:
         q, k, v = qkv.view(len(qkv), 3, -1, head_size).unbind(1)
-        output = within_rows(module, q, k, v, rows.layout.runs, rate, module.scaling).flatten(1)
+        output = within_rows(module, q, k, v, rows.layout.runs, rate, scaling).flatten(1)
         n_more = len(qkv) - len(output)
         return F.pad(output, (0, 0, 0, n_more)) if n_more else output
     return torch.as_tensor(_GroupedAttention.apply(qkv, rows.groups, settings))  # type: ignore[no-untyped-call]

@@ -23,7 +23,7 @@ from skbert._core.cpu.fused import (
     max_packed_tokens,
     pack_weight,
 )
-from skbert._core.families import LayerParts
+from skbert._core.families.record import LayerParts
 
 __all__ = ["GradsByWeight", "LayerProducts", "ProductCache"]
 
@@ -54,14 +54,14 @@ class ProductCache:
     if there is one, by weight.
     """
 
-    def __init__(self, layer: LayerParts[Any], bf16_grads: GradsByWeight | None = None) -> None:
-        self.layer, self.bf16_grads = layer, bf16_grads
+    def __init__(self, parts: LayerParts[Any], bf16_grads: GradsByWeight | None = None) -> None:
+        self.parts, self.bf16_grads = parts, bf16_grads
         # What is multiplied side by side.
         self.linears: list[Sequence[torch.nn.Linear]] = [
-            layer.qkv,
-            [layer.attention_out],
-            [layer.mlp_in],
-            [layer.mlp_out],
+            parts.qkv,
+            [parts.attention_out],
+            [parts.mlp_in],
+            [parts.mlp_out],
         ]
         self.for_training: tuple[object, list[TrainingLinear]] = (None, [])
         self.for_inference: tuple[object, list[InferenceLinear]] = (None, [])
@@ -83,14 +83,14 @@ class ProductCache:
             product.refresh()
         qkv, attention_out, mlp_in, mlp_out = made
         return LayerProducts(
-            qkv, attention_out, TrainingMLP(mlp_in, mlp_out, self.layer.activation)
+            qkv, attention_out, TrainingMLP(mlp_in, mlp_out, self.parts.activation)
         )
 
     def _inference(self, home: Home, weights: list[torch.Tensor]) -> LayerProducts:
         state = home, [weight._version for weight in weights]
         key, made = self.for_inference
         if key != state:
-            activations = None, None, self.layer.activation, None
+            activations = None, None, self.parts.activation, None
             pairs = zip(self.linears, activations, strict=True)
             made = [InferenceLinear(each, activation, home[0]) for each, activation in pairs]
             self.for_inference = state, made

@@ -18,7 +18,8 @@ from skbert._core.attention import packed
 from skbert._core.attention.pooling import POOLER, pool
 from skbert._core.cpu.embedding import RowGradients
 from skbert._core.cpu.layers import Layers, can_compute
-from skbert._core.families import Family, encoder_part, family_of
+from skbert._core.families import family_of
+from skbert._core.families.record import Family, HeadClass, encoder_part
 from skbert._core.models.intact import (
     Anatomy,
     anatomy_of,
@@ -120,9 +121,14 @@ class Network:
         return family_of(self.model)
 
     @property
+    def head_class(self) -> HeadClass:
+        """What the record of the architecture says of the head."""
+        return self.family.head_class(self.head.job)
+
+    @property
     def output_path(self) -> str:
         """Where the output layer lies in the model; empty where there is none."""
-        return self.family.heads[self.head.job].output_layer
+        return self.head_class.output_layer
 
     @property
     def output_layer(self) -> Any:
@@ -146,21 +152,22 @@ class Network:
             return features.to(self.dtype)
         if isinstance(features, tuple):
             return tuple(x.to(self.dtype) for x in self.output_layer(*features))
-        if dropout := self.family.heads[self.head.job].dropout:
-            features = self.model.get_submodule(dropout)(features)
         return self.output_layer(features).to(self.dtype)
 
     def features(self, batch: Batch) -> Any:
-        """The head's inputs in the order of the items; a tuple of two where it has two parts."""
+        """The output layer's inputs in the order of the items; a tuple of two where it has two."""
         hidden = self.hidden(batch)
         match self.head.reads:
             case "tokens":
-                return _in_order(hidden, batch.token_order)
+                features = _in_order(hidden, batch.token_order)
             case "rows":
-                return _pooled(self, hidden, batch)
+                features = _pooled(self, hidden, batch)
             case "chosen":
-                return hidden[batch.chosen]
-        return hidden[batch.chosen], _pooled(self, hidden, batch)
+                features = hidden[batch.chosen]
+            case _:
+                return hidden[batch.chosen], _pooled(self, hidden, batch)
+        transform = self.head_class.transform
+        return features if transform is None else transform(self.model, features)
 
     def hidden(self, batch: Batch) -> torch.Tensor:
         """Hidden states of all tokens in packed order, ``(n_tokens, size)``."""
@@ -221,7 +228,8 @@ def copy_network(network: Network, shared: Iterable[torch.Tensor] = ()) -> Netwo
 
 def has_pooler(network: Network) -> bool:
     """Whether the model has a pooler."""
-    return encoder_part(network.model, network.family.encoder.pooler) is not None
+    path = network.family.encoder.pooler
+    return bool(path) and encoder_part(network.model, path) is not None
 
 
 def inference_network(network: Network) -> Network:

@@ -5,14 +5,14 @@ Depends on ``tokenizers``, `sizes` and `skim`; the model itself is made in ``ope
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-from skbert._core.checkpoints.sizes import SIZES, count_weights, memory_fault, size_faults
-from skbert._core.families import BERT, Family
+from skbert._core.checkpoints.sizes import memory_fault, size_faults
+from skbert._core.families.record import Family
 from skbert._core.text.skim import Skimmer
 from skbert.exceptions import InputError
 
@@ -27,10 +27,10 @@ _MOST_PIECES = 30_522  # where no number is given: as many as BERT's own vocabul
 class NewModel:
     """The settings of a model to be made, where there is no checkpoint to open."""
 
+    family: Family
     config: dict[str, Any]  # settings of the family's configuration class
     vocabulary: dict[str, int]
     lowercase: bool
-    family: Family = BERT
     pooling: str | None = None
     head_pooling: str | None = None
 
@@ -40,18 +40,18 @@ class NewModel:
         return self.family.max_length(self.config["max_position_embeddings"])
 
 
-def check_sizes(config: Mapping[str, Any]) -> None:
-    """Refuse sizes that no BERT has, and a model that cannot learn in this machine's memory.
+def check_sizes(family: Family, config: dict[str, Any]) -> None:
+    """Refuse sizes that no model has, and a model that cannot learn in this machine's memory.
 
     Raises
     ------
     InputError
         If a size is out of its bounds, or all of them together need too much memory.
     """
-    for key, right in size_faults(config):
+    for key, right in size_faults(family, config):
         raise InputError(
-            f"{key}={config[key]}, where {right} is expected. Use {key}={SIZES[key][0]}, as BERT"
-            " does, or leave it out."
+            f"{key}={config[key]}, where {right} is expected. Use"
+            f" {key}={family.sizes[key].default}, as BERT does, or leave it out."
         )
     hidden, heads = config["hidden_size"], config["num_attention_heads"]
     if hidden % heads:
@@ -59,9 +59,9 @@ def check_sizes(config: Mapping[str, Any]) -> None:
             f"num_attention_heads={heads} does not divide hidden_size={hidden}. Use a divisor: the"
             " heads of BERT are 64 wide."
         )
-    fault = memory_fault(count_weights(config), _BYTES)
+    fault = memory_fault(family.count_weights(family.default_sizes | config), _BYTES)
     if fault:
-        sizes = ", ".join(f"{key}={config[key]}" for key in SIZES if key in config)
+        sizes = ", ".join(f"{key}={config[key]}" for key in family.sizes if key in config)
         raise InputError(
             f"a model with {sizes} is too large to learn here: {fault}, gradients and the"
             " optimizer's state included. Use smaller sizes, hidden_size first."

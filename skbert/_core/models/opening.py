@@ -34,9 +34,16 @@ from skbert._core.checkpoints.weights import (
     read_weights,
     warn_of_odd_use,
 )
-from skbert._core.families import FAMILIES, Family, family_of
+from skbert._core.families import FAMILIES, family_of
+from skbert._core.families.record import Family
 from skbert._core.models.intact import anatomy_of
-from skbert._core.models.network import Network, can_pack, draw_output, has_own_modules
+from skbert._core.models.network import (
+    Network,
+    can_pack,
+    draw_output,
+    has_own_modules,
+    has_pooler,
+)
 from skbert._core.models.new_model import NewModel
 from skbert._core.runtime.interrupts import deferred_interrupts
 from skbert._core.runtime.modes import default_modes, single_precision
@@ -106,7 +113,7 @@ def _pooled_class(family: Family) -> type:
 
 
 def _encoder_class(family: Family) -> type:
-    encoder_class: type = getattr(transformers, family.heads["embedding"].name)
+    encoder_class: type = getattr(transformers, family.head_class("embedding").name)
     return encoder_class
 
 
@@ -116,8 +123,13 @@ globals().update({pooled.__name__: pooled for pooled in _POOLED.values()})  # fo
 
 def network_of(model: Any, tokenizer: Any, head: Head, pooling: str) -> Network:
     """The network of a model whose modules are those of its class."""
-    if head.has_output_layer and head.reads == "rows" and pooling != POOLER:
-        model.base_model.__class__ = _POOLED[model.config.model_type]
+    family = family_of(model)
+    if (
+        head.has_output_layer
+        and head.reads == "rows"
+        and pooling != family.head_class(head.job).pooling
+    ):
+        model.base_model.__class__ = _POOLED[family.model_type]
     return Network(model, tokenizer, head, pooling)
 
 
@@ -151,9 +163,14 @@ def open_network(
     """
     if pooling == "auto":
         pooling = _own_pooling(checkpoint, head, fresh_head=fresh_head)
+    if pooling == POOLER and head.reads == "rows" and not checkpoint.family.encoder.pooler:
+        raise ModelError(
+            f"pooling={POOLER!r}, but a model of the type {checkpoint.family.model_type!r} has no"
+            " pooler. Use pooling='cls' or 'mean'."
+        )
     if isinstance(checkpoint, NewModel):
         return network_of(*_make(checkpoint, head, dtype), head, pooling)
-    output_path = checkpoint.family.heads[head.job].output_layer
+    output_path = checkpoint.family.head_class(head.job).output_layer
     with _refusing(checkpoint):
         model, missing = _quietly_load(checkpoint, head, dtype, keep_head=not fresh_head)
     check_missing(checkpoint, head, missing, fresh_head=fresh_head)
@@ -184,11 +201,12 @@ def _refusing(checkpoint: Checkpoint) -> Iterator[None]:
 
 
 def _own_pooling(checkpoint: Checkpoint | NewModel, head: Head, *, fresh_head: bool) -> str:
-    """The pooling that a checkpoint declares; the pooler for rows of heads of pre-training."""
+    """The pooling that a checkpoint declares; else, and for pre-training, that of the class."""
+    own = checkpoint.family.head_class(head.job).pooling
     if not head.fresh and "rows" in head.reads:
-        return POOLER
+        return own
     declared = checkpoint.pooling if fresh_head else checkpoint.head_pooling
-    return declared or ("mean" if head.reads == "chosen" else POOLER)
+    return declared or ("mean" if head.reads == "chosen" else own)
 
 
 def _make(new_model: NewModel, head: Head, dtype: torch.dtype) -> tuple[Any, Any]:
@@ -199,11 +217,11 @@ def _make(new_model: NewModel, head: Head, dtype: torch.dtype) -> tuple[Any, Any
     )
     with _quiet(), single_precision():  # whose numbers are drawn, whatever they become then
         model = (
-            _as_configured(getattr(transformers, family.heads[head.job].name))(config)
+            _as_configured(getattr(transformers, family.head_class(head.job).name))(config)
             .to(dtype)
             .eval()
         )
-    tokenizer = getattr(transformers, family.tokenizer_class)(
+    tokenizer = getattr(transformers, family.tokenizer.new_class)(
         vocab=new_model.vocabulary,
         do_lower_case=new_model.lowercase,
         model_max_length=new_model.max_length,
@@ -230,7 +248,7 @@ def _quietly_load(
 ) -> tuple[Any, set[str]]:
     """The model, and the names of the weights that the checkpoint lacks."""
     settings = dict(checkpoint.config)
-    model_class = getattr(transformers, checkpoint.family.heads[head.job].name)
+    model_class = getattr(transformers, checkpoint.family.head_class(head.job).name)
     loader = _as_configured(model_class, settings.pop("pruned_heads", None))
     config = transformers.AutoConfig.for_model(**settings)
     config.is_decoder = head.is_causal
@@ -329,7 +347,8 @@ def _blank_token(backend: Any) -> str | None:
 
 def drop_pooler(network: Network) -> None:
     """Remove the pooler, which nothing reads."""
-    setattr(network.model, network.family.encoder.pooler, None)
+    if has_pooler(network):
+        setattr(network.model, network.family.encoder.pooler, None)
     network.anatomy = anatomy_of(network.model)
 
 

@@ -14,7 +14,8 @@ from torch.nn.utils import get_total_norm
 
 from skbert._core.cpu.bindings.adamw import AdamWTensor, adamw_step, grad_norm
 from skbert._core.cpu.fused import can_fuse_adamw, can_fuse_grad_norm
-from skbert._core.families import encoder_part, family_of
+from skbert._core.families import family_of
+from skbert._core.families.record import encoder_part
 from skbert.exceptions import InputError
 
 __all__ = [
@@ -36,7 +37,7 @@ _POLYNOMIAL_END = 1e-7  # learning rate where the polynomial schedule ends, as i
 
 def parameter_groups(
     model: torch.nn.Module,
-    head: str,
+    head: tuple[str, ...],
     *,
     learning_rate: float,
     head_learning_rate: float,
@@ -47,7 +48,7 @@ def parameter_groups(
 
     Biases and LayerNorm weights do not decay. The learning rate of a layer is that of the
     layer above it times ``layer_decay`` (Clark et al. 2020, ELECTRA); the embeddings come
-    last. The parameters of the ``head`` have their own rate.
+    last. Parameters whose names begin with one of ``head`` have their own rate.
     """
     named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     family, depths = family_of(model), _depths(model)
@@ -55,7 +56,7 @@ def parameter_groups(
     groups: dict[tuple[float, float], list[torch.nn.Parameter]] = {}
     for name, parameter in named:
         rate = learning_rate * layer_decay ** (top - depths[name])
-        if name.startswith(head + "."):
+        if name.startswith(head):
             rate = head_learning_rate
         decay = weight_decay if family.decays(name) else 0.0
         groups.setdefault((rate, decay), []).append(parameter)
@@ -65,7 +66,7 @@ def parameter_groups(
     ]
 
 
-def freeze(model: torch.nn.Module, head: str, layers: int | str) -> None:
+def freeze(model: torch.nn.Module, head: tuple[str, ...], layers: int | str) -> None:
     """Let learn only what lies above the embeddings and the first ``layers`` layers.
 
     0 freezes nothing; ``"all"`` leaves nothing but the head to learn.
@@ -76,7 +77,7 @@ def freeze(model: torch.nn.Module, head: str, layers: int | str) -> None:
 
 
 def learning_parameters(
-    model: torch.nn.Module, head: str, layers: int | str
+    model: torch.nn.Module, head: tuple[str, ...], layers: int | str
 ) -> list[torch.nn.Parameter]:
     """The parameters that `freeze` lets learn."""
     depths, n_layers = _depths(model), _n_layers(model)
@@ -89,7 +90,7 @@ def learning_parameters(
     return [
         parameter
         for name, parameter in model.named_parameters()
-        if name.startswith(head + ".") or depths[name] > highest
+        if name.startswith(head) or depths[name] > highest
     ]
 
 

@@ -118,7 +118,7 @@ class Stepper:
             network.is_packed = can_pack(network)
             for weight in network.model.parameters():  # none may be a view of another's memory
                 weight.data = weight.data.contiguous()
-        freeze(network.model, network.output_path, recipe.freeze)
+        freeze(network.model, network.head_class.prefixes, recipe.freeze)
         self._optimizer = _optimizer_of(network, recipe)
         is_alone = self.group.size == 1
         network.layer_runner.forget(self._optimizer.bf16_grads if is_alone else None)
@@ -298,7 +298,7 @@ def _optimizer_of(network: Network, recipe: Recipe) -> AdamW:
     """The optimizer of all weights that are trained."""
     groups = parameter_groups(
         network.model,
-        network.output_path,
+        network.head_class.prefixes,
         learning_rate=recipe.learning_rate,
         head_learning_rate=recipe.head_learning_rate,
         weight_decay=recipe.weight_decay,

@@ -9,6 +9,9 @@ from transformers import BertConfig, BertModel
 
 from skbert._core.attention.relative import add_distances
 from skbert._core.checkpoints import sizes
+from skbert._core.families import FAMILIES
+from skbert._core.families.bert import BERT
+from skbert._core.families.record import Family
 
 SMALL = {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4,
          "intermediate_size": 64, "max_position_embeddings": 20, "type_vocab_size": 2}  # fmt: skip
@@ -20,24 +23,26 @@ def test_weights_are_counted_but_for_biases_and_norms(changes: dict[str, Any]) -
     add_distances(model)
     matrices = sum(p.numel() for p in model.parameters() if p.dim() > 1)
     rounding = 3 * 8 if changes else 0  # one distance fewer than twice the positions
-    assert sizes.count_weights({**SMALL, **changes}) == matrices + rounding
+    assert BERT.count_weights({**SMALL, **changes}) == matrices + rounding
 
 
 def test_lost_heads_count_less() -> None:
     lost = {**SMALL, "pruned_heads": {"0": [1], "2": [0, 3]}}
-    assert sizes.count_weights(SMALL) - sizes.count_weights(lost) == 3 * 4 * 32 * 8
+    assert BERT.count_weights(SMALL) - BERT.count_weights(lost) == 3 * 4 * 32 * 8
 
 
 def test_what_is_left_out_is_as_berts() -> None:
-    assert sizes.count_weights({}) == pytest.approx(110e6, rel=0.03)
+    assert BERT.count_weights(BERT.default_sizes) == pytest.approx(110e6, rel=0.03)
 
 
-@pytest.mark.parametrize(("key", "bounds"), sizes.SIZES.items())
-def test_sizes_out_of_their_bounds(key: str, bounds: tuple[int, int, int]) -> None:
-    usual, least, most = bounds
-    assert not list(sizes.size_faults({key: usual}))
+@pytest.mark.parametrize(
+    ("family", "key"), [(family, key) for family in FAMILIES.values() for key in family.sizes]
+)
+def test_sizes_out_of_their_bounds(family: Family, key: str) -> None:
+    usual, least, most = family.sizes[key]
+    assert not list(sizes.size_faults(family, {key: usual}))
     for wrong in (least - 1, most + 1, True, float(usual), str(usual)):
-        assert [name for name, _ in sizes.size_faults({key: wrong})] == [key]
+        assert [name for name, _ in sizes.size_faults(family, {key: wrong})] == [key]
 
 
 def test_the_sum_is_told_where_memory_is_too_small(monkeypatch: pytest.MonkeyPatch) -> None:

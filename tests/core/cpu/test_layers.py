@@ -35,7 +35,7 @@ from skbert._core.checkpoints.vet import vet
 from skbert._core.cpu.bindings.attention import AttentionSettings
 from skbert._core.cpu.layers import _SPARE_SCORES, _dropout_mask, _group_rows, _GroupedAttention
 from skbert._core.cpu.linear import ProductCache
-from skbert._core.families import BERT
+from skbert._core.families.bert import BERT
 from skbert._core.models.network import inference_network
 from skbert._core.models.opening import open_network
 from skbert._core.runtime.device import Precision, seeded

@@ -114,7 +114,7 @@ def settings_by_name(model: Any, **changes: float) -> dict[str, tuple[float, flo
     options: dict[str, float] = {
         "learning_rate": 1.0, "head_learning_rate": 9.0, "weight_decay": 0.01, "layer_decay": 1.0,
     }  # fmt: skip
-    groups = parameter_groups(model, "classifier", **{**options, **changes})
+    groups = parameter_groups(model, ("classifier.",), **{**options, **changes})
     names = {id(p): name for name, p in model.named_parameters()}
     found = [
         (names[id(p)], (group["lr"], group["weight_decay"]))
@@ -160,7 +160,7 @@ def test_rates_fall_layer_by_layer(model: Any) -> None:
 
 
 def test_a_frozen_parameter_is_in_no_group(model: Any) -> None:
-    freeze(model, "classifier", 1)
+    freeze(model, ("classifier.",), 1)
     assert settings_by_name(model).keys() == {
         name for name, p in model.named_parameters() if p.requires_grad
     }
@@ -177,8 +177,8 @@ FROZEN_PREFIXES = {
 
 @pytest.mark.parametrize("layers", FROZEN_PREFIXES)
 def test_freezing(model: Any, layers: int | str) -> None:
-    freeze(model, "classifier", "all")  # whatever was frozen before
-    freeze(model, "classifier", layers)
+    freeze(model, ("classifier.",), "all")  # whatever was frozen before
+    freeze(model, ("classifier.",), layers)
     for name, parameter in model.named_parameters():
         frozen = bool(FROZEN_PREFIXES[layers]) and name.startswith(FROZEN_PREFIXES[layers])
         assert parameter.requires_grad is not frozen, name
@@ -186,7 +186,7 @@ def test_freezing(model: Any, layers: int | str) -> None:
 
 def test_more_layers_than_there_are_cannot_be_frozen(model: Any) -> None:
     with pytest.raises(InputError, match=r"freeze=4: the model has 3 layers\. Use freeze='all'"):
-        freeze(model, "classifier", 4)
+        freeze(model, ("classifier.",), 4)
 
 
 def test_the_norm_is_over_all_gradients_together() -> None:

@@ -1,0 +1,23 @@
+"""The families of models: one record for each architecture, and the table of them.
+
+A record is the only module that names a class of an architecture, a module path or a setting that
+is its own; all others ask the record of the model's family.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from skbert._core.families.bert import BERT
+from skbert._core.families.record import Family
+
+__all__ = ["FAMILIES", "NEW", "family_of"]
+
+FAMILIES: Mapping[str, Family] = {family.model_type: family for family in (BERT,)}
+NEW = BERT  # of a model that is made from nothing
+
+
+def family_of(model: Any) -> Family:
+    """The record of a model's architecture."""
+    return FAMILIES[model.config.model_type]

@@ -1,0 +1,200 @@
+"""What a record says of an architecture: its classes, where its modules lie, what its files hold.
+
+Depends on the errors of skbert only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
+
+from skbert.exceptions import ModelError
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = [
+    "AttentionNames",
+    "EncoderPaths",
+    "Family",
+    "HeadClass",
+    "Job",
+    "LayerParts",
+    "Size",
+    "TokenizerFormat",
+    "encoder_part",
+]
+
+Part = TypeVar("Part")
+Transform = Callable[["torch.nn.Module", "torch.Tensor"], "torch.Tensor"]  # of a whole model
+
+Job = Literal[
+    "embedding",
+    "sequence classification",
+    "token classification",
+    "question answering",
+    "multiple choice",
+    "masked language modelling",
+    "causal language modelling",
+    "next sentence prediction",
+    "pre-training",
+]
+
+
+class EncoderPaths(NamedTuple):
+    """Where the modules of an encoder lie in ``model.base_model``."""
+
+    embeddings: str  # of words, positions and token types, normalised
+    word_table: str
+    position_table: str
+    stack: str  # of all layers
+    layers: str
+    pooler: str  # "" where there is none
+
+
+class LayerParts(NamedTuple, Generic[Part]):
+    """The modules of one layer, or where they lie in it."""
+
+    attention: Part  # knows what AttentionNames names
+    query: Part
+    key: Part
+    value: Part
+    attention_out: Part
+    attention_dropout: Part  # after attention_out; "", and None for a module, where there is none
+    attention_norm: Part
+    mlp_in: Part
+    activation: Part
+    mlp_out: Part
+    mlp_dropout: Part
+    mlp_norm: Part
+
+    @property
+    def qkv(self) -> tuple[Part, Part, Part]:
+        """Query, key and value."""
+        return self.query, self.key, self.value
+
+
+class AttentionNames(NamedTuple):
+    """The attributes of the attention module of a layer that transformers calls as it likes."""
+
+    n_heads: str
+    head_size: str
+    width: str  # of all heads side by side
+    scaling: str
+    dropout: str  # a module, for the attention weights
+
+
+@dataclass(frozen=True)
+class HeadClass:
+    """The transformers class for a job: where its last layers lie, and what it returns."""
+
+    name: str
+    output_layer: str = "classifier"  # path in the model; "" where there is none
+    layers: tuple[str, ...] = ()  # paths of the head's layers before the output layer
+    transform: Transform | None = None  # from what the head reads to what its output layer reads
+    pooling: str = "pooler"  # of the rows that the class reads
+    logits: tuple[str, ...] = ("logits",)  # fields of its output; of two, tokens first
+
+    @property
+    def prefixes(self) -> tuple[str, ...]:
+        """What the names of the head's weights begin with, and no others."""
+        return tuple(f"{path}." for path in (self.output_layer, *self.layers) if path)
+
+
+class Size(NamedTuple):
+    """A whole number in config.json."""
+
+    default: int  # where config.json says nothing
+    least: int
+    most: int
+
+
+@dataclass(frozen=True)
+class TokenizerFormat:
+    """What the tokenizer of a checkpoint may be."""
+
+    new_class: str  # of a new model, and where a vocabulary is all that there is
+    classes: tuple[str, ...]  # that a checkpoint may name
+    # What a tokenizer.json may be made of, by role: nothing that takes a regular expression, which
+    # could run for ever, and no null where all text would become unknown or lose its specials.
+    parts: Mapping[str, tuple[str | None, ...]]
+    specials: Mapping[str, str]  # each role that must have a token, and the usual one
+    mask: str  # the usual mask
+
+
+@dataclass(frozen=True)
+class Family:
+    """All that is known of an architecture."""
+
+    model_type: str  # in config.json
+    config_class: str
+    sizes: Mapping[str, Size]  # in config.json, as are the next two
+    rates: Mapping[str, float]  # numbers up to 1, and the least that each may be
+    choices: Mapping[str, tuple[str, ...]]  # what a setting may be
+    count_weights: Callable[[Mapping[str, Any]], int]  # about, of whole settings, without a head
+    tokenizer: TokenizerFormat
+    heads: Mapping[Job, HeadClass]
+    encoder: EncoderPaths
+    layer: LayerParts[str]
+    attention: AttentionNames
+    arithmetic: tuple[str, ...]  # settings that change what is computed, and no weight
+    norms: tuple[str, ...]  # last parts of the names of modules that normalise
+    first_position: int  # of the first token of a row
+    has_token_types: bool
+
+    @property
+    def default_sizes(self) -> dict[str, int]:
+        """What each size is where config.json says nothing."""
+        return {key: size.default for key, size in self.sizes.items()}
+
+    def max_length(self, n_positions: int) -> int:
+        """Tokens in the longest row that a model with so many positions reads, 512 at most."""
+        return min(512, n_positions - self.first_position)
+
+    def layer_parts(self, layer: Any) -> LayerParts[Any]:
+        """The modules of one layer."""
+        return LayerParts._make(attrgetter(path)(layer) if path else None for path in self.layer)
+
+    def layers(self, model: Any) -> Any:
+        """The layers of a model's encoder, lowest first."""
+        return encoder_part(model, self.encoder.layers)
+
+    def is_of_pooler(self, name: str) -> bool:
+        """Whether a weight of that name belongs to the pooler."""
+        return bool(self.encoder.pooler) and f".{self.encoder.pooler}." in f".{name}"
+
+    def decays(self, name: str) -> bool:
+        """Whether weight decay applies to a weight of that name: no bias, and none of a norm."""
+        *_, module, kind = ("", *name.split("."))
+        return kind != "bias" and not (module in self.norms and kind == "weight")
+
+    def head_class(self, job: Job) -> HeadClass:
+        """The class for a job.
+
+        Raises
+        ------
+        ModelError
+            If there is none.
+        """
+        if job not in self.heads:
+            raise ModelError(
+                f"A model of the type {self.model_type!r} has no head for {job}. Choose a model of"
+                " another type."
+            )
+        return self.heads[job]
+
+    def head_of(self, model: Any) -> HeadClass:
+        """The head that a model was opened with."""
+        names = [kind.__name__ for kind in type(model).__mro__]
+        return next(head for head in self.heads.values() if head.name in names)
+
+    def jobs_of(self, class_name: str) -> list[Job]:
+        """The jobs that a model of a class, as config.json names it, has the head for."""
+        return [job for job, head in self.heads.items() if head.name == class_name]
+
+
+def encoder_part(model: Any, path: str) -> Any:
+    """The module that lies at a path in the encoder of a model."""
+    return attrgetter(path)(model.base_model)
