@@ -303,7 +303,7 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
             if report.passed(record, last=watch.is_exhausted):
                 break
         watch.restore()
-        check_learned(run.network.model, run.network.output_path)
+        check_learned(run.network.model, run.network.head_class.output_layer)
         return history
 
 

@@ -88,7 +88,7 @@ def vet(folder: Path, tensors: Mapping[str, Any] | None = None) -> Checkpoint:
     held = sum(file.n_weights for file in weights)
     if tensors is not None:
         held = sum(math.prod(tensor.shape) for tensor in tensors.values())
-    _check_memory(folder / "config.json", family, config, held)
+    _check_memory(folder / "config.json", config, held)
     return Checkpoint(
         folder=folder,
         config=config,
@@ -227,10 +227,10 @@ def _no_safetensors(folder: Path) -> ModelError:
     )
 
 
-def _check_memory(path: Path, family: Family, config: dict[str, Any], held: int) -> None:
+def _check_memory(path: Path, config: dict[str, Any], held: int) -> None:
     """A small file must not make a large model; missing layers are for the loader to name."""
     labels = config.get("num_labels", len(config.get("id2label", ())))
-    needed = family.count_weights(config) + labels * config["hidden_size"]
+    needed = FAMILIES[config["model_type"]].count_weights(config) + labels * config["hidden_size"]
     if needed > 2 * held + 10_000_000:
         raise ModelError(
             f"{path} describes a model of {needed} weights, but the safetensors files hold {held}."

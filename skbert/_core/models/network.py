@@ -126,14 +126,9 @@ class Network:
         return self.family.head_class(self.head.job)
 
     @property
-    def output_path(self) -> str:
-        """Where the output layer lies in the model; empty where there is none."""
-        return self.head_class.output_layer
-
-    @property
     def output_layer(self) -> Any:
         """The layer that computes the logits: a linear one, or for word pieces a small network."""
-        return self.model.get_submodule(self.output_path)
+        return self.model.get_submodule(self.head_class.output_layer)
 
     def hand_out(self) -> Any:
         """The model, for a caller who may change it: every use from now on looks at it anew."""
@@ -313,8 +308,8 @@ def _pooled(network: Network, hidden: torch.Tensor, batch: Batch) -> torch.Tenso
 
 def _word_table(model: Any) -> torch.Tensor:
     """The weights of the word embeddings."""
-    path = family_of(model).encoder.word_table
-    weight: torch.Tensor = encoder_part(model, path).weight
+    family = family_of(model)
+    weight: torch.Tensor = encoder_part(model, family.encoder.word_table).weight
     return weight
 
 
@@ -373,7 +368,7 @@ def grow_output(network: Network, n_outputs: int, kept: IntArray) -> None:
 
     The others are drawn as in ``open_network``, from torch's global generator.
     """
-    old, model, path = _linear_output(network), network.model, network.output_path
+    old, model, path = _linear_output(network), network.model, network.head_class.output_layer
     where: Any = {"device": old.weight.device, "dtype": old.weight.dtype}
     setattr(model, path, torch.nn.Linear(old.in_features, n_outputs, **where))
     draw_output(model, path)
