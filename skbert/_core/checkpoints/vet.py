@@ -136,11 +136,13 @@ def _config(folder: Path, raw: dict[str, Any]) -> dict[str, Any]:
         )
     family = FAMILIES[raw["model_type"]]
     known = (*family.sizes, *family.rates, *family.choices, *_KEPT)
-    config = family.default_sizes | {key: raw[key] for key in known if raw.get(key) is not None}
+    named = {key: raw.get(family.settings.get(key, key)) for key in known}
+    config = family.default_sizes | {k: value for k, value in named.items() if value is not None}
     for key, right in _faults(family, config):
+        name, value = family.settings.get(key, key), str(config.get(key))[:80]
         raise ModelError(
-            f"{path} has {key}={str(config.get(key))[:80]}, where {right} is expected. Restore the"
-            " file from a whole copy of the model."
+            f"{path} has {name}={value}, where {right} is expected. Restore the file from a whole"
+            " copy of the model."
         )
     return config | {key: float(config[key]) for key in family.rates if key in config}
 

@@ -44,6 +44,7 @@ def _drop_out(model: torch.nn.Module, features: torch.Tensor) -> torch.Tensor:
 BERT = Family(
     model_type="bert",
     config_class="BertConfig",
+    settings={},
     sizes={
         "vocab_size": Size(30522, 1, 5_000_000),
         "hidden_size": Size(768, 1, 16_384),

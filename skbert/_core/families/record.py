@@ -130,7 +130,8 @@ class Family:
 
     model_type: str  # in config.json
     config_class: str
-    sizes: Mapping[str, Size]  # in config.json, as are the next two
+    settings: Mapping[str, str]  # what config.json calls a common setting, where it does otherwise
+    sizes: Mapping[str, Size]  # in config.json, as are the next two, by their common names
     rates: Mapping[str, float]  # numbers up to 1, and the least that each may be
     choices: Mapping[str, tuple[str, ...]]  # what a setting may be
     count_weights: Callable[[Mapping[str, Any]], int]  # about, of whole settings, without a head
@@ -148,6 +149,10 @@ class Family:
     def default_sizes(self) -> dict[str, int]:
         """What each size is where config.json says nothing."""
         return {key: size.default for key, size in self.sizes.items()}
+
+    def own_settings(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Settings of common names by the names that they have in config.json."""
+        return {self.settings.get(key, key): value for key, value in settings.items()}
 
     def max_length(self, n_positions: int) -> int:
         """Tokens in the longest row that a model with so many positions reads, 512 at most."""

@@ -275,7 +275,8 @@ def _embedded(network: Network, batch: Batch) -> torch.Tensor:
     """The embeddings that the first layer reads, ``(1, n_tokens, size)``."""
     family, model = network.family, network.model
     look_up = network.words or encoder_part(model, family.encoder.word_table)
-    first, inputs = family.first_position, {"inputs_embeds": look_up(batch.ids)}
+    inputs = {"input_ids": None, "inputs_embeds": look_up(batch.ids)}
+    first = family.first_position
     inputs["position_ids"] = batch.positions + first if first else batch.positions
     if family.has_token_types:
         inputs["token_type_ids"] = batch.segments

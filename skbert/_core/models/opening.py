@@ -103,12 +103,7 @@ def _pooled_class(family: Family) -> type:
     pooled = type(f"Pooled{base.__name__}", (_TokenPooled, base), {"__module__": __name__})
     # transformers knows what a class can record (output_attentions) once a model of it was made.
     with torch.device("meta"):
-        pooled(
-            getattr(transformers, family.config_class)(
-                vocab_size=1, hidden_size=1, num_hidden_layers=0, num_attention_heads=1,
-                intermediate_size=1, max_position_embeddings=1,
-            )
-        )  # fmt: skip
+        pooled(getattr(transformers, family.config_class)(num_hidden_layers=0))
     return pooled
 
 
@@ -130,7 +125,13 @@ def network_of(model: Any, tokenizer: Any, head: Head, pooling: str) -> Network:
         and pooling != family.head_class(head.job).pooling
     ):
         model.base_model.__class__ = _POOLED[family.model_type]
-    return Network(model, tokenizer, head, pooling)
+    network = Network(model, tokenizer, head, pooling)
+    if head.reads == "rows" and pooling == POOLER and not has_pooler(network):
+        raise ModelError(
+            f"pooling={POOLER!r}, but a {type(model).__name__} has no pooler. Use pooling='cls' or"
+            " 'mean'."
+        )
+    return network
 
 
 def copy_encoder(network: Network, head: Head, pooling: str, dtype: torch.dtype) -> Network:
@@ -163,11 +164,6 @@ def open_network(
     """
     if pooling == "auto":
         pooling = _own_pooling(checkpoint, head, fresh_head=fresh_head)
-    if pooling == POOLER and head.reads == "rows" and not checkpoint.family.encoder.pooler:
-        raise ModelError(
-            f"pooling={POOLER!r}, but a model of the type {checkpoint.family.model_type!r} has no"
-            " pooler. Use pooling='cls' or 'mean'."
-        )
     if isinstance(checkpoint, NewModel):
         return network_of(*_make(checkpoint, head, dtype), head, pooling)
     output_path = checkpoint.family.head_class(head.job).output_layer
@@ -213,7 +209,7 @@ def _make(new_model: NewModel, head: Head, dtype: torch.dtype) -> tuple[Any, Any
     """A model with random weights, and its tokenizer."""
     family = new_model.family
     config = getattr(transformers, family.config_class)(
-        **new_model.config, is_decoder=head.is_causal
+        **family.own_settings(new_model.config), is_decoder=head.is_causal
     )
     with _quiet(), single_precision():  # whose numbers are drawn, whatever they become then
         model = (
@@ -250,7 +246,7 @@ def _quietly_load(
     settings = dict(checkpoint.config)
     model_class = getattr(transformers, checkpoint.family.head_class(head.job).name)
     loader = _as_configured(model_class, settings.pop("pruned_heads", None))
-    config = transformers.AutoConfig.for_model(**settings)
+    config = transformers.AutoConfig.for_model(**checkpoint.family.own_settings(settings))
     config.is_decoder = head.is_causal
     if not keep_head:
         config.num_labels = head.n_outputs or 2

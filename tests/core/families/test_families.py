@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import shutil
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -119,7 +121,7 @@ def test_every_path_leads_to_a_module(family: Family) -> None:
 def test_settings_are_those_of_the_configuration_class(family: Family) -> None:
     config = getattr(transformers, family.config_class)()
     for name, size in family.sizes.items():
-        assert getattr(config, name) == size.default
+        assert getattr(config, family.settings.get(name, name)) == size.default
         assert size.least <= size.default <= size.most
     known = {*family.rates, *family.choices, *family.arithmetic} - {"position_embedding_type"}
     assert all(hasattr(config, name) for name in known)
@@ -182,7 +184,10 @@ def test_a_family_may_have_no_pooler(tiny_model: Path, monkeypatch: pytest.Monke
     assert not other.is_of_pooler("bert.pooler.dense.weight")
     drop_pooler(network)
     assert network.model.bert.pooler is not None
-    with pytest.raises(ModelError, match=r"pooling='pooler', but .* 'bert' has no pooler\. Use"):
+    with pytest.raises(
+        ModelError,
+        match=r"pooling='pooler', but a BertForSequenceClassification has no pooler\. Use",
+    ):
         open_model(tiny_model, pooling="pooler")
 
 
@@ -256,6 +261,29 @@ def test_a_family_may_name_its_attention_otherwise(
     prune(network.model, {0: [1]})
     attention = BERT.layer_parts(BERT.layers(network.model)[0]).attention
     assert attention.own_all_head_size == attention.own_attention_head_size
+
+
+def test_a_family_may_name_its_settings_otherwise(
+    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = open_model(tiny_model)
+    batch, folder = batch_for(network), tmp_path / "model"
+    shutil.copytree(tiny_model, folder)
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    config["hidden_dim"] = config.pop("intermediate_size")
+    (folder / "config.json").write_text(json.dumps(config), "utf-8")
+    with pytest.raises(ModelError):
+        open_model(folder)
+    replace_bert(monkeypatch, settings={"intermediate_size": "hidden_dim"})
+    names = {"hidden_dim": "intermediate_size"}
+    monkeypatch.setattr(transformers.BertConfig, "attribute_map", names)
+    assert vet(folder).config == vet(tiny_model).config | {"intermediate_size": 64}
+    with torch.no_grad():
+        assert torch.equal(open_model(folder).logits(batch), network.logits(batch))
+    config["hidden_dim"] = 0
+    (folder / "config.json").write_text(json.dumps(config), "utf-8")
+    with pytest.raises(ModelError, match=r"config\.json has hidden_dim=0, where a whole number"):
+        vet(folder)
 
 
 def test_a_family_has_settings_of_its_own(
