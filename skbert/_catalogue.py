@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:  # what editors and type checkers read
     from skbert._choice.estimator import BertChoiceRanker
     from skbert._classification.estimator import BertClassifier
-    from skbert._core.families import Job
+    from skbert._core.families.record import Job
     from skbert._embedding.estimator import BertTransformer
     from skbert._extraction.estimator import BertSpanExtractor
     from skbert._pretraining.estimator import BertPretrainer
