@@ -797,6 +797,8 @@ OTHER_ATTRIBUTES = {
 OTHER_STRINGS = {
     "attention": "the function for transformers' attention interface, in __all__",
     "cls": "a pooling; a field of a tokenizer.json",
+    "dropout": "an argument of a kernel, in a message",
+    "scaling": "an argument of a kernel, in a message",
     "pooler": "a pooling",
     "num_attention_heads": "the common name of a setting in config.json",
     "position_embedding_type": "a setting in config.json, which asks for relative positions",
