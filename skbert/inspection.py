@@ -293,7 +293,7 @@ def _named(heads: Any, n_layers: int, n_heads: int) -> dict[int, list[int]]:
     return named
 
 
-def _is_number(value: Any, end: int) -> bool:
+def _is_number(value: object, end: int) -> bool:
     return not isinstance(value, bool) and isinstance(value, Integral) and value in range(end)
 
 

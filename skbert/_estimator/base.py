@@ -60,7 +60,7 @@ class RealInterval(Interval):
     def __init__(self, left: float | None, right: float | None, *, closed: str) -> None:
         super().__init__(Real, left, right, closed=closed)
 
-    def is_satisfied_by(self, val: Any) -> bool:
+    def is_satisfied_by(self, val: object) -> bool:
         """Whether a value is such a number within the interval."""
         known = isinstance(val, (int, float, np.integer, np.floating))
         return known and bool(super().is_satisfied_by(val))

@@ -104,7 +104,7 @@ def _first_unknown(names: Iterable[str], accepted: Container[str]) -> str | None
     return next((name for name in names if name not in accepted), None)
 
 
-def _unknown_parameter(cls: type[Any], name: str, value: Any) -> str:
+def _unknown_parameter(cls: type[Any], name: str, value: object) -> str:
     names = cls._get_param_names()
     close = get_close_matches(name.lower(), names, n=1, cutoff=0.7)
     right = f"Did you mean {close[0]!r}? Type {close[0]}={value!r:.40}." if close else ""

@@ -51,7 +51,7 @@ class PortableEstimator(GuidedEstimator):
             state = {**loaded.get_params(deep=False), "_fitted": loaded._fitted}
         super().__setstate__(state)
 
-    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+    def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
         """Pickle and copy the model itself."""
         del protocol
         return copyreg.__newobj__, (type(self),), super().__getstate__()  # type: ignore[attr-defined]

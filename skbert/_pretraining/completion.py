@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import reprlib
 from numbers import Integral
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -38,7 +37,7 @@ _COLDEST, _HOTTEST = 1e-30, 1e30  # beyond these, float32 gives infinities and N
 _SLICE = 64  # rows whose masks are filled together: each mask has a logit for every word piece
 
 
-def check_count(value: Any, name: str) -> None:
+def check_count(value: object, name: str) -> None:
     """Raise unless a value is an integer of at least 1."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, Integral):
         msg = (
@@ -51,7 +50,7 @@ def check_count(value: Any, name: str) -> None:
         raise InputError(msg)
 
 
-def check_temperature(value: Any) -> None:
+def check_temperature(value: object) -> None:
     """Raise unless a value is a finite number that is not negative."""
     is_number = isinstance(value, (int, float, np.integer, np.floating))
     if isinstance(value, bool) or not is_number:

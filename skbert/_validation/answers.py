@@ -167,13 +167,13 @@ def one_per_row(values: Any, name: str) -> list[Any]:
     return read_cells(values, name)
 
 
-def is_whole(cell: Any) -> bool:
+def is_whole(cell: object) -> bool:
     """Return whether a cell is a whole number, 2.0 as well as 2, but not a bool."""
     is_bool = isinstance(cell, (bool, np.bool_))
     return isinstance(cell, Real) and not is_bool and float(cell).is_integer()
 
 
-def is_placed(cell: Any) -> TypeGuard[tuple[str, float]]:
+def is_placed(cell: object) -> TypeGuard[tuple[str, float]]:
     """Return whether a cell is an answer with its start in the context."""
     return (
         isinstance(cell, (list, tuple))
@@ -183,7 +183,7 @@ def is_placed(cell: Any) -> TypeGuard[tuple[str, float]]:
     )
 
 
-def _odd_cell(cell: Any, row: int) -> InputTypeError:
+def _odd_cell(cell: object, row: int) -> InputTypeError:
     """Return the error for a cell that is not an answer."""
     hint = _FORMS
     if isinstance(cell, Mapping):

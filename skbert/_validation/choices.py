@@ -145,7 +145,7 @@ def _holds_lists(cells: list[Any]) -> bool:
     return _is_list(next((cell for cell in cells if not is_missing(cell)), None))
 
 
-def _is_list(cell: Any) -> bool:
+def _is_list(cell: object) -> bool:
     is_row = isinstance(cell, ROW_TYPES) or hasattr(cell, "to_list")  # or a Series
     return is_row and getattr(cell, "ndim", 1) == 1
 
@@ -212,7 +212,7 @@ def _refuse_printed_lists(options: list[list[str | None]]) -> None:
         raise InputError(msg)
 
 
-def _option(cell: Any, place: str) -> str:
+def _option(cell: object, place: str) -> str:
     """Return the text of one option as an exact str."""
     if isinstance(cell, str):
         return str.__str__(cell)
@@ -288,7 +288,7 @@ def _cells(y: Any, n: int, estimator_name: str) -> list[Any]:
     return table.read(0)
 
 
-def _kind(cell: Any, row: int) -> str:
+def _kind(cell: object, row: int) -> str:
     """Return "text" or "position", which of them a cell of y is, or raise."""
     if isinstance(cell, str):
         return "text"
@@ -309,7 +309,7 @@ def _kind(cell: Any, row: int) -> str:
     return "position"
 
 
-def _no_such_option(cell: Any, row: int, options: list[str | None]) -> InputError:
+def _no_such_option(cell: object, row: int, options: list[str | None]) -> InputError:
     """Return the error for an answer that is not among the options of its row."""
     there = [text for text in options if text is not None]
     close = difflib.get_close_matches(str(cell), there, n=1)

@@ -125,7 +125,7 @@ def _sentences(cells: list[Any], table: Table, column: int, missing: str) -> lis
     return sentences_of
 
 
-def _check_sentence(cell: Any, place: str, missing: str) -> None:
+def _check_sentence(cell: object, place: str, missing: str) -> None:
     if isinstance(cell, str) or (is_missing(cell) and missing == "empty"):
         return
     msg = (

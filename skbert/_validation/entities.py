@@ -179,7 +179,7 @@ def check_tags(y: Any, lengths: Sequence[int]) -> list[list[str]]:
     ]
 
 
-def _tag(cell: Any, place: str) -> str:
+def _tag(cell: object, place: str) -> str:
     """Return a tag as an exact str."""
     if is_missing(cell) or (isinstance(cell, str) and not cell):
         msg = f"y has a missing tag, in {place} ({cell!r}). A word of no entity is 'O'. {_TAGS}"
@@ -220,7 +220,7 @@ def check_spans(y: Any, texts: Sequence[str]) -> list[list[Entity]]:
     return spans
 
 
-def _span(cell: Any, text: str, place: str) -> Entity:
+def _span(cell: object, text: str, place: str) -> Entity:
     """Return one labelled span as a tuple of int, int and str."""
     if isinstance(cell, str):
         raise _flat_words_error(cell, place)
@@ -251,7 +251,7 @@ def _check_bounds(start: int, end: int, text: str, shown: str) -> None:
         raise InputError(msg)
 
 
-def _is_int(value: Any) -> bool:
+def _is_int(value: object) -> bool:
     """Return whether a value is an integer and not a bool."""
     return isinstance(value, Integral) and not isinstance(value, bool)
 

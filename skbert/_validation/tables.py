@@ -249,7 +249,7 @@ def row_entries(row: Any) -> list[Any]:
     return np.atleast_1d(row).tolist() if isinstance(row, np.ndarray) else list(row)
 
 
-def is_missing(cell: Any) -> bool:
+def is_missing(cell: object) -> bool:
     """Return whether a cell is None, NaN, pandas.NA or NaT."""
     if isinstance(cell, (float, np.floating)):
         return math.isnan(cell)
@@ -298,7 +298,7 @@ def read_number(cell: Any) -> float | None:
         return None
 
 
-def _no_number_error(cell: Any, name: str, place: str) -> InputError | InputTypeError:
+def _no_number_error(cell: object, name: str, place: str) -> InputError | InputTypeError:
     """Return the error for a cell that is not a real number."""
     if isinstance(cell, Complex):
         return complex_error(name, place)

@@ -191,7 +191,7 @@ def _family(kind: type) -> str:
     return "number" if issubclass(kind, (Real, np.bool_)) else "odd"
 
 
-def _odd_label_error(label: Any, place: str, name: str) -> InputError | InputTypeError:
+def _odd_label_error(label: object, place: str, name: str) -> InputError | InputTypeError:
     """Return the error for a cell that cannot be a label."""
     if isinstance(label, Complex):
         return complex_error(name, place)

@@ -149,12 +149,12 @@ def _check_cells(table: Table, column: int, missing: str) -> list[str]:
     return [str.__str__(cell) if isinstance(cell, str) else "" for cell in cells]
 
 
-def hint_for(cell: Any) -> str:
+def hint_for(cell: object) -> str:
     """Return how to make a text of a cell that is none."""
     return next(text for types, text in _CELL_HINTS if isinstance(cell, types))
 
 
-def _bad_cell(cell: Any, place: str) -> InputTypeError:
+def _bad_cell(cell: object, place: str) -> InputTypeError:
     """Return the error for a cell that is not a text."""
     return InputTypeError(
         f"X must hold one text (str) per cell, but {place} holds {reprlib.repr(cell)}, of type "

@@ -87,7 +87,7 @@ def check_words(
     return WordRows(rows, table.names)
 
 
-def _without_index(cell: Any) -> Any:
+def _without_index(cell: object) -> Any:
     """Return a cell, a Series as a list."""
     return cell.to_list() if hasattr(cell, "to_list") else cell
 
@@ -127,7 +127,7 @@ def _check_rows(cells: list[Any], table: Table, column: int, missing: str) -> li
     return rows
 
 
-def _word(cell: Any, place: str, missing: str) -> str:
+def _word(cell: object, place: str, missing: str) -> str:
     """Return a word as an exact str."""
     if isinstance(cell, str):
         return str.__str__(cell)

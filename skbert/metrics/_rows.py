@@ -55,7 +55,7 @@ def _rows(values: Any, name: str) -> list[Any]:
     return one_per_row(values, name)
 
 
-def _odd_cell(cell: Any, place: str, expected: str) -> InputTypeError:
+def _odd_cell(cell: object, place: str, expected: str) -> InputTypeError:
     """Return the error for a cell of the wrong type."""
     return InputTypeError(
         f"{place} is {reprlib.repr(cell)}, of type {type(cell).__name__}, but must be {expected}."
@@ -185,7 +185,7 @@ def _answers(gold: Any, row: int) -> list[str]:
     return list(filter(None, texts)) or [""]
 
 
-def _text_of(cell: Any, row: int) -> str:
+def _text_of(cell: object, row: int) -> str:
     """Return one right answer without its place."""
     text = cell[0] if is_placed(cell) else cell
     if not isinstance(text, str):

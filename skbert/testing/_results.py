@@ -242,7 +242,7 @@ def assert_near(subject: Subject, results: dict[str, Any], what: str) -> None:
     assert_same(results, subject.expected, what, tolerance=_NEAR)
 
 
-def _is_float(row: Any) -> bool:
+def _is_float(row: object) -> bool:
     return np.asarray(row).dtype.kind == "f"
 
 

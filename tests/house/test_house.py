@@ -42,7 +42,9 @@ C_FILE_LINES = 400
 C_FUNCTION_LINES = 40
 PARAMETERS = 8
 MEDIAN_FUNCTION, P90_FUNCTION = 6, 18
-ANY_PARAMETERS = 374  # as many as there are: lower it with them, and never raise it
+# Bare "Any" of parameters: as many as there are outside the jobs; lower it with them, and never
+# raise it. X, y and weights of scikit-learn's methods can be anything: so much each job may bring.
+ANY_PARAMETERS, ANY_OF_A_JOB = 227, 22
 ANY_ESTIMATORS = 8  # of these, the ones named "estimator"
 TASK_METHODS = {"encode", "head", "loss", "decode"}
 FEWEST_MODULES = 5
@@ -304,9 +306,14 @@ def test_most_functions_are_short(modules: list[Module]) -> None:
 
 
 def test_no_more_parameters_of_any_type(modules: list[Module]) -> None:
-    found = any_parameters(modules)
-    assert len(found) <= ANY_PARAMETERS, f"{len(found)}, at most {ANY_PARAMETERS}" + show(found)
-    found = [each for each in found if each.endswith(": estimator")]
+    rooms = defaultdict(list)
+    for each in modules:
+        room = room_of(each.name, "skbert")
+        rooms[room if room in JOBS else ""] += any_parameters([each])
+    for room, found in rooms.items():
+        most = ANY_OF_A_JOB if room else ANY_PARAMETERS
+        assert len(found) <= most, f"{room}: {len(found)}, at most {most}" + show(found)
+    found = [each for each in any_parameters(modules) if each.endswith(": estimator")]
     assert len(found) <= ANY_ESTIMATORS, f"{len(found)}, at most {ANY_ESTIMATORS}" + show(found)
 
 
