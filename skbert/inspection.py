@@ -266,7 +266,7 @@ def _fitted_state(estimator: TextEstimator, kind: type[TextEstimator]) -> Fitted
 
 def _opened(estimator: TextEstimator, fitted: Fitted) -> Network:
     """The estimator's weights on its device, in a network that may be changed."""
-    estimator._placed(fitted.network)
+    estimator._move_to_device(fitted.network)
     return share_weights(fitted.network)
 
 

@@ -14,7 +14,7 @@ from skbert._choice.task import Choice
 from skbert._core.models.network import Network
 from skbert._core.task import Head, Task
 from skbert._core.text.tokens import LongText
-from skbert._estimator.base import READS_ROWS
+from skbert._estimator.base import ROW_HEAD_CONSTRAINTS
 from skbert._estimator.callbacks import with_callbacks
 from skbert._estimator.fitted import Fitted
 from skbert._estimator.fitting import BertEstimator, TrainingPlan
@@ -175,7 +175,7 @@ class BertChoiceRanker(BertEstimator):
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **BertEstimator._parameter_constraints,
-        **READS_ROWS,
+        **ROW_HEAD_CONSTRAINTS,
         "long_text": [StrOptions({"truncate", "head_tail"})],
     }
     _tasks: ClassVar[tuple[type, ...]] = (Choice,)

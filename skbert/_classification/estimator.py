@@ -26,7 +26,7 @@ from skbert._core.infer import infer
 from skbert._core.models.network import Network, grow_output, scale_output
 from skbert._core.task import Task
 from skbert._core.text.tokens import LongText
-from skbert._estimator.base import READS_ROWS, RealInterval
+from skbert._estimator.base import ROW_HEAD_CONSTRAINTS, RealInterval
 from skbert._estimator.callbacks import with_callbacks
 from skbert._estimator.checks import are_classes, are_numbers, is_positive
 from skbert._estimator.fitted import Fitted, Learned
@@ -194,7 +194,7 @@ class BertClassifier(ClassifierMixin, BertEstimator):
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **BertEstimator._parameter_constraints,
-        **READS_ROWS,
+        **ROW_HEAD_CONSTRAINTS,
         "class_weight": [dict, StrOptions({"balanced"}), None],
         "label_smoothing": [RealInterval(0, 1, closed="left")],
         "calibrate": ["boolean"],

@@ -31,7 +31,7 @@ from skbert._embedding.task import (
     vectors_of,
     width,
 )
-from skbert._estimator.base import COUNT, READS_ROWS, TextEstimator, results
+from skbert._estimator.base import COUNT, ROW_HEAD_CONSTRAINTS, TextEstimator, predict_rows
 from skbert._estimator.checks import are_numbers
 from skbert._estimator.fitted import Fitted, Learned
 from skbert._validation.columns import FitRecord, input_names
@@ -167,7 +167,7 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **TextEstimator._parameter_constraints,
-        **READS_ROWS,
+        **ROW_HEAD_CONSTRAINTS,
         "model": [str, os.PathLike, TextEstimator, FrozenEstimator],
         "pooling": [StrOptions({"auto", *POOLINGS, *COMBINED})],
         "layers": [Integral, "array-like", None],
@@ -238,9 +238,9 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
         """
         fitted: Any = self._state()
         rows, owner = distinct(self._rows(X, fitted.record))
-        precision = self._placed(fitted.network)
+        precision = self._move_to_device(fitted.network)
         vectors = vectors_of(self.memory, precision, fitted, rows)
-        return self._finished(vectors, fitted)[owner]
+        return self._reduce_and_normalize(vectors, fitted)[owner]
 
     def transform_tokens(self, X: Any) -> Array:
         """Give one vector per word piece.
@@ -263,8 +263,8 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
         rows, owner = distinct(self._rows(X, fitted.record))
         task, network = TokenFeatures(**asdict(fitted.task)), twin_of(fitted.network)
         network.head = task.head()
-        precision = self._placed(network)
-        return results(task, rows, configure(network, task), precision)[owner]
+        precision = self._move_to_device(network)
+        return predict_rows(task, rows, configure(network, task), precision)[owner]
 
     @classmethod
     def from_pretrained(cls, path: str | os.PathLike[str], **params: Any) -> Self:
@@ -296,7 +296,7 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
                 "from_pretrained has none. Use BertTransformer(path, ...).fit(X)."
             )
         transformer._validate_params()
-        network, task = open_features(transformer._settings(), pairs=False)
+        network, task = open_features(transformer._unfitted_copy(), pairs=False)
         transformer._fitted = FittedFeatures(network, task, None, {})
         return transformer
 
@@ -343,10 +343,10 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
         """
         return super().load(path)
 
-    def _settle(self, folder: Path | None) -> None:
+    def _after_load(self, folder: Path | None) -> None:
         self.model = self.model or ("" if folder is None else str(folder.resolve()))
         self.memory = None  # version 0.1 saved it
-        super()._settle(folder)
+        super()._after_load(folder)
         fitted = self._fitted
         depth = fitted.network.model.config.num_hidden_layers
         if max(fitted.task.layers or (0,)) > depth:
@@ -428,7 +428,7 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
         """Fit; the vectors of X where they are wanted."""
         self._validate_params()
         cache_folder(self.memory)
-        settings = self._settings()
+        settings = self._unfitted_copy()
         texts = settings._rows(X, None)
         rows, owner = distinct(texts)
         network, task = open_features(settings, pairs=rows.second is not None)
@@ -436,14 +436,14 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
         fitted = FittedFeatures(network, task, record, self._columns_of(X, texts))
         vectors = None
         if embed:
-            vectors = vectors_of(self.memory, settings._placed(network), fitted, rows)
+            vectors = vectors_of(self.memory, settings._move_to_device(network), fitted, rows)
             if settings.n_components is not None:
                 learned = {**fitted.attributes, **pca_of(vectors, settings.n_components)}
                 fitted = replace(fitted, attributes=learned)
         self._fitted = fitted
-        return None if vectors is None else settings._finished(vectors, fitted)[owner]
+        return None if vectors is None else settings._reduce_and_normalize(vectors, fitted)[owner]
 
-    def _finished(self, vectors: Array, fitted: Fitted) -> Array:
+    def _reduce_and_normalize(self, vectors: Array, fitted: Fitted) -> Array:
         """Vectors after the PCA and scaled, as asked for."""
         dtype, learned = vectors.dtype, fitted.attributes
         if "components_" in learned:

@@ -25,8 +25,8 @@ from skbert._core.task import Batch, Head, Items
 from skbert._core.text.tokens import EncodedTexts, LongText, Ragged, TextTokenizer, encode_texts
 from skbert._core.text.windows import mean_by_place, mean_by_sample
 from skbert._embedding.cache import EmbeddingCache, cache_folder, fingerprint
-from skbert._estimator.base import TextEstimator, results
-from skbert._estimator.checks import longest_row
+from skbert._estimator.base import TextEstimator, predict_rows
+from skbert._estimator.checks import resolve_max_length
 from skbert._estimator.fitted import Fitted
 from skbert._validation.texts import Texts
 from skbert.exceptions import InputError, ModelError
@@ -263,7 +263,7 @@ def open_features(params: FeatureParameters, *, pairs: bool) -> tuple[Network, F
     precision = Precision(params.precision, pick_device(params.device))
     source = _find_source(params.model, pairs=pairs)
     layers = _resolve_layers(params.layers, source.depth)
-    longest = longest_row(source.max_length, params.max_length)
+    longest = resolve_max_length(source.max_length, params.max_length)
     pooling = _chosen_pooling(params, source)
     task = Features(longest, params.long_text, pooling, layers, params.layer_join)
     network = source.open(pooling, precision.weights)
@@ -315,11 +315,11 @@ def vectors_of(memory: Any, precision: Precision, fitted: FittedFeatures, rows: 
     network, task = fitted.network, fitted.task
     folder = cache_folder(memory)
     if folder is None or not can_pack(network):  # a changed model cannot be hashed
-        return results(task, rows, network, precision)
+        return predict_rows(task, rows, network, precision)
     settings = {
         **asdict(task), "network": fitted.fingerprint.of(network),
         "products": str(precision.products), "device": precision.device.type,
     }  # fmt: skip
     dtype = np.dtype(str(precision.weights).removeprefix("torch."))
     cache = EmbeddingCache(folder, settings, width(network, task), dtype)
-    return cache.vectors(rows, lambda part: results(task, part, network, precision))
+    return cache.vectors(rows, lambda part: predict_rows(task, part, network, precision))

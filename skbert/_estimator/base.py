@@ -35,7 +35,7 @@ from skbert._core.runtime.device import Precision, pick_device, seeded
 from skbert._core.task import Head, Items, Task
 from skbert._core.text.tokens import LongText
 from skbert._estimator import persistence
-from skbert._estimator.checks import are_labels, is_count, longest_row
+from skbert._estimator.checks import are_labels, is_count, resolve_max_length
 from skbert._estimator.fitted import Fitted, Learned
 from skbert._estimator.portable import PortableEstimator
 from skbert._validation.columns import FitRecord
@@ -44,11 +44,11 @@ from skbert.exceptions import ModelError, TruncationWarning, warn
 
 __all__ = [
     "COUNT",
-    "READS_ROWS",
+    "ROW_HEAD_CONSTRAINTS",
     "RealInterval",
     "TextEstimator",
     "encode",
-    "results",
+    "predict_rows",
 ]
 
 _AT_ONCE = 8192  # rows that are tokenised together
@@ -68,7 +68,7 @@ class RealInterval(Interval):
 
 COUNT = Interval(Integral, 1, None, closed="left")
 # Constraints on the parameters of estimators whose head reads one vector a row.
-READS_ROWS: dict[str, list[Any]] = {
+ROW_HEAD_CONSTRAINTS: dict[str, list[Any]] = {
     "pooling": [StrOptions({"auto", *POOLINGS})],
     "long_text": [StrOptions(set(get_args(LongText)))],
 }
@@ -194,13 +194,13 @@ class TextEstimator(PortableEstimator):
         """
         estimator = cls(model=path, **params)
         estimator._validate_params()
-        settings = estimator._settings()
+        settings = estimator._unfitted_copy()
         checkpoint = vet(find(path))
         named = len(checkpoint.config.get("id2label", ()))  # left out where it says nothing
         n_outputs = named or checkpoint.config.get("num_labels", 2)
         head = settings._checkpoint_head(n_outputs)
         _check_job(checkpoint, head)
-        max_length = longest_row(checkpoint.max_length, settings.max_length)
+        max_length = resolve_max_length(checkpoint.max_length, settings.max_length)
         with seeded(0, pick_device("cpu")):  # what is missing is the same at each opening
             pooling = getattr(settings, "pooling", "auto")  # tokens are read as they are
             network = open_network(checkpoint, head, pooling=pooling, fresh_head=False)
@@ -240,15 +240,16 @@ class TextEstimator(PortableEstimator):
             columns["feature_names_in_"] = np.array(rows.names, dtype=object)
         return columns
 
-    def _placed(self, network: Network) -> Precision:
-        """The precision to compute in, once the network is on the device for it."""
+    def _move_to_device(self, network: Network) -> Precision:
+        """Move a network to the device of computation, and return the precision to compute in."""
         precision = Precision(self.precision, pick_device(self.device))
         network.to(precision.device, precision.weights)
         return precision
 
     def _outputs(self, fitted: Fitted, rows: Any) -> Array:
         """What the task makes of the model's outputs, one entry per row."""
-        return results(fitted.task, rows, fitted.network, self._placed(fitted.network))
+        precision = self._move_to_device(fitted.network)
+        return predict_rows(fitted.task, rows, fitted.network, precision)
 
     def __sklearn_tags__(self) -> Any:
         """Texts in, no arrays: the tags that scikit-learn reads."""
@@ -305,7 +306,7 @@ def encode(task: Task, texts: Texts, targets: Any, network: Network) -> Items:
     return items
 
 
-def results(task: Task, rows: Any, network: Network, precision: Precision) -> Array:
+def predict_rows(task: Task, rows: Any, network: Network, precision: Precision) -> Array:
     """What the task makes of the model's outputs, one entry per row.
 
     Many rows go in turns: while some are computed, the next are tokenised.

@@ -26,7 +26,7 @@ __all__ = [
     "is_one_of",
     "is_positive",
     "is_score",
-    "longest_row",
+    "resolve_max_length",
 ]
 
 _SHORTEST = 4  # tokens: the special tokens of a pair and one piece
@@ -109,8 +109,8 @@ def _has_type(value: object, hint: Any) -> bool:
     return type(value) in kinds and (type(value) is not float or math.isfinite(value))
 
 
-def longest_row(limit: int, wanted: int | None) -> int:
-    """The longest row in tokens: ``wanted``, if the model can take that."""
+def resolve_max_length(limit: int, wanted: int | None) -> int:
+    """The maximum length of a row in tokens: ``wanted``, or the limit of the model for None."""
     longest = limit if wanted is None else wanted
     if not _SHORTEST <= longest <= limit:
         raise InputError(

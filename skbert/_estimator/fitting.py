@@ -35,7 +35,7 @@ from skbert._core.training.recipe import Recipe
 from skbert._core.training.watch import EarlyStopping, hold_out
 from skbert._estimator.base import COUNT, RealInterval, TextEstimator, encode
 from skbert._estimator.callbacks import CallbackSupportMixin, with_callbacks
-from skbert._estimator.checks import is_count, is_history, is_score, longest_row
+from skbert._estimator.checks import is_count, is_history, is_score, resolve_max_length
 from skbert._estimator.fitted import Fitted, Learned
 from skbert._estimator.guidance import requires_y
 from skbert._estimator.progress import Report, Run, decode_held, validate
@@ -180,7 +180,7 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
         interrupted leaves the estimator as it was. ``labels`` are for ``_prepare_targets``.
         """
         self._check_parameters()
-        settings = self._settings()
+        settings = self._unfitted_copy()
         precision = Precision(settings.precision, pick_device(settings.device))
         before = self._before(go_on=go_on)
         data = settings._check_data(X, y, sample_weight, before)
@@ -240,7 +240,7 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
     ) -> tuple[Network, TrainingPlan]:
         """Understand ``y``, and open a network for it: a new one, or a copy of the old one."""
         source = self._source(data.rows) if before is None else before.network
-        max_length = longest_row(source.max_length, self.max_length)
+        max_length = resolve_max_length(source.max_length, self.max_length)
         plan: TrainingPlan = self._prepare_targets(
             data.y, data.rows, max_length, before, data.weight, **labels
         )

@@ -62,8 +62,8 @@ class GuidedEstimator(BaseEstimator):
         super().set_params(**params)
         return self
 
-    def _settings(self) -> Self:
-        """An unfitted copy, in which numpy's numbers, which overflow, are Python's."""
+    def _unfitted_copy(self) -> Self:
+        """An unfitted copy whose numbers are Python's, as those of numpy can overflow."""
         copied = type(self)(**self.get_params(deep=False))
         for name, value in vars(self).items():  # also what a subclass's constructor does not take
             if name != "_fitted":

@@ -157,7 +157,7 @@ def _build(
         for each in learned.values():
             each.check(attributes, task, sizes)
         estimator._fitted = cls._fitted_type(network, task, record, attributes)
-        estimator._settle(folder)
+        estimator._after_load(folder)
     return estimator
 
 

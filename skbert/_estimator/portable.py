@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from sklearn.utils.validation import check_is_fitted
 
 from skbert._estimator import persistence
-from skbert._estimator.checks import longest_row
+from skbert._estimator.checks import resolve_max_length
 from skbert._estimator.fitted import Fitted
 from skbert._estimator.guidance import GuidedEstimator
 
@@ -56,6 +56,6 @@ class PortableEstimator(GuidedEstimator):
         del protocol
         return copyreg.__newobj__, (type(self),), super().__getstate__()  # type: ignore[attr-defined]
 
-    def _settle(self, folder: Path | None) -> None:  # noqa: ARG002 - for who takes its name
-        """Check what was loaded, and finish it; ``folder`` is where from, None if from none."""
-        longest_row(self._fitted.network.max_length, self._fitted.task.max_length)
+    def _after_load(self, folder: Path | None) -> None:  # noqa: ARG002 - subclasses use it
+        """Check and complete a loaded estimator; ``folder`` is None where there is no folder."""
+        resolve_max_length(self._fitted.network.max_length, self._fitted.task.max_length)

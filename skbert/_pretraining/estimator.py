@@ -18,7 +18,7 @@ from skbert._core.models.network import Network, twin_of
 from skbert._core.models.new_model import NewModel
 from skbert._core.runtime.device import Precision
 from skbert._core.task import Head, Task
-from skbert._estimator.base import COUNT, RealInterval, encode, results
+from skbert._estimator.base import COUNT, RealInterval, encode, predict_rows
 from skbert._estimator.callbacks import with_callbacks
 from skbert._estimator.fitted import Fitted
 from skbert._estimator.fitting import Draw, TrainedEstimator, TrainingPlan, draw_seed
@@ -350,7 +350,7 @@ class BertPretrainer(TrainedEstimator):
             )
         task = NextSentence(fitted.task.max_length)
         network, precision = self._reader(fitted, task)
-        return results(task, texts, network, precision)
+        return predict_rows(task, texts, network, precision)
 
     def generate(self, X: Any, max_new_tokens: int = 20, temperature: float = 0.0) -> Array:
         """Continue texts.
@@ -421,7 +421,7 @@ class BertPretrainer(TrainedEstimator):
 
     def _reader(self, fitted: Fitted, task: Task) -> tuple[Network, Precision]:
         """The network with the head that the task needs: its own, or a part of it."""
-        precision = self._placed(fitted.network)
+        precision = self._move_to_device(fitted.network)
         network = twin_of(fitted.network)
         network.head = task.head()
         return network, precision

@@ -14,7 +14,7 @@ from skbert._arrays import Array
 from skbert._core.models.network import Network, scale_output
 from skbert._core.task import Task
 from skbert._core.text.tokens import LongText
-from skbert._estimator.base import READS_ROWS
+from skbert._estimator.base import ROW_HEAD_CONSTRAINTS
 from skbert._estimator.checks import are_numbers, is_count
 from skbert._estimator.fitted import Fitted, Learned
 from skbert._estimator.fitting import BertEstimator, Run, TrainingPlan
@@ -166,7 +166,7 @@ class BertRegressor(RegressorMixin, BertEstimator):
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **BertEstimator._parameter_constraints,
-        **READS_ROWS,
+        **ROW_HEAD_CONSTRAINTS,
     }
     _tasks: ClassVar[tuple[type, ...]] = (Numbers,)
     _y_holds: ClassVar[str] = "a number per row, or several"
