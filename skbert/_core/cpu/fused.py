@@ -51,7 +51,6 @@ __all__ = [
     "fused_attention",
     "fused_layernorm",
     "max_packed_tokens",
-    "pack_weight",
 ]
 
 _MAX_SEQLEN = 512  # tokens of a row up to which torch's products are no faster
@@ -219,13 +218,6 @@ def max_packed_tokens(n_in: int, n_out: int, dtype: torch.dtype) -> float:
     if not (fits and has_bf16_products()):
         return 0
     return _MAX_TOKENS_WITH_AMX if has_instructions("amx_bf16") else math.inf
-
-
-def pack_weight(weight: torch.Tensor) -> torch.Tensor:
-    """A weight ``(n_out, n_in)`` in the order in which `packed_linear` reads it."""
-    n_out, n_in = weight.shape
-    panels = weight.view(n_out // PANEL, PANEL, n_in // 2, 2)
-    return panels.transpose(1, 2).contiguous()
 
 
 def can_fuse_linear(weights: Iterable[torch.Tensor], dtype: torch.dtype) -> bool:

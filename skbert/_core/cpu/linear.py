@@ -16,12 +16,11 @@ import torch
 from torch.nn import functional as F
 
 from skbert._core.cpu.bindings.checks import addresses
-from skbert._core.cpu.bindings.gemm_bf16 import packed_linear
+from skbert._core.cpu.bindings.gemm_bf16 import PackedWeights, packed_linear
 from skbert._core.cpu.fused import (
     StackedLinear,
     can_fuse_linear,
     max_packed_tokens,
-    pack_weight,
 )
 from skbert._core.families.record import LayerParts
 
@@ -118,9 +117,9 @@ class InferenceLinear:
         return torch.cat([linear.weight.detach().to(self.dtype) for linear in self.linears])
 
     @cached_property
-    def _packed(self) -> tuple[torch.Tensor, torch.Tensor]:
+    def _packed(self) -> PackedWeights:
         """Weights and biases as the kernel reads them."""
-        return pack_weight(self._weight()), self.bias.float()
+        return PackedWeights(weight=self._weight(), bias=self.bias.float())
 
     @cached_property
     def _unpacked(self) -> tuple[torch.Tensor, torch.Tensor]:
@@ -133,10 +132,7 @@ class InferenceLinear:
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         x = x.to(self.dtype)
         if x.shape[0] <= self.max_packed_tokens:
-            weight, bias = self._packed
-            output = packed_linear(
-                x=x.contiguous(), packed_weight=weight, bias=bias, gelu=self.gelu
-            )
+            output = packed_linear(x=x.contiguous(), weights=self._packed, gelu=self.gelu)
         elif self.by_onednn:
             product, epilogue = torch.ops.mkldnn._linear_pointwise, "gelu" if self.gelu else "none"
             output = torch.as_tensor(product(x, *self._unpacked, epilogue, [], "none"))

@@ -23,6 +23,7 @@ from skbert._core.cpu.bindings.attention import (
     attention_forward,
 )
 from skbert._core.cpu.bindings.gemm_bf16 import (
+    PackedWeights,
     StackedWeights,
     linear_grad_input,
     linear_grad_weight,
@@ -39,7 +40,6 @@ from skbert._core.cpu.fused import (
     can_fuse_linear,
     fused_attention,
     max_packed_tokens,
-    pack_weight,
 )
 from skbert._core.task import Layout
 from skbert._core.training.optim import adamw
@@ -260,12 +260,12 @@ def test_products_for_inference(n_tokens: int, n_in: int, n_out: int, gelu: bool
     weight = (torch.randn(n_out, n_in) / n_in**0.5).bfloat16()
     bias, x = torch.randn(n_out), 3.0 * torch.randn(n_tokens, n_in).bfloat16()
     exact = F.linear(x.double(), weight.double(), bias.double())
-    found = packed_linear(x=x, packed_weight=pack_weight(weight), bias=bias, gelu=gelu)
+    found = packed_linear(x=x, weights=PackedWeights(weight=weight, bias=bias), gelu=gelu)
     assert found.dtype == torch.bfloat16
     expected = F.gelu(exact) if gelu else exact
     torch.testing.assert_close(found.double(), expected, rtol=2**-8, atol=2e-5)
     x[n_tokens // 2, 1] = torch.nan
-    found = packed_linear(x=x, packed_weight=pack_weight(weight), bias=bias, gelu=gelu)
+    found = packed_linear(x=x, weights=PackedWeights(weight=weight, bias=bias), gelu=gelu)
     assert found.isnan().all(1).nonzero().flatten().tolist() == [n_tokens // 2]
 
 
@@ -274,7 +274,7 @@ def test_products_for_inference(n_tokens: int, n_in: int, n_out: int, gelu: bool
 def test_gelu_everywhere(value: float) -> None:
     x = torch.tensor([[value, 0.0]], dtype=torch.bfloat16)
     one = torch.ones(32, 2, dtype=torch.bfloat16)
-    found = packed_linear(x=x, packed_weight=pack_weight(one), bias=torch.zeros(32), gelu=True)
+    found = packed_linear(x=x, weights=PackedWeights(weight=one, bias=torch.zeros(32)), gelu=True)
     expected = F.gelu(x[:, :1].double()).expand(1, 32)
     torch.testing.assert_close(found.double(), expected, rtol=2**-8, atol=1e-6)
 
@@ -654,8 +654,7 @@ RIGHT: dict[Any, dict[str, Any]] = {
     },
     packed_linear: {
         "x": matrix(3, 34),
-        "packed_weight": matrix(2, 17, 32, 2),
-        "bias": torch.zeros(64),
+        "weights": PackedWeights(weight=matrix(64, 34), bias=torch.zeros(64)),
         "gelu": True,
     },
     linear_stacked: {
@@ -737,7 +736,7 @@ def odd_arguments() -> Iterator[tuple[Any, dict[str, Any], type[Exception]]]:
         yield adamw_step, {"divisor": value}, ValueError
     for betas in ((1.0, 0.9), (0.9, math.nan), (-0.1, 0.9), (0.9,)):
         yield adamw_step, {"betas": betas}, ValueError
-    for wrapper in (linear_stacked, linear_grad_input):
+    for wrapper in (packed_linear, linear_stacked, linear_grad_input):
         yield wrapper, {"weights": torch.zeros(32, 64)}, TypeError
     right = RIGHT[adamw_step]["tensors"][0]
     for name in right._fields[:4]:
@@ -814,6 +813,37 @@ def test_odd_weights_are_refused(weights: Any, error: type[Exception]) -> None:
         StackedWeights(weights)
 
 
+ODD_PACKED: dict[str, tuple[dict[str, Any], type[Exception]]] = {
+    "no tensor": ({"weight": None}, TypeError),
+    "vector": ({"weight": matrix(32)}, ValueError),
+    "outputs": ({"weight": matrix(33, 2), "bias": torch.zeros(33)}, ValueError),
+    "inputs": ({"weight": matrix(32, 3)}, ValueError),
+    "empty": ({"weight": matrix(32, 0)}, ValueError),
+    "type": ({"weight": torch.zeros(32, 2)}, ValueError),
+    "strides": ({"weight": matrix(32, 4)[:, ::2]}, ValueError),
+    "no bias": ({"bias": None}, TypeError),
+    "size of bias": ({"bias": torch.zeros(31)}, ValueError),
+    "type of bias": ({"bias": torch.zeros(32).bfloat16()}, ValueError),
+}
+
+
+@pytest.mark.parametrize(("odd", "error"), ODD_PACKED.values(), ids=ODD_PACKED)
+def test_odd_weights_are_not_packed(odd: dict[str, Any], error: type[Exception]) -> None:
+    right = {"weight": matrix(32, 2), "bias": torch.zeros(32)}
+    assert PackedWeights(**right).panels.shape == (1, 1, 32, 2)
+    with pytest.raises(error, match="a kernel"):
+        PackedWeights(**{**right, **odd})
+
+
+def test_packed_weights_are_a_copy() -> None:
+    weight, bias = matrix(32, 2), torch.zeros(32)
+    packed = PackedWeights(weight=weight, bias=bias)
+    weight += 1.0
+    bias += 1.0
+    assert not packed.panels.any()
+    assert not packed.bias.any()
+
+
 @needs_bf16_products
 def test_weights_are_read_where_they_are_now() -> None:
     made, _, bias = linears(2, 64, 32)
@@ -883,11 +913,8 @@ def test_products_of_nothing() -> None:
     active = torch.empty(0, 64, dtype=torch.bfloat16)
     assert made.forward(x, gelu_output=active).shape == (0, 64)
     assert made.grad_input(grad_output, pre_activation=x).shape == (0, 64)
-    packed = pack_weight(weight.bfloat16())
-    assert packed_linear(x=x, packed_weight=packed, bias=torch.zeros(64), gelu=True).shape == (
-        0,
-        64,
-    )
+    packed = PackedWeights(weight=weight.bfloat16(), bias=torch.zeros(64))
+    assert packed_linear(x=x, weights=packed, gelu=True).shape == (0, 64)
     grad_weight = torch.ones(64, 64, dtype=torch.bfloat16)
     grad_bias = torch.ones(64, dtype=torch.bfloat16)
     made.grad_weight(grad_output, x, grad_weight, grad_bias)
@@ -947,8 +974,8 @@ def test_factors_may_be_read_only() -> None:
     x, weight = read_only(torch.randn(13, 64).bfloat16()), read_only(torch.randn(64, 64))
     bias = read_only(torch.randn(64))
     expected = F.linear(x.double(), weight.bfloat16().double(), bias.double())
-    packed = read_only(pack_weight(weight.bfloat16()))
-    assert_rounded(packed_linear(x=x, packed_weight=packed, bias=bias, gelu=False), expected)
+    packed = PackedWeights(weight=read_only(weight.bfloat16()), bias=bias)
+    assert_rounded(packed_linear(x=x, weights=packed, gelu=False), expected)
     stacked = StackedWeights([weight])
     assert_rounded(linear_stacked(x=x, weights=stacked, bias=bias), expected)
     linear_grad_input(grad_output=x, weights=stacked, pre_activation=x)

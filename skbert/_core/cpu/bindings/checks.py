@@ -30,6 +30,7 @@ Range = tuple[int, int]  # where a tensor begins and ends
 
 _MAX_FLOAT = torch.finfo(torch.float32).max
 _MAX_SEED = 2**63 - 1
+_REAL = (float, int)
 
 
 # --- numbers -------------------------------------------------------------------------------------
@@ -57,7 +58,7 @@ def check_real(
     name: str, value: float, low: float = -_MAX_FLOAT, high: float = _MAX_FLOAT
 ) -> None:
     """Raise an error unless a value is a number from ``low`` to ``high``, which NaN is not."""
-    if not isinstance(value, float | int):
+    if not isinstance(value, _REAL):
         raise _type_error(name, value)
     if not low <= value <= high:
         raise ValueError(f"a kernel takes {name} from {low} to {high}, not {value}")

@@ -19,6 +19,7 @@ from skbert._core.cpu.bindings.checks import (
 from skbert._core.cpu.bindings.module import PANEL, has_bf16_products
 
 __all__ = [
+    "PackedWeights",
     "StackedWeights",
     "linear_grad_input",
     "linear_grad_weight",
@@ -27,6 +28,28 @@ __all__ = [
 ]
 
 _NO_EPILOGUE, _GELU, _GELU_COPY, _GELU_BACKWARD = range(4)  # what follows a product
+
+
+class PackedWeights:
+    """A copy of a linear layer's weight and bias, as `packed_linear` reads them.
+
+    Parameters
+    ----------
+    weight : Tensor of shape (n_out, n_in)
+        In bfloat16.
+    bias : Tensor of shape (n_out,)
+        In float32.
+    """
+
+    def __init__(self, *, weight: torch.Tensor, bias: torch.Tensor) -> None:
+        self.n_out, self.n_in = shape = shape_of("weight", weight, 2)
+        check_multiple("a number of outputs", self.n_out, PANEL)
+        check_multiple("a number of inputs", self.n_in, 2)
+        address_of("weight", weight, shape, torch.bfloat16)
+        address_of("bias", bias, (self.n_out,), torch.float32)
+        panels = weight.detach().view(self.n_out // PANEL, PANEL, self.n_in // 2, 2)
+        self.panels = panels.transpose(1, 2).clone(memory_format=torch.contiguous_format)
+        self.bias = bias.detach().clone()
 
 
 class StackedWeights:
@@ -52,26 +75,16 @@ class StackedWeights:
         return torch.tensor(begins, dtype=torch.int64, device="cpu")
 
 
-def packed_linear(
-    *, x: torch.Tensor, packed_weight: torch.Tensor, bias: torch.Tensor, gelu: bool
-) -> torch.Tensor:
-    """A linear layer of ``(n_tokens, n_in)`` in bfloat16, followed by GELU if asked for.
-
-    The weight is ``(n_out / PANEL, n_in / 2, PANEL, 2)``, the bias in float32.
-    """
+def packed_linear(*, x: torch.Tensor, weights: PackedWeights, gelu: bool) -> torch.Tensor:
+    """A linear layer of ``(n_tokens, n_in)`` in bfloat16, followed by GELU if asked for."""
     _check_processor()
-    (n_tokens, n_in), (n_out,) = shape_of("x", x, 2), shape_of("bias", bias, 1)
-    check_multiple("a number of inputs", n_in, 2)
-    check_multiple("a number of outputs", n_out, PANEL)
-    panels = n_out // PANEL, n_in // 2, PANEL, 2
-    inputs = (
-        address_of("x", x, (n_tokens, n_in), torch.bfloat16),
-        address_of("packed_weight", packed_weight, panels, torch.bfloat16), 0,
-        address_of("bias", bias, (n_out,), torch.float32),
-    )  # fmt: skip
+    check_type("weights", weights, PackedWeights)
+    n_tokens, n_in, n_out = shape_of("x", x, 2)[0], weights.n_in, weights.n_out
+    address = address_of("x", x, (n_tokens, n_in), torch.bfloat16)
     output = x.new_empty(n_tokens, n_out)
+    panels, bias, to = addresses(weights.panels, weights.bias, output)
     module.kernels.linear_forward(
-        *inputs, *addresses(output), 0, n_tokens, n_in, n_out, 0, False,
+        address, panels, 0, bias, to, 0, n_tokens, n_in, n_out, 0, False,
         _GELU if gelu else _NO_EPILOGUE, torch.get_num_threads(),
     )  # fmt: skip
     return output
