@@ -167,7 +167,7 @@ class TextEstimator(PortableEstimator):
             raise ModelError(
                 f"The head reads pooling={pooling!r}, and transformers has no class "
                 "with such a head: its model would give other predictions. Use save(path) to "
-                "keep the estimator as it is, or fit with pooling={own!r}."
+                f"keep the estimator as it is, or fit with pooling={own!r}."
             )
         persistence.export(self._exported(fitted), path)
 
