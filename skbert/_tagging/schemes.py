@@ -1,6 +1,6 @@
 """Tagging schemes: which one rows follow, conversion, and the sequences of tags that are allowed.
 
-Depends on numpy, `_validation.entities`, which reads tags, and `skbert.exceptions`.
+Depends on numpy, `_validation.entities`, which reads and writes tags, and `skbert.exceptions`.
 """
 
 from __future__ import annotations
@@ -17,35 +17,21 @@ from skbert._arrays import Array
 from skbert._validation.entities import (
     OUTSIDE,
     Entity,
-    Tag,
+    can_follow,
     continues,
     entities_of,
     is_tag,
-    join_tag,
     split_tag,
+    tags_of,
 )
 from skbert.exceptions import warn
 
 __all__ = [
-    "Chain", "CharacterSpans", "convert", "follow", "guess_scheme", "tag_names", "tags_of",
-    "warn_if_prefixed",
+    "Chain", "CharacterSpans", "convert", "follow", "guess_scheme", "warn_if_prefixed",
 ]  # fmt: skip
 
 _PREFIXED = re.compile("[BIbi][-_]")
 _FORBIDDEN = -1e9  # in place of a log-probability; finite, so that some sequence is always left
-
-
-def _can_follow(before: Tag, word: Tag, scheme: str | None) -> bool:
-    """Return whether a scheme allows two tags side by side."""
-    joins = continues(before, word)
-    match scheme:
-        case "IOB1":  # B only separates two entities of one type
-            return word[0] != "B" or before[1] == word[1]
-        case "IOB2":
-            return joins or word[0] != "I"
-        case "BIOES":  # from B on, I until E
-            return joins or (before[0] not in "BI" and word[0] not in "IE")
-    return True
 
 
 def guess_scheme(rows: Iterable[Sequence[str]]) -> str | None:
@@ -69,7 +55,7 @@ def guess_scheme(rows: Iterable[Sequence[str]]) -> str | None:
         scheme: sum(
             count
             for (before, tag), count in pairs.items()
-            if not _can_follow(split_tag(before), split_tag(tag), scheme)
+            if not can_follow(split_tag(before), split_tag(tag), scheme)
         )
         for scheme in ("IOB2", "IOB1")
     }
@@ -126,28 +112,6 @@ def warn_if_prefixed(tags: set[str], what: str) -> None:
             "schemes look like 'B-PER', 'I-PER' and 'O'. Use scheme=None if that is meant."
         )
         warn(msg)
-
-
-def tag_names(labels: Iterable[str], scheme: str) -> list[str]:
-    """Return all tags that entities of these types can have, sorted."""
-    letters = {"BIOES": "BIES", "IO": "I"}.get(scheme, "BI")
-    return sorted({"O", *(join_tag(letter, label) for label in labels for letter in letters)})
-
-
-def tags_of(entities: Iterable[Entity], n_words: int, scheme: str) -> list[str]:
-    """Return the tags of a row of `n_words` words with these entities, in order."""
-    tags = ["O"] * n_words
-    last: tuple[int, str] = (-1, "")  # where the entity before ends, and its type
-    for start, end, label in entities:
-        inner = ["I"] * (end - start)
-        if scheme == "IOB2" or (scheme == "IOB1" and last == (start, label)):
-            inner[0] = "B"
-        if scheme == "BIOES":
-            inner[0], inner[-1] = "B", "E"
-            inner = inner if len(inner) > 1 else ["S"]
-        tags[start:end] = [join_tag(letter, label) for letter in inner]
-        last = end, label
-    return tags
 
 
 def convert(tags: Sequence[str], scheme: str) -> list[str]:
@@ -222,7 +186,7 @@ class Chain:
         parts.append(OUTSIDE)  # the last state is what lies beyond both ends of a row
         self.types = [label for _, label in parts]
         self.joins = np.array([[continues(a, b) for b in parts] for a in parts])
-        allowed = [[_can_follow(a, b, scheme) for b in parts] for a in parts]
+        allowed = [[can_follow(a, b, scheme) for b in parts] for a in parts]
         self.steps = np.where(allowed, 0.0, _FORBIDDEN) * constrained
 
     def best(self, log_probabilities: Array) -> Array:

@@ -14,9 +14,9 @@ import pandas as pd
 from scipy.special import log_softmax
 
 from skbert._arrays import Array, IntArray
-from skbert._tagging.schemes import Chain, CharacterSpans, convert, follow, tag_names
+from skbert._tagging.schemes import Chain, CharacterSpans, convert, follow
 from skbert._tagging.task import ScoredWords
-from skbert._validation.entities import Entity, check_spans, check_tags
+from skbert._validation.entities import Entity, check_spans, check_tags, tag_names
 from skbert._validation.texts import Texts
 from skbert._validation.words import WordRows
 from skbert.exceptions import InputError

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import reprlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain, pairwise
 from numbers import Integral
@@ -25,8 +25,8 @@ from skbert._validation.tables import (
 from skbert.exceptions import InputError, InputTypeError
 
 __all__ = [
-    "OUTSIDE", "SCHEMES", "Entity", "Tag", "check_scheme", "check_spans", "check_tags",
-    "continues", "entities_of", "is_tag", "join_tag", "split_tag",
+    "OUTSIDE", "SCHEMES", "Entity", "can_follow", "check_scheme", "check_spans", "check_tags",
+    "continues", "entities_of", "is_tag", "split_tag", "tag_names", "tags_of",
 ]  # fmt: skip
 
 Entity = tuple[int, int, str]  # first word, word after the last, type
@@ -127,11 +127,46 @@ def continues(before: Tag, word: Tag) -> bool:
     return before[0] in "BI" and word[0] in "IE" and before[1] == word[1]
 
 
+def can_follow(before: Tag, word: Tag, scheme: str | None) -> bool:
+    """Return whether a scheme allows two tags side by side."""
+    joins = continues(before, word)
+    match scheme:
+        case "IOB1":  # B only separates two entities of one type
+            return word[0] != "B" or before[1] == word[1]
+        case "IOB2":
+            return joins or word[0] != "I"
+        case "BIOES":  # from B on, I until E
+            return joins or (before[0] not in "BI" and word[0] not in "IE")
+    return True
+
+
 def _is_whole(last: Tag, after: Tag, scheme: str | None) -> bool:
     """Return whether an entity may end between these two words."""
     if scheme == "BIOES":
         return last[0] in "ES"
     return not (scheme == "IOB1" and last[0] == after[0] == "B" and last[1] != after[1])
+
+
+def tag_names(labels: Iterable[str], scheme: str) -> list[str]:
+    """Return all tags that entities of these types can have, sorted."""
+    letters = [letter for letter in _LETTERS[scheme] if letter not in _BIOES]
+    return sorted({"O", *(join_tag(letter, label) for label in labels for letter in letters)})
+
+
+def tags_of(entities: Iterable[Entity], n_words: int, scheme: str) -> list[str]:
+    """Return the tags of a row of `n_words` words with these entities, in order."""
+    tags = ["O"] * n_words
+    last: tuple[int, str] = (-1, "")  # where the entity before ends, and its type
+    for start, end, label in entities:
+        inner = ["I"] * (end - start)
+        if scheme == "IOB2" or (scheme == "IOB1" and last == (start, label)):
+            inner[0] = "B"
+        if scheme == "BIOES":
+            inner[0], inner[-1] = "B", "E"
+            inner = inner if len(inner) > 1 else ["S"]
+        tags[start:end] = [join_tag(letter, label) for letter in inner]
+        last = end, label
+    return tags
 
 
 def _bad_tag(tag: object, word: int, scheme: str | None, place: str) -> Exception:

@@ -17,10 +17,8 @@ from skbert._tagging.schemes import (
     convert,
     follow,
     guess_scheme,
-    tag_names,
-    tags_of,
 )
-from skbert._validation.entities import entities_of
+from skbert._validation.entities import entities_of, tag_names, tags_of
 from skbert.exceptions import InputError, SkbertWarning
 
 if TYPE_CHECKING:
