@@ -14,6 +14,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from skbert._arrays import Array
 from skbert._core.models.network import Network
 from skbert._core.task import Task
+from skbert._core.text.windows import most_overlap
 from skbert._estimator.base import COUNT, RealInterval
 from skbert._estimator.checks import is_number
 from skbert._estimator.fitted import Fitted, Learned
@@ -308,11 +309,12 @@ class BertSpanExtractor(BertEstimator):
     def _task(self, max_length: int) -> Answers:
         """The task, for rows of at most that many tokens."""
         longest = min(max_length, _WINDOW) if self.max_length is None else max_length
-        if self.stride is not None and self.stride > longest // 2:
+        most = most_overlap(longest)
+        if self.stride is not None and self.stride > most:
             raise InputError(
                 f"stride={self.stride} is more than half a row of max_length={longest} tokens. It "
                 "is the number of tokens that neighbouring windows share, not the way from one to "
-                f"the next: use at most {longest // 2}, or None."
+                f"the next: use at most {most}, or None."
             )
         return Answers(longest, self.stride, self.max_answer_length)
 

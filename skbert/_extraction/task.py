@@ -78,7 +78,7 @@ class Answers:
         answers = None
         if y is not None:
             answers = _tokens_of(y, context, spans)
-            windows = _with_lost_answers(windows, n_context, space, answers)
+            windows, answers = windows.holding(answers, n_context, space)
         samples, begins, sizes = windows.samples, windows.begins, windows.lengths
         second = ids.cut(context[samples], begins, sizes)
         first = question_ids.cut(question[samples], np.zeros_like(samples), keep[samples])
@@ -150,22 +150,6 @@ def _tokens_of(y: IntArray, context: IntArray, spans: Ragged) -> IntArray:
         )
     answers = np.stack([first, last], axis=1) - spans.starts[context][:, None]
     return np.where(wanted[:, None], answers, -1)
-
-
-def _with_lost_answers(
-    windows: Windows, lengths: IntArray, space: IntArray, answers: IntArray
-) -> Windows:
-    """The windows, and one more for each answer that none of them holds all of.
-
-    Of an answer longer than that the part that fits is kept; ``answers`` is changed to it.
-    """
-    first, last = answers[windows.samples].T
-    holds = (windows.begins <= first) & (last < windows.begins + windows.lengths)
-    lost = np.setdiff1d(np.flatnonzero(answers[:, 0] >= 0), windows.samples[holds])
-    sizes = np.minimum(lengths, space)[lost]
-    begins = np.minimum(answers[lost, 0], lengths[lost] - sizes)
-    answers[lost, 1] = np.minimum(answers[lost, 1], begins + sizes - 1)
-    return windows.merged(Windows(lost, begins, sizes))
 
 
 def _targets(tokens: TokenTable, answers: IntArray, sizes: IntArray) -> Ragged:

@@ -9,12 +9,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 
 from skbert._arrays import BoolArray, FloatArray, IntArray, numbers_within
 
-__all__ = ["Windows", "is_read_here", "mean_by_place", "mean_by_sample", "whole_word_windows"]
+__all__ = [
+    "Windows", "is_read_here", "mean_by_place", "mean_by_sample", "most_overlap",
+    "whole_word_windows",
+]  # fmt: skip
+
+_Size = TypeVar("_Size", int, IntArray)
+
+
+def most_overlap(size: _Size) -> _Size:
+    """The most that neighbouring windows of this size may share: half of one."""
+    return size // 2
 
 
 @dataclass(frozen=True)
@@ -46,7 +57,7 @@ class Windows:
 
         The last window of a sequence ends where the sequence does, and is no shorter for it.
         """
-        shared = size // 4 if overlap is None else np.minimum(overlap, size // 2)
+        shared = size // 4 if overlap is None else np.minimum(overlap, most_overlap(size))
         step = np.maximum(size - shared, 1)
         rest = np.maximum(lengths - size, 0)
         counts = 1 + -(-rest // step)
@@ -70,7 +81,24 @@ class Windows:
         """Weight of each window; those of a sample add up to 1."""
         return 1.0 / np.bincount(self.samples)[self.samples]
 
-    def merged(self, other: Windows) -> Windows:
+    def holding(
+        self, spans: IntArray, lengths: IntArray, size: IntArray
+    ) -> tuple[Windows, IntArray]:
+        """These windows, and one more for each span that none of them holds all of.
+
+        ``spans`` is ``(n_sequences, 2)``, the first and last place of a span in each sequence,
+        -1 for none. They are returned too, cut at the end where longer than a window.
+        """
+        first, last = spans[self.samples].T
+        holds = (self.begins <= first) & (last < self.begins + self.lengths)
+        lost = np.setdiff1d(np.flatnonzero(spans[:, 0] >= 0), self.samples[holds])
+        sizes = np.minimum(lengths, size)[lost]
+        begins = np.minimum(spans[lost, 0], lengths[lost] - sizes)
+        spans = spans.copy()
+        spans[lost, 1] = np.minimum(spans[lost, 1], begins + sizes - 1)
+        return self._merged(Windows(lost, begins, sizes)), spans
+
+    def _merged(self, other: Windows) -> Windows:
         """These windows and the others, in order."""
         samples = np.append(self.samples, other.samples)
         begins = np.append(self.begins, other.begins)

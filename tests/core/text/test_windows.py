@@ -11,6 +11,7 @@ from skbert._core.text.windows import (
     is_read_here,
     mean_by_place,
     mean_by_sample,
+    most_overlap,
     whole_word_windows,
 )
 
@@ -80,10 +81,22 @@ def test_results_of_windows_are_averaged() -> None:
     assert means.dtype == values.dtype
 
 
-def test_windows_added_later_take_their_place() -> None:
-    windows = Windows.whole(np.array([3, 5]))
-    merged = windows.merged(Windows(np.array([0]), np.array([2]), np.array([1])))
-    assert merged.samples.tolist() == [0, 0, 1]
-    assert merged.begins.tolist() == [0, 2, 0]
-    assert merged.lengths.tolist() == [3, 1, 5]
-    assert merged.weights.tolist() == [0.5, 0.5, 1.0]
+def test_a_window_for_a_span_that_none_holds() -> None:
+    lengths, size = np.array([9, 5, 9, 9]), np.full(4, 4)
+    windows = Windows.overlapping(lengths, size, 0)
+    wanted = np.array([[2, 5], [1, 3], [-1, -1], [3, 8]])
+    held, spans = windows.holding(wanted, lengths, size)
+    assert len(windows) == 11
+    assert held.samples.tolist() == [0, 0, 0, 0, 1, 1, 2, 2, 2, 3, 3, 3, 3]
+    assert held.begins.tolist() == [0, 2, 4, 5, 0, 1, 0, 4, 5, 0, 3, 4, 5]
+    assert set(held.lengths.tolist()) == {4}
+    assert held.weights[4:6].tolist() == [0.5, 0.5]
+    assert spans.tolist() == [[2, 5], [1, 3], [-1, -1], [3, 6]]
+    assert wanted[3].tolist() == [3, 8]
+
+
+def test_neighbours_share_no_more_than_half() -> None:
+    lengths, size = np.array([20]), np.array([7])
+    half = Windows.overlapping(lengths, size, most_overlap(7))
+    assert half.begins.tolist() == [0, 4, 8, 12, 13]
+    assert Windows.overlapping(lengths, size, 6).begins.tolist() == half.begins.tolist()
