@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from numbers import Integral
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Self, get_args
 
 import joblib
 import numpy as np
@@ -17,7 +17,7 @@ from sklearn.utils._param_validation import StrOptions
 
 from skbert._arrays import Array
 from skbert._core.attention.pooling import COMBINED, POOLINGS
-from skbert._core.models.network import twin_of
+from skbert._core.models.network import LayerJoin, twin_of
 from skbert._core.text.tokens import LongText
 from skbert._embedding.cache import cache_folder
 from skbert._embedding.task import (
@@ -150,7 +150,7 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
     pooling: str = "auto"
     long_text: LongText = "truncate"
     layers: int | Sequence[int] | None = None
-    layer_join: Literal["mean", "concat"] = "mean"
+    layer_join: LayerJoin = "mean"
     normalize: bool = False
     n_components: int | None = None
     memory: str | os.PathLike[str] | joblib.Memory | None = None
@@ -171,7 +171,7 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
         "model": [str, os.PathLike, TextEstimator, FrozenEstimator],
         "pooling": [StrOptions({"auto", *POOLINGS, *COMBINED})],
         "layers": [Integral, "array-like", None],
-        "layer_join": [StrOptions({"mean", "concat"})],
+        "layer_join": [StrOptions(set(get_args(LayerJoin)))],
         "normalize": ["boolean"],
         "n_components": [COUNT, None],
         "memory": [str, os.PathLike, joblib.Memory, None],

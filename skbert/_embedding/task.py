@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from skbert._arrays import Array, IntArray
 from skbert._core.attention.pooling import COMBINED, POOLER, POOLINGS, parts_of
 from skbert._core.checkpoints.find import find
 from skbert._core.checkpoints.vet import vet
-from skbert._core.models.network import Network, can_pack, has_pooler
+from skbert._core.models.network import LayerJoin, Network, can_pack, has_pooler
 from skbert._core.models.opening import copy_encoder, drop_pooler, open_network
 from skbert._core.runtime.device import Precision, pick_device, seeded
 from skbert._core.task import Batch, Head, Items
@@ -55,7 +55,7 @@ class Features:
     long_text: LongText = "truncate"
     pooling: str = "mean"
     layers: tuple[int, ...] | None = None  # hidden states, 0 for the embeddings; None: the last
-    layer_join: Literal["mean", "concat"] = "mean"
+    layer_join: LayerJoin = "mean"
 
     def __post_init__(self) -> None:
         layers = (0,) if self.layers is None else self.layers
@@ -193,7 +193,7 @@ class FeatureParameters(Protocol):
     model: Any
     pooling: str
     layers: int | Sequence[int] | None
-    layer_join: Literal["mean", "concat"]
+    layer_join: LayerJoin
     long_text: LongText
     max_length: int | None
     precision: str

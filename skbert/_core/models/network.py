@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -34,6 +34,7 @@ from skbert._core.text.tokens import TextTokenizer
 from skbert.exceptions import ModelError
 
 __all__ = [
+    "LayerJoin",
     "Network",
     "can_pack",
     "copy_network",
@@ -45,6 +46,8 @@ __all__ = [
     "scale_output",
     "twin_of",
 ]
+
+LayerJoin = Literal["mean", "concat"]  # of the hidden states of several layers
 
 
 class Network:
@@ -65,7 +68,7 @@ class Network:
         a row.
     layers : tuple of int or None
         Layers whose hidden states are joined to one, 0 for the embeddings; None for the last.
-    layer_join : str
+    layer_join : LayerJoin
         ``mean`` averages these states, ``concat`` puts them side by side.
     anatomy : tuple
         Name, class and forward function of each module of the model as it was opened.
@@ -90,7 +93,7 @@ class Network:
         self.head = head
         self.pooling = pooling
         self.layers: tuple[int, ...] | None = None
-        self.layer_join = "mean"
+        self.layer_join: LayerJoin = "mean"
         model.config._attn_implementation = packed.NAME if _supports_packing(model) else "sdpa"
         model.config.skbert_pooling = pooling  # goes into config.json, and comes back from there
         self.anatomy = anatomy_of(model) if anatomy is None else anatomy
