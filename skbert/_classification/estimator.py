@@ -12,15 +12,15 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils._param_validation import StrOptions
 
 from skbert._arrays import Array
-from skbert._classification.calibration import fit_temperature
+from skbert._classification.calibration import best_thresholds, fit_temperature
 from skbert._classification.task import (
     MultiLabel,
-    Settings,
     SingleLabel,
+    codes_of,
     describe,
+    indicator_columns,
     is_right,
-    plan_indicator,
-    plan_labels,
+    union_of,
 )
 from skbert._core.infer import infer
 from skbert._core.models.network import Network, grow_output, scale_output
@@ -34,10 +34,12 @@ from skbert._estimator.fitting import BertEstimator, TrainingPlan
 from skbert._estimator.guidance import requires_y
 from skbert._estimator.progress import Run
 from skbert._validation.targets import check_classes, check_labels, listed
-from skbert._validation.weights import check_sample_weight
+from skbert._validation.weights import check_class_weight, check_sample_weight, to_learn_from
 from skbert.exceptions import InputError, ModelError
 
 __all__ = ["BertClassifier"]
+
+_MOST = 2.0**40  # a factor on a label beside which float32 loses the rows without it
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -338,13 +340,60 @@ class BertClassifier(ClassifierMixin, BertEstimator):
                 "warm_start=False."
             )
         known = None if before is None else before.attributes["classes_"]
-        more = check_classes(classes)
-        settings = Settings(
-            max_length, self.long_text, self.label_smoothing, self.class_weight,
-            tune_thresholds=self.tune_thresholds,
-        )  # fmt: skip
-        plan = plan_indicator if multi_label else plan_labels
-        return plan(labels, weight, more, known, settings)
+        plan = self._plan_indicator if multi_label else self._plan_labels
+        return plan(labels, weight, check_classes(classes), known, max_length)
+
+    def _plan_labels(
+        self, labels: Array, weight: Any, more: Array, known: Array | None, max_length: int
+    ) -> TrainingPlan:
+        """The plan for one label per row, ``more`` classes, and those ``known`` from before."""
+        old = labels[:0] if known is None else known
+        classes = union_of(labels, more, old)
+        codes = codes_of(labels, classes)
+        per_class = check_class_weight(self.class_weight, classes, codes, weight)
+        if per_class is not None:
+            weight = to_learn_from(per_class[codes] * (1.0 if weight is None else weight))
+        output_map = None if known is None else codes_of(old, classes)
+        attributes = {"classes_": classes, "temperature_": 1.0}
+        task = SingleLabel(len(classes), max_length, self.long_text, self.label_smoothing)
+
+        def accuracy(scores: Array, rows: Array) -> float:
+            return float((scores.argmax(axis=1) == codes[rows]).mean())
+
+        return TrainingPlan(
+            task, codes, attributes, accuracy, codes, weight, output_map=output_map
+        )
+
+    def _plan_indicator(
+        self, present: Array, weight: Any, more: Array, known: Array | None, max_length: int
+    ) -> TrainingPlan:
+        """The plan for any number of labels per row, ``(n_samples, n_classes)`` of 0 and 1."""
+        n_classes = present.shape[1]
+        classes = indicator_columns(n_classes, n_classes if known is None else len(known), more)
+        factors = self.class_weight
+        if factors == "balanced":
+            weights = np.ones(len(present)) if weight is None else weight
+            per_label = weights.sum() / (2 * np.maximum(weights @ present, 1e-9))
+            factors = dict(enumerate(np.where(present.any(axis=0), per_label, 1.0)))
+        per_class = check_class_weight(factors, classes, present.argmax(axis=1), weight)
+        positive = None if per_class is None else tuple(np.minimum(per_class, _MOST).tolist())
+        attributes = {
+            "classes_": classes,
+            "temperature_": 1.0,
+            "thresholds_": np.full(n_classes, 0.5),
+        }
+        smoothing = self.label_smoothing
+        task = MultiLabel(n_classes, max_length, self.long_text, smoothing, positive)
+
+        def subset_accuracy(scores: Array, rows: Array) -> float:
+            return float(((scores > 0) == present[rows]).all(axis=1).mean())
+
+        def thresholds(scores: Array, rows: Array) -> dict[str, Array]:
+            return {"thresholds_": best_thresholds(present[rows], scores)}
+
+        tune = thresholds if self.tune_thresholds else None
+        targets = present.astype(np.float64)
+        return TrainingPlan(task, targets, attributes, subset_accuracy, None, weight, tune)
 
     def _check_hold_out(self, *, multi_label: bool) -> None:
         """Refuse what is tuned on held-out rows where there are none, or nothing to tune."""

@@ -1,11 +1,11 @@
-"""The two classification tasks, and the training plan that labels make.
+"""The two classification tasks, and the classes that labels make.
 
 Tasks see codes and indicators only; the labels themselves stay in ``classes_``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,22 +15,18 @@ from scipy.special import expit, logit, softmax
 from torch.nn import functional as F
 
 from skbert._arrays import Array
-from skbert._classification.calibration import best_thresholds
 from skbert._core.task import Batch, Head, Items, Task
 from skbert._core.text.tokens import LongText, Ragged, TextTokenizer, encode_texts
 from skbert._core.text.windows import mean_by_sample
-from skbert._estimator.fitting import TrainingPlan
 from skbert._validation.texts import Texts
-from skbert._validation.weights import check_class_weight, to_learn_from
 from skbert.exceptions import InputError, InputTypeError
 
 __all__ = [
-    "MultiLabel", "Settings", "SingleLabel", "describe", "is_right", "plan_indicator",
-    "plan_labels",
+    "MultiLabel", "SingleLabel", "codes_of", "describe", "indicator_columns", "is_right",
+    "union_of",
 ]  # fmt: skip
 
 _Labels = Array
-_MOST = 2.0**40  # a factor on a label beside which float32 loses the rows without it
 
 
 @dataclass(frozen=True)
@@ -114,72 +110,7 @@ def _pooled(
     return np.where((counts == 1)[:, None], scores[first], pooled)
 
 
-@dataclass(frozen=True)
-class Settings:
-    """The parameters of a classifier that its plan depends on."""
-
-    max_length: int
-    long_text: LongText
-    label_smoothing: float
-    class_weight: Mapping[Any, float] | str | None
-    tune_thresholds: bool
-
-
-def plan_labels(
-    labels: Array, weight: Any, more: Array, known: Array | None, settings: Settings
-) -> TrainingPlan:
-    """The plan for one label per row, ``more`` classes, and those ``known`` from before."""
-    old = labels[:0] if known is None else known
-    classes = _union(labels, more, old)
-    codes = _codes(labels, classes)
-    per_class = check_class_weight(settings.class_weight, classes, codes, weight)
-    if per_class is not None:
-        weight = to_learn_from(per_class[codes] * (1.0 if weight is None else weight))
-    output_map = None if known is None else _codes(old, classes)
-    attributes = {"classes_": classes, "temperature_": 1.0}
-    task = SingleLabel(
-        len(classes), settings.max_length, settings.long_text, settings.label_smoothing
-    )
-
-    def accuracy(scores: Array, rows: Array) -> float:
-        return float((scores.argmax(axis=1) == codes[rows]).mean())
-
-    return TrainingPlan(task, codes, attributes, accuracy, codes, weight, output_map=output_map)
-
-
-def plan_indicator(
-    present: Array, weight: Any, more: Array, known: Array | None, settings: Settings
-) -> TrainingPlan:
-    """The plan for any number of labels per row, ``(n_samples, n_classes)`` of 0 and 1."""
-    n_classes = present.shape[1]
-    classes = _columns(n_classes, n_classes if known is None else len(known), more)
-    factors = settings.class_weight
-    if factors == "balanced":
-        weights = np.ones(len(present)) if weight is None else weight
-        per_label = weights.sum() / (2 * np.maximum(weights @ present, 1e-9))
-        factors = dict(enumerate(np.where(present.any(axis=0), per_label, 1.0)))
-    per_class = check_class_weight(factors, classes, present.argmax(axis=1), weight)
-    positive = None if per_class is None else tuple(np.minimum(per_class, _MOST).tolist())
-    attributes = {
-        "classes_": classes,
-        "temperature_": 1.0,
-        "thresholds_": np.full(n_classes, 0.5),
-    }
-    smoothing = settings.label_smoothing
-    task = MultiLabel(n_classes, settings.max_length, settings.long_text, smoothing, positive)
-
-    def subset_accuracy(scores: Array, rows: Array) -> float:
-        return float(((scores > 0) == present[rows]).all(axis=1).mean())
-
-    def thresholds(scores: Array, rows: Array) -> dict[str, Array]:
-        return {"thresholds_": best_thresholds(present[rows], scores)}
-
-    tune = thresholds if settings.tune_thresholds else None
-    targets = present.astype(np.float64)
-    return TrainingPlan(task, targets, attributes, subset_accuracy, None, weight, tune)
-
-
-def _columns(n_classes: int, known: int, named: Array) -> Array:
+def indicator_columns(n_classes: int, known: int, named: Array) -> Array:
     """The labels of an indicator matrix, which are its column numbers."""
     if n_classes != known:
         raise InputError(
@@ -233,7 +164,7 @@ def _refuse_other_kind(labels: _Labels, known: _Labels) -> None:
         )
 
 
-def _union(labels: _Labels, *known: _Labels) -> _Labels:
+def union_of(labels: _Labels, *known: _Labels) -> _Labels:
     """All classes there are, sorted: those in ``labels`` and those known before."""
     known = tuple(part for part in known if len(part))
     for other in known:
@@ -258,7 +189,7 @@ def _ends(part: _Labels) -> str:
     return f"{part[0]} to {part[-1]} ({part.dtype})"
 
 
-def _codes(labels: _Labels, classes: _Labels) -> _Labels:
+def codes_of(labels: _Labels, classes: _Labels) -> _Labels:
     """Position of each label in the classes."""
     if classes.dtype.kind in "biuf":  # else numpy compares integers of two types as floats
         labels = labels.astype(classes.dtype)
