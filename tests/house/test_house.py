@@ -69,7 +69,7 @@ CORE_FLOORS = (
     ("models",),
     ("infer",),
     ("training",),
-    ("heads",),
+    ("attention_heads",),
 )
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

@@ -30,7 +30,7 @@ from skbert import (
     BertTokenTagger,
     BertTransformer,
 )
-from skbert._core import heads as engine
+from skbert._core import attention_heads as engine
 from skbert._core.infer import infer, mean_loss
 from skbert._core.runtime.device import Precision
 from skbert._estimator.base import encode
