@@ -24,7 +24,7 @@ import plain
 import torch
 
 import skbert
-from skbert import datasets
+from skbert import datasets, inspection
 
 ROWS = 32
 METHODS = ("predict_proba", "predict", "transform", "score")
@@ -65,15 +65,30 @@ def lines_of(checkout: Path) -> list[str]:
 
 def hashes() -> Iterator[tuple[str, str, str]]:
     """Name of a case, hash of the weights that were learned, hash of the predictions."""
-    for name, fitted, X in cases():
-        method = next(m for m in METHODS if hasattr(fitted, m))
-        outputs = np.asarray(getattr(fitted, method)(X), dtype=object)
+    for name, fitted, outputs in results():
         weights = fitted.model_.state_dict()
         yield (
             name,
             digest(weights[key].numpy().tobytes() for key in sorted(weights)),
             digest(repr(np.asarray(row).tolist()).encode() for row in outputs.ravel()),
         )
+
+
+def results() -> Iterator[tuple[str, Any, Any]]:
+    """Name of a case, fitted estimator, and an array of what it gives."""
+    for name, fitted, X in cases():
+        method = next(m for m in METHODS if hasattr(fitted, m))
+        yield name, fitted, np.asarray(getattr(fitted, method)(X), dtype=object)
+    X, y = (part[:ROWS] for part in datasets.load_intents(return_X_y=True))
+    fitted = skbert.BertClassifier(plain.model_folder(), warm_start=True, **SETTINGS).fit(X, y)
+    yield "warm_start", fitted, fitted.fit(X[::-1], y[::-1]).predict_proba(X)
+    yield "partial_fit", fitted, fitted.partial_fit(X, ["new", *y[1:]]).predict_proba(X)
+    importance = inspection.head_importance(fitted, X, y)
+    yield "head_importance", fitted, importance
+    weights = [row.weights.tolist() for row in inspection.attentions(fitted, X)]
+    yield "attentions", fitted, np.array([weights], dtype=object)
+    pruned = inspection.prune_heads(fitted, fraction=0.5, importance=importance)
+    yield "prune_heads", pruned, pruned.predict_proba(X)
 
 
 def digest(parts: Iterable[bytes]) -> str:
