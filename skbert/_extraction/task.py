@@ -19,7 +19,7 @@ from skbert._arrays import Array, FloatArray, IntArray
 from skbert._core.segments import log_softmax_within
 from skbert._core.task import Batch, Head, Items
 from skbert._core.text.tokens import Ragged, TextTokenizer, TokenTable, assemble
-from skbert._core.text.windows import Windows
+from skbert._core.text.windows import Windows, most_overlap
 from skbert._validation.tables import MAX_NAMES
 from skbert._validation.texts import Texts
 from skbert.exceptions import InputError
@@ -56,7 +56,7 @@ class Answers:
     max_answer_length: int = 30
 
     def __post_init__(self) -> None:
-        if self.stride is not None and not 0 <= self.stride <= self.max_length // 2:
+        if self.stride is not None and not 0 <= self.stride <= most_overlap(self.max_length):
             raise ValueError(f"stride={self.stride} is not within half a row.")
         if self.max_answer_length < 1:
             raise ValueError(f"max_answer_length={self.max_answer_length} tokens are no answer.")
