@@ -61,18 +61,18 @@ def gate_gradients(network: Network, task: Task, items: Items) -> FloatArray:
     samples, owner = np.unique(items.samples, return_inverse=True)
     by_sample, total = np.zeros((len(samples), ends[-1])), 0.0
 
-    def compute(chosen: IntArray) -> tuple[FloatArray, float]:
-        batch = collate(items, chosen, network.device, network.dtype)
+    def compute(item_indices: IntArray) -> tuple[FloatArray, float]:
+        batch = collate(items, item_indices, network.device, network.dtype)
         with torch.enable_grad():
-            gates = batch.weights.new_ones(len(chosen), ends[-1]).requires_grad_()
+            gates = batch.weights.new_ones(len(item_indices), ends[-1]).requires_grad_()
             factors = torch.tensor_split(gates[_item_at(network, batch)], ends[:-1], dim=-1)
             with _gated(network, factors):
                 loss, weight = task.loss(network.logits(batch), batch)
             (gradients,) = torch.autograd.grad(loss, gates)
         return gradients.cpu().numpy(), float(weight)
 
-    for chosen, (gradients, weight) in _in_parts(items, TRAINING_TOKENS, network, compute):
-        np.add.at(by_sample, owner[chosen], gradients)
+    for item_indices, (gradients, weight) in _in_parts(items, TRAINING_TOKENS, network, compute):
+        np.add.at(by_sample, owner[item_indices], gradients)
         total += weight
     means = np.abs(by_sample).sum(axis=0) / total
     return _in_place(network, np.split(means, ends[:-1]))
@@ -96,18 +96,18 @@ def attention_weights(
     left = enumerate(remaining_heads(config))
     factors = [torch.from_numpy(mask[layer, heads]).to(network.device) for layer, heads in left]
 
-    def compute(chosen: IntArray) -> list[FloatArray]:
+    def compute(item_indices: IntArray) -> list[FloatArray]:
         with torch.inference_mode():
-            batch = collate(rows, chosen, network.device, network.dtype)
+            batch = collate(rows, item_indices, network.device, network.dtype)
             with _gated(network, factors), _watched(network, batch.layout) as seen:
                 network.hidden(batch)
-        order = range(len(chosen)) if batch.row_order is None else batch.row_order.tolist()
+        order = range(len(item_indices)) if batch.row_order is None else batch.row_order.tolist()
         return [_in_place(network, [layer[row] for layer in seen]) for row in order]
 
     by_row = {
         row: weights * mask[:, :, None, None]
-        for chosen, parts in _in_parts(rows, INFERENCE_TOKENS, network, compute)
-        for row, weights in zip(chosen.tolist(), parts, strict=True)
+        for item_indices, parts in _in_parts(rows, INFERENCE_TOKENS, network, compute)
+        for row, weights in zip(item_indices.tolist(), parts, strict=True)
     }
     return [by_row[row] for row in range(len(rows))]
 
@@ -115,18 +115,18 @@ def attention_weights(
 def _in_parts(
     items: Items, budgets: dict[str, int], network: Network, compute: Callable[[IntArray], Result]
 ) -> Iterator[tuple[IntArray, Result]]:
-    """Pairs of items and what is computed for them; half as many items where memory runs out."""
+    """Item indices, and what is computed for them; half as many where memory runs out."""
     waiting = by_length(items.sizes, budgets[network.device.type])
     while waiting:
-        chosen = waiting.pop()
+        item_indices = waiting.pop()
         try:
-            result = compute(chosen)
+            result = compute(item_indices)
         except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error) or len(chosen) == 1:
+            if not is_out_of_memory(error) or len(item_indices) == 1:
                 raise
-            waiting += np.array_split(chosen, 2)
+            waiting += np.array_split(item_indices, 2)
             continue
-        yield chosen, result
+        yield item_indices, result
 
 
 def _in_place(network: Network, parts: Sequence[FloatArray]) -> FloatArray:

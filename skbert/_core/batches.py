@@ -65,9 +65,11 @@ def steps_of_a_pass(
     return [owned.take(step).values for step in steps]
 
 
-def collate(items: Items, chosen: IntArray, device: torch.device, dtype: torch.dtype) -> Batch:
-    """Pack the chosen items; floating targets and weights come in ``dtype``."""
-    part = items.take(chosen)
+def collate(
+    items: Items, item_indices: IntArray, device: torch.device, dtype: torch.dtype
+) -> Batch:
+    """Pack the items with these indices; floating targets and weights come in ``dtype``."""
+    part = items.take(item_indices)
     order = np.argsort(part.tokens.lengths, kind="stable")
     table = part.tokens.take(order)
     lengths, starts = table.lengths, table.ids.starts
@@ -86,7 +88,7 @@ def collate(items: Items, chosen: IntArray, device: torch.device, dtype: torch.d
         return tensor.to(device)
 
     targets = part.targets.values if isinstance(part.targets, Ragged) else part.targets
-    places = part.chosen
+    selected = part.selected_tokens
     return Batch(
         ids=send(table.ids.values.astype(np.int64))[None],
         positions=send(positions)[None],
@@ -100,9 +102,9 @@ def collate(items: Items, chosen: IntArray, device: torch.device, dtype: torch.d
         rows_per_item=send(np.diff(part.rows)),
         tokens_per_item=send(part.sizes),
         weights=send(part.weights),
-        chosen=None if places is None else send(
-            np.repeat(starts[back], places.lengths) + places.values),
-        chosen_per_item=None if places is None else send(np.diff(places.starts[part.rows])),
+        selected_tokens=None if selected is None else send(
+            np.repeat(starts[back], selected.lengths) + selected.values),
+        selected_per_item=None if selected is None else send(np.diff(selected.starts[part.rows])),
         targets=None if targets is None else send(targets),
     )  # fmt: skip
 

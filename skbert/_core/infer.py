@@ -53,7 +53,7 @@ def infer(
     counts = rows.outputs_per_row(network.head)
     where = Ragged.of(np.arange(int(counts.sum())), counts)
     out: FloatArray | None = None
-    for chosen, values in _batch_by_batch(
+    for item_indices, values in _batch_by_batch(
         network, rows, precision, lambda batch: forward(batch).to(precision.weights).cpu().numpy()
     ):
         if out is None:
@@ -61,10 +61,10 @@ def infer(
         if not np.isfinite(values).all():
             raise NonFiniteError(
                 "The model gives outputs that are NaN or infinite, first in the batch of row"
-                f" {rows.samples[chosen].min()}: its weights are too large. Give a model that was"
-                " trained with a smaller learning rate, or use precision='float32'."
+                f" {rows.samples[item_indices].min()}: its weights are too large. Give a model"
+                " that was trained with a smaller learning rate, or use precision='float32'."
             )
-        out[where.take(chosen).values] = values
+        out[where.take(item_indices).values] = values
     assert out is not None, "items are never empty: X is checked first"
     return Ragged(out, where.starts[items.rows])
 
@@ -86,23 +86,23 @@ def mean_loss(network: Network, task: Task, items: Items, precision: Precision) 
 def _batch_by_batch(
     network: Network, items: Items, precision: Precision, compute: Callable[[Batch], Computed]
 ) -> Iterator[tuple[IntArray, Computed]]:
-    """Which items, and what is computed for them, in smaller batches where memory runs out."""
+    """Item indices, and what is computed for them, in smaller batches where memory runs out."""
     budget = Budget(INFERENCE_TOKENS[network.device.type])
     sizes = items.sizes
     waiting = by_length(sizes, budget.tokens)[::-1]
     while waiting:
-        chosen = waiting.pop()
+        item_indices = waiting.pop()
         try:
             with deferred_forks(), torch.inference_mode(), precision.context():
-                batch = collate(items, chosen, network.device, precision.weights)
+                batch = collate(items, item_indices, network.device, precision.weights)
                 computed = compute(batch)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
             budget.halve(error, network.device)
-            rest = np.concatenate([chosen, *waiting[::-1]])  # all of it is planned again
+            rest = np.concatenate([item_indices, *waiting[::-1]])  # all of it is planned again
             parts = by_length(sizes[rest], budget.tokens)
             waiting = [rest[part] for part in parts][::-1]
             continue
         raise_deferred()
-        yield chosen, computed
+        yield item_indices, computed

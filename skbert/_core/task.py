@@ -25,12 +25,12 @@ class Head:
     """The head that a task needs.
 
     ``reads`` says what the head reads: one pooled vector a row, every token, the tokens that the
-    items choose, or these and the rows.
+    items select, or these and the rows.
     """
 
     job: Job
     n_outputs: int  # 0: as many as there are word pieces
-    reads: Literal["rows", "tokens", "chosen", "chosen and rows"] = "rows"
+    reads: Literal["rows", "tokens", "selected tokens", "selected tokens and rows"] = "rows"
     fresh: bool = True  # drawn anew before training; else only what the checkpoint lacks
     ridge: float = 0.0  # of the probe, for each unit of weight squared; 1 in all at least
 
@@ -60,7 +60,9 @@ class Items:
     targets: Array | Ragged | None = None  # (n_items, ...) or a row per item
     places: Ragged | None = None  # of each token, in the task's own terms; for decode only
     n_truncated: int = 0
-    chosen: Ragged | None = None  # positions in each row, for a head that reads chosen tokens
+    selected_tokens: Ragged | None = (
+        None  # their positions in each row, for a head that reads them
+    )
     is_counted_alone: bool = False  # a step counts items, not samples
 
     @classmethod
@@ -86,9 +88,9 @@ class Items:
 
     def outputs_per_row(self, head: Head) -> IntArray:
         """Number of outputs that the head gives for each row, ``(n_rows,)``."""
-        if head.reads == "chosen":
-            assert self.chosen is not None
-            return self.chosen.lengths
+        if head.reads == "selected tokens":
+            assert self.selected_tokens is not None
+            return self.selected_tokens.lengths
         return np.ones(len(self.tokens), np.int64) if head.reads == "rows" else self.tokens.lengths
 
     def weighted(self, sample_weight: FloatArray | None) -> Items:
@@ -103,29 +105,33 @@ class Items:
         owner = np.repeat(np.arange(len(self)), np.diff(self.rows))
         return Items(
             self.tokens, np.arange(len(owner) + 1), self.samples[owner], self.weights[owner],
-            chosen=self.chosen,
+            selected_tokens=self.selected_tokens,
         )  # fmt: skip
 
     def of_samples(self, samples: IntArray) -> Items:
-        """The items of the chosen samples, in their order here."""
+        """The items of these samples, in their order here."""
         return self.take(np.flatnonzero(np.isin(self.samples, samples)))
 
-    def take(self, items: IntArray) -> Items:
-        """The chosen items, in the order of ``items``."""
-        counts = np.diff(self.rows)[items]
-        owned = Ragged(np.arange(len(self.tokens)), self.rows).take(items)
+    def take(self, item_indices: IntArray) -> Items:
+        """The items with these indices, in that order."""
+        counts = np.diff(self.rows)[item_indices]
+        owned = Ragged(np.arange(len(self.tokens)), self.rows).take(item_indices)
         targets = self.targets
         if targets is not None:
-            targets = targets.take(items) if isinstance(targets, Ragged) else targets[items]
+            targets = (
+                targets.take(item_indices)
+                if isinstance(targets, Ragged)
+                else targets[item_indices]
+            )
         return Items(
             self.tokens.take(owned.values),
             np.concatenate([[0], np.cumsum(counts)]),
-            self.samples[items],
-            self.weights[items],
+            self.samples[item_indices],
+            self.weights[item_indices],
             targets,
             None if self.places is None else self.places.take(owned.values),
             self.n_truncated,
-            None if self.chosen is None else self.chosen.take(owned.values),
+            None if self.selected_tokens is None else self.selected_tokens.take(owned.values),
             self.is_counted_alone,
         )
 
@@ -156,8 +162,8 @@ class Batch:
 
     ``ids``, ``positions`` and ``segments`` are ``(1, n_tokens)`` int64. ``row_order`` puts rows,
     and ``token_order`` tokens, back into the order of the items; None when they are in it already.
-    ``chosen`` is where the chosen tokens lie, in the order of the items. ``targets`` has one entry
-    per item, or for ragged targets as many as these have.
+    ``selected_tokens`` are the positions of the selected tokens in the batch, in the order of the
+    items. ``targets`` has one entry per item, or for ragged targets as many as these have.
     """
 
     ids: torch.Tensor
@@ -169,8 +175,8 @@ class Batch:
     rows_per_item: torch.Tensor  # (n_items,)
     tokens_per_item: torch.Tensor  # (n_items,)
     weights: torch.Tensor  # (n_items,)
-    chosen: torch.Tensor | None  # (n_chosen,)
-    chosen_per_item: torch.Tensor | None  # (n_items,)
+    selected_tokens: torch.Tensor | None  # (n_selected,)
+    selected_per_item: torch.Tensor | None  # (n_items,)
     targets: torch.Tensor | None
 
 
@@ -186,7 +192,7 @@ class Task(Protocol):
     def loss(self, logits: Any, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """Weighted sum of the losses of a batch, and the sum of the weights.
 
-        ``logits`` is ``(n_rows, n_outputs)``, ``(n_tokens, n_outputs)`` or ``(n_chosen,
+        ``logits`` is ``(n_rows, n_outputs)``, ``(n_tokens, n_outputs)`` or ``(n_selected,
         n_outputs)``, in the order of the batch's items; a tuple of two such tensors where the
         head reads both. The loop divides once, by the weight of the whole step.
         """

@@ -69,7 +69,7 @@ def check_temperature(value: object) -> None:
 
 
 def encode_masked(texts: list[str], tokenizer: TextTokenizer, max_length: int) -> Items:
-    """Return one row per text, with each [MASK] as the special token, and chosen."""
+    """Return one row per text, with each [MASK] as the special token, and selected."""
     max_tokens = max_length - tokenizer.specials(pair=False)
     parts = [text.split(_MASK) for text in texts]
     pieces = tokenizer.pieces([part for of_text in parts for part in of_text])
@@ -88,10 +88,10 @@ def encode_masked(texts: list[str], tokenizer: TextTokenizer, max_length: int) -
     row = np.searchsorted(inner.starts, where, side="right") - 1
     position = where - inner.starts[row]
     _check_masks(row, position, max_tokens)
-    chosen = Ragged.of(position + len(tokenizer.prefix), counts - 1)
+    selected = Ragged.of(position + len(tokenizer.prefix), counts - 1)
     n_cut = int((inner.lengths > max_tokens).sum())
     tokens = assemble(tokenizer, inner.heads(np.minimum(inner.lengths, max_tokens)), None)
-    return _one_each(tokens, chosen, n_cut)
+    return _one_each(tokens, selected, n_cut)
 
 
 def _check_masks(row: IntArray, position: IntArray, max_tokens: int) -> None:
@@ -110,7 +110,7 @@ def _check_masks(row: IntArray, position: IntArray, max_tokens: int) -> None:
 
 
 def encode_openings(texts: list[str], tokenizer: TextTokenizer, max_length: int) -> Items:
-    """Return one row per text without the special token at its end; its last token is chosen."""
+    """Return one row per text without the special token at its end; its last token is selected."""
     max_tokens = max_length - len(tokenizer.prefix) - 1
     pieces = tokenizer.pieces(texts)
     if len(long := np.flatnonzero(pieces.lengths > max_tokens)):
@@ -123,11 +123,11 @@ def encode_openings(texts: list[str], tokenizer: TextTokenizer, max_length: int)
     return _last_of([table[row] for row in range(len(table))])
 
 
-def _one_each(tokens: TokenTable, chosen: Ragged, n_truncated: int = 0) -> Items:
+def _one_each(tokens: TokenTable, selected: Ragged, n_truncated: int = 0) -> Items:
     """Return one item per row, each a sample."""
     n = len(tokens)
     return Items(
-        tokens, np.arange(n + 1), np.arange(n), np.ones(n), None, None, n_truncated, chosen
+        tokens, np.arange(n + 1), np.arange(n), np.ones(n), None, None, n_truncated, selected
     )
 
 
@@ -138,15 +138,15 @@ def fill_masks(
     frames = []
     for at in range(0, len(items), _SLICE):
         part = items.take(np.arange(at, min(at + _SLICE, len(items))))
-        assert part.chosen is not None
-        if not len(part.chosen.values):
+        assert part.selected_tokens is not None
+        if not len(part.selected_tokens.values):
             continue
         logits = task.decode(infer(network, part, precision), part)
         probabilities = softmax(np.concatenate(list(logits)), axis=1)
         best = np.argsort(-probabilities, axis=1, kind="stable")[:, :top_k]
-        counts = part.chosen.lengths
+        counts = part.selected_tokens.lengths
         row = np.repeat(np.arange(at, at + len(counts)), counts)
-        number = part.chosen.numbers
+        number = part.selected_tokens.numbers
         frame = {
             "row": np.repeat(row, best.shape[1]),
             "mask": np.repeat(number, best.shape[1]),
@@ -193,10 +193,10 @@ def continue_texts(
 
 
 def _last_of(rows: list[IntArray]) -> Items:
-    """Return rows of ids as items, with the last token of each chosen."""
+    """Return rows of ids as items, with the last token of each selected."""
     table = Ragged.of(np.concatenate(rows), np.array([len(row) for row in rows]))
-    chosen = Ragged.of(table.lengths - 1, np.ones(len(table), np.int64))
-    return _one_each(TokenTable(table, table.lengths), chosen)
+    selected = Ragged.of(table.lengths - 1, np.ones(len(table), np.int64))
+    return _one_each(TokenTable(table, table.lengths), selected)
 
 
 def _next(logits: Array, temperature: float, rng: np.random.Generator) -> IntArray:

@@ -18,7 +18,7 @@ from skbert.exceptions import InputError, ModelError
 
 __all__ = ["Vocabulary", "mask", "pair", "pair_and_mask"]
 
-_MASKED, _RANDOM = 0.8, 0.1  # shares of the chosen pieces; the rest stay as they are
+_MASKED, _RANDOM = 0.8, 0.1  # shares of the selected pieces; the rest stay as they are
 
 
 class Vocabulary(NamedTuple):
@@ -59,25 +59,25 @@ def mask(
 ) -> Items:
     """Return the items with some of their word pieces masked, which become the targets.
 
-    In each row ``fraction`` of the pieces are chosen, at least one; with ``whole_words`` words
-    are chosen until they hold as many. 80 % become [MASK], 10 % a random piece, 10 % stay.
+    In each row ``fraction`` of the pieces are selected, at least one; with ``whole_words`` words
+    are selected until they hold as many. 80 % become [MASK], 10 % a random piece, 10 % stay.
     """
     vocabulary = Vocabulary.of(tokenizer)
     table = items.tokens.ids
     ids = table.values.copy()
-    at = _chosen(table, vocabulary, rng, fraction, whole_words=whole_words)
+    at = _selected(table, vocabulary, rng, fraction, whole_words=whole_words)
     row = np.repeat(np.arange(len(table)), table.lengths)[at]
-    chosen = Ragged.of(at - table.starts[row], np.bincount(row, minlength=len(table)))
+    selected = Ragged.of(at - table.starts[row], np.bincount(row, minlength=len(table)))
     draw = rng.random(len(at))
     ids[at[draw < _MASKED]] = vocabulary.mask
     swapped = at[(draw >= _MASKED) & (draw < _MASKED + _RANDOM)]
     ids[swapped] = rng.choice(np.flatnonzero(~vocabulary.special), len(swapped))
     tokens = replace(items.tokens, ids=Ragged(ids, table.starts))
-    targets = Ragged(table.values[at].astype(np.int64), chosen.starts)
-    return replace(items, tokens=tokens, chosen=chosen, targets=targets)
+    targets = Ragged(table.values[at].astype(np.int64), selected.starts)
+    return replace(items, tokens=tokens, selected_tokens=selected, targets=targets)
 
 
-def _chosen(
+def _selected(
     table: Ragged,
     vocabulary: Vocabulary,
     rng: np.random.Generator,
@@ -85,7 +85,7 @@ def _chosen(
     *,
     whole_words: bool,
 ) -> IntArray:
-    """Return the positions of the chosen tokens in the flat table, ascending."""
+    """Return the positions of the selected tokens in the flat table, ascending."""
     pieces = np.flatnonzero(~vocabulary.special[table.values])
     row = np.repeat(np.arange(len(table)), table.lengths)[pieces]
     begins = np.ones(len(pieces), bool)
@@ -103,10 +103,10 @@ def _chosen(
     target = np.maximum(1, np.rint(fraction * n_pieces))[home[order]]
     taken = so_far - before[home[order]] - size[order] / 2 < target
     taken[first[n_pieces > 0]] = True
-    is_chosen = np.zeros(len(size), bool)
-    is_chosen[order[taken]] = True
-    chosen: IntArray = pieces[is_chosen[word]]
-    return chosen
+    is_selected = np.zeros(len(size), bool)
+    is_selected[order[taken]] = True
+    selected: IntArray = pieces[is_selected[word]]
+    return selected
 
 
 def pair(
@@ -163,8 +163,8 @@ def pair_and_mask(
     """Return pairs with some of their word pieces masked.
 
     The targets of an item are that of the pair, then those of its word pieces. Its weight is the
-    average number of chosen pieces in a pair, so that the mean losses of pairs and of word pieces
-    count the same.
+    average number of selected pieces in a pair, so that the mean losses of pairs and of word
+    pieces count the same.
     """
     pairs = pair(tokenizer, items, rng, max_length=max_length)
     masked = mask(tokenizer, pairs, rng, fraction=fraction, whole_words=whole_words)

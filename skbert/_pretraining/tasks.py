@@ -29,7 +29,7 @@ __all__ = ["MaskedWords", "NextSentence", "NextWord", "WordsAndSentences"]
 
 @dataclass(frozen=True)
 class MaskedWords:
-    """Predict the masked word pieces. Targets are their ids, ragged, one per chosen token."""
+    """Predict the masked word pieces. Targets are their ids, ragged, one per selected token."""
 
     max_length: int
 
@@ -40,27 +40,27 @@ class MaskedWords:
         return _rows_of_text(X.texts(), tokenizer, self.max_length)
 
     def head(self) -> Head:
-        """Return a head with a logit per word piece of the vocabulary, for each chosen token."""
-        return Head("masked language modelling", 0, reads="chosen", fresh=False)
+        """Return a head with a logit per word piece of the vocabulary, for each selected token."""
+        return Head("masked language modelling", 0, reads="selected tokens", fresh=False)
 
     def loss(self, logits: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the cross-entropy; each chosen token has the same weight."""
+        """Return the cross-entropy; each selected token has the same weight."""
         return _of_words(logits, batch.targets)
 
     def decode(self, outputs: Ragged, items: Items) -> Array:
-        """Return logits ``(n_chosen, n_pieces)`` of each sample, which is one item."""
+        """Return logits ``(n_selected, n_pieces)`` of each sample, which is one item."""
         del items
         return outputs.arrays()
 
 
 @dataclass(frozen=True)
 class NextWord(MaskedWords):
-    """Predict each word piece from those before it. Targets are ids, ragged, per chosen token."""
+    """Predict each word piece from those before it. Targets are ids, one per selected token."""
 
     def encode(self, X: Documents, y: Any, tokenizer: TextTokenizer) -> Items:
         """Return rows cut end to end from each text; the target of a token is the next one.
 
-        Without ``y`` these are texts to continue, with the last token of each chosen.
+        Without ``y`` these are texts to continue, with the last token of each selected.
         """
         if y is None:
             return encode_openings(X.texts(), tokenizer, self.max_length)
@@ -72,12 +72,12 @@ class NextWord(MaskedWords):
         return Items(
             items.tokens, items.rows, items.samples, items.weights,
             Ragged(targets.values.astype(np.int64), targets.starts),
-            chosen=Ragged(targets.numbers, targets.starts), is_counted_alone=True,
+            selected_tokens=Ragged(targets.numbers, targets.starts), is_counted_alone=True,
         )  # fmt: skip
 
     def head(self) -> Head:
         """Return a head with a logit per word piece; a token sees none after it."""
-        return Head("causal language modelling", 0, reads="chosen", fresh=False)
+        return Head("causal language modelling", 0, reads="selected tokens", fresh=False)
 
 
 @dataclass(frozen=True)
@@ -113,22 +113,22 @@ class NextSentence:
 class WordsAndSentences(NextSentence):
     """Predict masked word pieces and whether one part follows the other.
 
-    The targets of an item are 0 or 1 for its pair, then the ids of its chosen tokens.
+    The targets of an item are 0 or 1 for its pair, then the ids of its selected tokens.
     """
 
     def head(self) -> Head:
         """Return both heads beside each other."""
-        return Head("pre-training", 0, reads="chosen and rows", fresh=False)
+        return Head("pre-training", 0, reads="selected tokens and rows", fresh=False)
 
     def loss(self, logits: Any, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the sum of both cross-entropies; a pair has the weight of its item."""
         assert batch.targets is not None
-        assert batch.chosen_per_item is not None
+        assert batch.selected_per_item is not None
         words, pairs = logits
-        counts = batch.chosen_per_item + 1
+        counts = batch.selected_per_item + 1
         first = torch.cumsum(counts, 0) - counts
         place = torch.arange(len(words), device=words.device)
-        item = torch.searchsorted(torch.cumsum(batch.chosen_per_item, 0), place, right=True)
+        item = torch.searchsorted(torch.cumsum(batch.selected_per_item, 0), place, right=True)
         loss, weight = _of_words(words, batch.targets[place + item + 1])
         losses = F.cross_entropy(pairs, batch.targets[first], reduction="none")
         return loss + (losses * batch.weights).sum(), weight

@@ -66,14 +66,14 @@ def test_so_many_pieces_of_each_row_are_chosen(tokenizer: TextTokenizer, fractio
     items = mask(tokenizer, base, np.random.default_rng(0), fraction=fraction, whole_words=False)
     n_pieces = base.tokens.lengths - 2
     want = np.maximum(1, np.rint(fraction * n_pieces))
-    np.testing.assert_array_equal(items.chosen.lengths, want)
+    np.testing.assert_array_equal(items.selected_tokens.lengths, want)
 
 
 def test_targets_are_what_was_there_and_the_rest_stays(tokenizer: TextTokenizer) -> None:
     base = text_rows(tokenizer, texts(30, 12))
     items = mask(tokenizer, base, np.random.default_rng(1), fraction=0.15, whole_words=False)
     for row, (before, after) in enumerate(zip(rows_of(base), rows_of(items), strict=True)):
-        at = items.chosen[row]
+        at = items.selected_tokens[row]
         assert items.targets[row].tolist() == [before[i] for i in at]
         rest = np.setdiff1d(np.arange(len(before)), at)
         assert [before[i] for i in rest] == [after[i] for i in rest]
@@ -85,7 +85,10 @@ def test_of_the_chosen_80_percent_are_masked_and_10_are_swapped(tokenizer: TextT
     base = text_rows(tokenizer, texts(400, 40), 128)
     items = mask(tokenizer, base, np.random.default_rng(2), fraction=0.5, whole_words=False)
     vocabulary = Vocabulary.of(tokenizer)
-    at = np.repeat(items.tokens.ids.starts[:-1], items.chosen.lengths) + items.chosen.values
+    at = (
+        np.repeat(items.tokens.ids.starts[:-1], items.selected_tokens.lengths)
+        + items.selected_tokens.values
+    )
     now, before = items.tokens.ids.values[at], items.targets.values
     masked = now == vocabulary.mask
     assert masked.mean() == pytest.approx(0.8, abs=0.02)
@@ -102,7 +105,7 @@ def test_special_and_unknown_tokens_are_never_chosen(tokenizer: TextTokenizer) -
         rng = np.random.default_rng(seed)
         items = mask(tokenizer, base, rng, fraction=0.9, whole_words=bool(seed % 2))
         assert not Vocabulary.of(tokenizer).special[items.targets.values].any()
-        assert set(items.chosen[0]) <= {1, 8}
+        assert set(items.selected_tokens[0]) <= {1, 8}
 
 
 def test_whole_words_are_masked_as_a_whole(tokenizer: TextTokenizer) -> None:
@@ -114,14 +117,14 @@ def test_whole_words_are_masked_as_a_whole(tokenizer: TextTokenizer) -> None:
         begins = [i for i in range(1, len(ids) - 1) if i == 1 or not vocabulary.continues[ids[i]]]
         words = [list(range(a, b)) for a, b in zip(begins, [*begins[1:], len(ids) - 1],
                                                    strict=True)]  # fmt: skip
-        chosen = set(items.chosen[row].tolist())
+        chosen = set(items.selected_tokens[row].tolist())
         assert chosen
         for word in words:
             assert chosen.isdisjoint(word) or chosen.issuperset(word)
         in_part += any(len(word) > 1 and chosen.issuperset(word) for word in words)
     assert in_part
     n_pieces = (base.tokens.lengths - 2).sum()
-    assert len(items.chosen.values) / n_pieces == pytest.approx(0.3, abs=0.05)
+    assert len(items.selected_tokens.values) / n_pieces == pytest.approx(0.3, abs=0.05)
 
 
 @given(seed=st.integers(0, 1000), whole_words=st.booleans(), fraction=st.floats(0.01, 0.99))
@@ -132,10 +135,10 @@ def test_any_rows_can_be_masked(
     found = [" ".join(rng.choice([*WORDS, "☂", "xyz"], rng.integers(0, 12))) for _ in range(6)]
     base = text_rows(tokenizer, [*found, "good"], int(rng.integers(3, 12)))
     items = mask(tokenizer, base, rng, fraction=fraction, whole_words=whole_words)
-    assert (items.chosen.lengths >= 1).all()
-    assert (items.chosen.values >= 1).all()
-    last = np.repeat(items.tokens.lengths - 1, items.chosen.lengths)
-    assert (items.chosen.values < last).all()
+    assert (items.selected_tokens.lengths >= 1).all()
+    assert (items.selected_tokens.values >= 1).all()
+    last = np.repeat(items.tokens.lengths - 1, items.selected_tokens.lengths)
+    assert (items.selected_tokens.values < last).all()
 
 
 def test_masks_follow_the_generator(tokenizer: TextTokenizer) -> None:
@@ -152,8 +155,8 @@ def test_taking_items_takes_their_chosen_tokens(tokenizer: TextTokenizer) -> Non
     base = text_rows(tokenizer, texts(6, 20))
     items = mask(tokenizer, base, np.random.default_rng(0), fraction=0.3, whole_words=False)
     part = items.take(np.array([4, 1]))
-    assert [part.chosen[0].tolist(), part.chosen[1].tolist()] == [
-        items.chosen[4].tolist(), items.chosen[1].tolist()]  # fmt: skip
+    assert [part.selected_tokens[0].tolist(), part.selected_tokens[1].tolist()] == [
+        items.selected_tokens[4].tolist(), items.selected_tokens[1].tolist()]  # fmt: skip
     assert part.targets[0].tolist() == items.targets[4].tolist()
     assert part.is_counted_alone
     assert part.units.tolist() == [0, 1]
@@ -198,7 +201,7 @@ def test_the_next_word_of_each_token(tokenizer: TextTokenizer) -> None:
     assert items.targets[1].tolist() == rows[1][1:]
     assert items.targets[2].tolist() == rows[2][1:]
     for row in range(3):
-        assert items.chosen[row].tolist() == list(range(len(items.targets[row])))
+        assert items.selected_tokens[row].tolist() == list(range(len(items.targets[row])))
 
 
 # --- pairs ---------------------------------------------------------------------------------------
@@ -293,8 +296,8 @@ def test_pairs_and_masks_at_once(tokenizer: TextTokenizer) -> None:
         targets = items.targets[row].tolist()
         ids = pairs.tokens.ids[row]
         assert targets[0] == pairs.targets[row]
-        assert targets[1:] == ids[items.chosen[row]].tolist()
-    np.testing.assert_allclose(items.weights, len(items.chosen.values) / len(items))
+        assert targets[1:] == ids[items.selected_tokens[row]].tolist()
+    np.testing.assert_allclose(items.weights, len(items.selected_tokens.values) / len(items))
 
 
 # --- sentences and documents ---------------------------------------------------------------------
@@ -459,4 +462,4 @@ def test_a_blank_knows_how_long_rows_may_be() -> None:
 def test_ragged_targets_line_up_with_chosen_tokens(tokenizer: TextTokenizer) -> None:
     items = NextWord(16).encode(documents([["good food"]]), True, tokenizer)
     assert isinstance(items.targets, Ragged)
-    np.testing.assert_array_equal(items.targets.starts, items.chosen.starts)
+    np.testing.assert_array_equal(items.targets.starts, items.selected_tokens.starts)

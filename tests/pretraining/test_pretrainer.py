@@ -123,9 +123,9 @@ def padded(items: Items, objective: str) -> dict[str, torch.Tensor]:
         attention[row, :n] = 1
         if objective == "clm":
             words[row, :n] = ids[row, :n]
-        elif items.chosen is not None:
-            targets = items.targets[row][-len(items.chosen[row]) :]
-            words[row, items.chosen[row]] = torch.from_numpy(targets)
+        elif items.selected_tokens is not None:
+            targets = items.targets[row][-len(items.selected_tokens[row]) :]
+            words[row, items.selected_tokens[row]] = torch.from_numpy(targets)
     batch = {"input_ids": ids, "token_type_ids": segments, "attention_mask": attention}
     if objective == "nsp":
         return {**batch, "labels": torch.from_numpy(items.targets)}
@@ -185,7 +185,7 @@ def test_only_chosen_tokens_go_through_the_vocabulary(
     decoder = network.model.cls.predictions.decoder
     decoder.register_forward_hook(lambda module, given, out: seen.append(len(given[0])))
     network.logits(collate(items, np.arange(len(items)), CPU, torch.float32))
-    assert seen == [len(items.chosen.values)]
+    assert seen == [len(items.selected_tokens.values)]
     assert seen[0] < items.sizes.sum()
 
 
@@ -239,7 +239,7 @@ def test_inference_gives_each_item_its_chosen_tokens(
     outputs = infer(network, items, EXACT)
     for row in range(len(items)):
         alone = infer(network, items.take(np.array([row])), EXACT)
-        assert len(outputs[row]) == len(items.chosen[row])
+        assert len(outputs[row]) == len(items.selected_tokens[row])
         np.testing.assert_allclose(outputs[row], alone.values, atol=1e-5)
 
 

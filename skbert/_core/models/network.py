@@ -139,9 +139,9 @@ class Network:
         return self.model
 
     def logits(self, batch: Batch) -> Any:
-        """The outputs of a forward pass, one row for each row, token or chosen token.
+        """The outputs of a forward pass, one row for each row, token or selected token.
 
-        A tuple of two such tables where the head reads chosen tokens and rows.
+        A tuple of two such tables where the head reads selected tokens and rows.
         """
         if self.head.has_output_layer and not self.is_packed:
             return _logits_of_model(self, batch)
@@ -160,10 +160,10 @@ class Network:
                 features = _in_order(hidden, batch.token_order)
             case "rows":
                 features = _pooled(self, hidden, batch)
-            case "chosen":
-                features = hidden[batch.chosen]
+            case "selected tokens":
+                features = hidden[batch.selected_tokens]
             case _:
-                return hidden[batch.chosen], _pooled(self, hidden, batch)
+                return hidden[batch.selected_tokens], _pooled(self, hidden, batch)
         transform = self.head_class.transform
         return features if transform is None else transform(self.model, features)
 
@@ -336,8 +336,8 @@ def _logits_of_model(network: Network, batch: Batch) -> Any:
     rows = _in_order(logits[-1], batch.row_order).to(network.dtype)
     if head.reads == "rows":
         return rows
-    words = logits[0][at][batch.chosen].to(network.dtype)
-    return words if head.reads == "chosen" else (words, rows)
+    words = logits[0][at][batch.selected_tokens].to(network.dtype)
+    return words if head.reads == "selected tokens" else (words, rows)
 
 
 def _padded_inputs(network: Network, batch: Batch) -> dict[str, torch.Tensor]:

@@ -202,7 +202,7 @@ def _own_pooling(checkpoint: Checkpoint | NewModel, head: Head, *, fresh_head: b
     if not head.fresh and "rows" in head.reads:
         return own
     declared = checkpoint.pooling if fresh_head else checkpoint.head_pooling
-    return declared or ("mean" if head.reads == "chosen" else own)
+    return declared or ("mean" if head.reads == "selected tokens" else own)
 
 
 def _make(new_model: NewModel, head: Head, dtype: torch.dtype) -> tuple[Any, Any]:

@@ -27,13 +27,15 @@ class ProcessGroup(NamedTuple):
     rank: int = 0
     size: int = 1
 
-    def share(self, chosen: IntArray) -> tuple[IntArray, float]:
-        """The part of the chosen items that is this process's, and the factor of their loss.
+    def share(self, item_indices: IntArray) -> tuple[IntArray, float]:
+        """The items that this process computes of those of a step, and the factor of their loss.
 
         Where items are fewer than processes, several processes compute the same item.
         """
-        first = self.rank % len(chosen)
-        return chosen[first :: self.size], 1.0 / len(range(first, self.size, len(chosen)))
+        first = self.rank % len(item_indices)
+        return item_indices[first :: self.size], 1.0 / len(
+            range(first, self.size, len(item_indices))
+        )
 
     def all_reduce(self, tensors: Sequence[torch.Tensor]) -> None:
         """Replace each tensor by its sum over all processes."""

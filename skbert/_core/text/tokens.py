@@ -71,7 +71,7 @@ class Ragged:
         return rows
 
     def take(self, rows: IntArray) -> Ragged:
-        """The chosen rows, in the order of ``rows``."""
+        """The rows with these indices, in that order."""
         return self.cut(rows, np.zeros(len(rows), np.int64), self.lengths[rows])
 
     def cut(self, rows: IntArray, begins: IntArray, lengths: IntArray) -> Ragged:
@@ -105,7 +105,7 @@ class TokenTable:
         return self.ids.lengths
 
     def take(self, rows: IntArray) -> TokenTable:
-        """The chosen rows, in the order of ``rows``."""
+        """The rows with these indices, in that order."""
         return TokenTable(self.ids.take(rows), self.second[rows])
 
 

@@ -149,21 +149,21 @@ class Stepper:
 
     def run(self, steps: list[IntArray]) -> Iterator[tuple[float, float]]:
         """Take these steps, and yield the loss and the weight of each as they become known."""
-        for chosen in steps:
-            self.step(chosen)
+        for item_indices in steps:
+            self.step(item_indices)
             while self._pending and self._pending[0].scalars.is_ready():
                 yield self._pop_result()
         while self._pending:
             yield self._pop_result()
 
     @deferred_forks()
-    def step(self, chosen: IntArray) -> None:
-        """Take one optimizer step on the chosen items."""
+    def step(self, item_indices: IntArray) -> None:
+        """Take one optimizer step on the items with these indices."""
         self._update_learning_rates()
-        gradients = self._compute_gradients(chosen)
+        gradients = self._compute_gradients(item_indices)
         scalars = gradients.scalars
         self._n_done += 1
-        result = StepResult(AsyncScalars(scalars), chosen, self._n_done, self.learning_rate)
+        result = StepResult(AsyncScalars(scalars), item_indices, self._n_done, self.learning_rate)
         self._pending.append(result)
         if result.scalars.is_ready():
             self._raise_if_not_finite(result)
@@ -175,12 +175,12 @@ class Stepper:
             self._network.words.decay(self._optimizer.param_groups)
         self._loss_scale.note_step()
 
-    def _compute_gradients(self, chosen: IntArray) -> StepGradients:
+    def _compute_gradients(self, item_indices: IntArray) -> StepGradients:
         """The gradients of a step, computed again where memory or the range of float16 fails."""
         while True:
             self._clear_gradients()
             try:
-                sums, divisor = self._backward(chosen)
+                sums, divisor = self._backward(item_indices)
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):
                     raise
@@ -219,14 +219,14 @@ class Stepper:
             self._network.words.clear()
         self._optimizer.zero_grad()
 
-    def _backward(self, chosen: IntArray) -> tuple[torch.Tensor, float | torch.Tensor]:
+    def _backward(self, item_indices: IntArray) -> tuple[torch.Tensor, float | torch.Tensor]:
         """Accumulate gradients over the micro-batches of this process's share of a step.
 
         Returns the sums of the losses and of their weights, ``(2,)``, and what to divide the
         gradients by. The loss of a single micro-batch is divided before its backward pass.
         """
-        chosen, factor = self.group.share(chosen)
-        micro_batches = self._micro_batches(chosen)
+        item_indices, factor = self.group.share(item_indices)
+        micro_batches = self._micro_batches(item_indices)
         is_single = len(micro_batches) == self.group.size == 1
         scale = self._loss_scale.value
         sums = torch.zeros(2, device=self._network.device, dtype=self._network.dtype)
@@ -240,9 +240,9 @@ class Stepper:
             sums = sums + factor * torch.stack([loss.detach(), weight.to(loss)])
         return sums, scale if is_single else scale * sums[1]
 
-    def _micro_batches(self, chosen: IntArray) -> list[IntArray]:
+    def _micro_batches(self, item_indices: IntArray) -> list[IntArray]:
         """The items of each micro-batch: ``accumulate`` of them, or more within the budget."""
-        parts = np.array_split(chosen, min(self._recipe.accumulate, len(chosen)))
+        parts = np.array_split(item_indices, min(self._recipe.accumulate, len(item_indices)))
         budget = self._budget.tokens
         return [part[cut] for part in parts for cut in by_budget(self._sizes[part], budget)]
 

@@ -114,7 +114,7 @@ def test_only_vetted_members_are_opened(folder: Path, outside: Path) -> None:
     (folder / "generation_config.json").symlink_to(outside / "generation_config.json")
     for name in ("tekken.json", "tokenizer.model", "adapter_model.safetensors", "README.md"):
         put(folder, name, b"hostile")
-    causal = Head("causal language modelling", 0, reads="chosen", fresh=False)
+    causal = Head("causal language modelling", 0, reads="selected tokens", fresh=False)
     with files_opened() as paths:
         for head in (HEAD, causal):
             open_network(vet.vet(folder), head)

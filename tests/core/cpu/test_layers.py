@@ -85,7 +85,7 @@ def logits(network: Network, precision: str = "float64") -> torch.Tensor:
 
 
 def causal(folder: Path) -> Network:
-    head = Head("causal language modelling", 0, "chosen", fresh=False)
+    head = Head("causal language modelling", 0, "selected tokens", fresh=False)
     with seeded(0, CPU):
         return open_network(vet(folder), head, dtype=torch.float64)
 
