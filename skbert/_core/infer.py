@@ -53,8 +53,9 @@ def infer(
     counts = rows.outputs_per_row(network.head)
     where = Ragged.of(np.arange(int(counts.sum())), counts)
     out: FloatArray | None = None
+    dtype = precision.weight_dtype
     for item_indices, values in _batch_by_batch(
-        network, rows, precision, lambda batch: forward(batch).to(precision.weights).cpu().numpy()
+        network, rows, precision, lambda batch: forward(batch).to(dtype).cpu().numpy()
     ):
         if out is None:
             out = np.empty((len(where.values), values.shape[1]), values.dtype)
@@ -93,8 +94,8 @@ def _batch_by_batch(
     while waiting:
         item_indices = waiting.pop()
         try:
-            with deferred_forks(), torch.inference_mode(), precision.context():
-                batch = collate(items, item_indices, network.device, precision.weights)
+            with deferred_forks(), torch.inference_mode(), precision.autocast():
+                batch = collate(items, item_indices, network.device, precision.weight_dtype)
                 computed = compute(batch)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):

@@ -266,8 +266,8 @@ def open_features(params: FeatureParameters, *, pairs: bool) -> tuple[Network, F
     longest = resolve_max_length(source.max_length, params.max_length)
     pooling = _chosen_pooling(params, source)
     task = Features(longest, params.long_text, pooling, layers, params.layer_join)
-    network = source.open(pooling, precision.weights)
-    network.to(precision.device, precision.weights)
+    network = source.open(pooling, precision.weight_dtype)
+    network.to(precision.device, precision.weight_dtype)
     return configure(network, task), task
 
 
@@ -318,8 +318,8 @@ def vectors_of(memory: Any, precision: Precision, fitted: FittedFeatures, rows: 
         return predict_rows(task, rows, network, precision)
     settings = {
         **asdict(task), "network": fitted.fingerprint.of(network),
-        "products": str(precision.products), "device": precision.device.type,
+        "products": str(precision.compute_dtype), "device": precision.device.type,
     }  # fmt: skip
-    dtype = np.dtype(str(precision.weights).removeprefix("torch."))
+    dtype = np.dtype(str(precision.weight_dtype).removeprefix("torch."))
     cache = EmbeddingCache(folder, settings, width(network, task), dtype)
     return cache.vectors(rows, lambda part: predict_rows(task, part, network, precision))

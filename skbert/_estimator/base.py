@@ -243,7 +243,7 @@ class TextEstimator(PortableEstimator):
     def _move_to_device(self, network: Network) -> Precision:
         """Move a network to the device of computation, and return the precision to compute in."""
         precision = Precision(self.precision, pick_device(self.device))
-        network.to(precision.device, precision.weights)
+        network.to(precision.device, precision.weight_dtype)
         return precision
 
     def _outputs(self, fitted: Fitted, rows: Any) -> Array:

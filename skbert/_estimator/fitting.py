@@ -253,14 +253,14 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
         pooling = getattr(self, "pooling", "auto")  # tokens are read as they are
         if pooling == "auto" and data.rows.n_columns > 1 and source.head_pooling is None:
             pooling = POOLER  # what a sentence encoder declares is for single texts
-        return open_network(source, head, pooling=pooling, dtype=precision.weights), plan
+        return open_network(source, head, pooling=pooling, dtype=precision.weight_dtype), plan
 
     def _make_run(
         self, network: Network, plan: TrainingPlan, rows: Any, precision: Precision, seed: int,
         epochs: int | None,
     ) -> Run:  # fmt: skip
         """Encode the rows, hold some out, and set the recipe."""
-        network.to(precision.device, precision.weights)
+        network.to(precision.device, precision.weight_dtype)
         if self.compile:
             network.compile()
         items = encode(plan.task, rows, plan.targets, network)
@@ -377,7 +377,7 @@ def _pooler_learns_pairs(network: Network, items: Items, layers: int | str) -> b
 
 def _copy_to_learn(network: Network, freeze: int | str, precision: Precision) -> Network:
     """A copy of a network to go on from; the weights that are not trained are shared."""
-    if (network.device, network.dtype) != (precision.device, precision.weights):
+    if (network.device, network.dtype) != (precision.device, precision.weight_dtype):
         return copy_network(network)
     learning = learning_parameters(network.model, network.head_class.prefixes, freeze)
     learns = set(map(id, learning))

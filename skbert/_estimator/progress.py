@@ -149,7 +149,7 @@ class Report:
 def held_out_loss(run: Run, outputs: Ragged) -> float:
     """Mean loss of the held-out items, computed from the outputs of the head."""
     assert run.held is not None
-    batch = collate(run.held, np.arange(len(run.held)), _CPU, run.precision.weights)
+    batch = collate(run.held, np.arange(len(run.held)), _CPU, run.precision.weight_dtype)
     loss, weight = run.task.loss(torch.from_numpy(outputs.values), batch)
     return float(loss / weight)
 

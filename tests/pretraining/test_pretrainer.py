@@ -212,7 +212,7 @@ def test_a_gpu_reads_from_left_to_right_too(
         ("bfloat16", 5e-2),
     ):  # the latter in flash attention
         precision = Precision(name, cuda)
-        network.to(cuda, precision.weights)
+        network.to(cuda, precision.weight_dtype)
         np.testing.assert_allclose(infer(network, items, precision).values, want, atol=tolerance)
 
 

@@ -65,23 +65,23 @@ def pick_device(name: str) -> torch.device:
 
 
 class Precision:
-    """The type of the weights, and the type that autocast computes products in, if it is lower."""
+    """The type of the weights, and the one that autocast computes in, which may be lower."""
 
     def __init__(self, name: str, device: torch.device) -> None:
         if name == "auto":
             name = "bfloat16" if _has_fast_bfloat16(device) else "float32"
-        self.weights = torch.float64 if name == "float64" else torch.float32
-        self.products: torch.dtype = getattr(torch, name)
+        self.weight_dtype = torch.float64 if name == "float64" else torch.float32
+        self.compute_dtype: torch.dtype = getattr(torch, name)
         self.device = device
 
     @contextmanager
-    def context(self) -> Iterator[None]:
+    def autocast(self) -> Iterator[None]:
         """Autocast inside the ``with``, where the precision is a mixed one."""
-        if self.products == self.weights:
+        if self.compute_dtype == self.weight_dtype:
             yield
             return
         try:
-            with torch.autocast(self.device.type, dtype=self.products):
+            with torch.autocast(self.device.type, dtype=self.compute_dtype):
                 yield
         finally:
             torch.clear_autocast_cache()  # inside somebody's autocast torch does not
@@ -89,7 +89,7 @@ class Precision:
     @property
     def needs_loss_scale(self) -> bool:
         """Whether small gradients would be lost without scaling the loss."""
-        return self.products == torch.float16
+        return self.compute_dtype == torch.float16
 
 
 def _has_fast_bfloat16(device: torch.device) -> bool:

@@ -40,7 +40,7 @@ def probe(network: Network, task: Task, items: Items, precision: Precision) -> N
         items = items.take(some.sort().values.numpy())
     features = torch.from_numpy(infer(network, items, precision, features=True).values)
     features = features.to(network.device)
-    everything = collate(items, np.arange(len(items)), network.device, precision.weights)
+    everything = collate(items, np.arange(len(items)), network.device, precision.weight_dtype)
     optimizer = torch.optim.LBFGS(
         layer.parameters(),
         max_iter=_ITERATIONS,

@@ -231,8 +231,8 @@ class Stepper:
         scale = self._loss_scale.value
         sums = torch.zeros(2, device=self._network.device, dtype=self._network.dtype)
         for part in micro_batches:
-            batch = collate(self._items, part, self._network.device, self._precision.weights)
-            with self._precision.context():
+            batch = collate(self._items, part, self._network.device, self._precision.weight_dtype)
+            with self._precision.autocast():
                 logits = self._logits(part, batch)
             loss, weight = self._task.loss(logits, batch)
             divided = loss / weight if is_single else loss
@@ -256,7 +256,7 @@ class Stepper:
         if len(part) > 1 or len(rows) == 1 or rows.sizes.sum() <= budget:
             return network.logits(batch)
         turns = (
-            collate(rows, np.arange(len(rows))[cut], network.device, self._precision.weights)
+            collate(rows, np.arange(len(rows))[cut], network.device, self._precision.weight_dtype)
             for cut in by_budget(rows.sizes, budget)
         )
         return torch.cat([checkpoint(network.logits, turn, use_reentrant=False) for turn in turns])

@@ -189,7 +189,7 @@ def test_bfloat16_stays_near(minilm: Path, name: str) -> None:
     batch = collate(items, np.arange(len(items)), CPU, torch.float32)
     with torch.no_grad():
         want = network.features(batch)
-        with Precision("bfloat16", CPU).context():
+        with Precision("bfloat16", CPU).autocast():
             got = network.features(batch).float()
     assert not torch.equal(got, want)
     torch.testing.assert_close(got, want, rtol=0, atol=3e-2)  # out of a tanh: within -1 and 1
@@ -308,7 +308,7 @@ def test_flash_attention_in_bfloat16_stays_near(minilm: Path, name: str) -> None
         batch = collate(items, np.arange(len(items)), device, torch.float32)
         found = {}
         for network.pooling in ("pooler", "cls", "mean", "max"):
-            with torch.no_grad(), Precision(precision, device).context():
+            with torch.no_grad(), Precision(precision, device).autocast():
                 found[network.pooling] = network.features(batch).float().cpu()
         return found
 

@@ -77,7 +77,7 @@ def with_biases(network: Network) -> None:
 
 
 def logits(network: Network, precision: str = "float64") -> torch.Tensor:
-    with torch.inference_mode(), Precision(precision, CPU).context():
+    with torch.inference_mode(), Precision(precision, CPU).autocast():
         return network.logits(batch_for(network))
 
 
@@ -165,7 +165,7 @@ def test_in_lower_precision_they_stay_near(minilm: Path, precision: str) -> None
     network = open_model(minilm)
     with torch.inference_mode():
         want = network.hidden(batch_for(network))
-        with Precision(precision, CPU).context():
+        with Precision(precision, CPU).autocast():
             got = network.hidden(batch_for(network))
     assert got.dtype == torch.float32
     assert torch.equal(got, want) == (precision == "float32")

@@ -106,7 +106,7 @@ def test_a_device_that_is_none_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("name", "weights", "products", "scales"),
+    ("name", "weights", "compute_dtype", "scales"),
     [
         ("float32", torch.float32, torch.float32, False),
         ("float64", torch.float64, torch.float64, False),
@@ -115,18 +115,18 @@ def test_a_device_that_is_none_is_refused(
     ],
 )
 def test_what_each_precision_computes_in(
-    name: str, weights: torch.dtype, products: torch.dtype, scales: bool
+    name: str, weights: torch.dtype, compute_dtype: torch.dtype, scales: bool
 ) -> None:
     precision = Precision(name, CPU)
-    assert (precision.weights, precision.needs_loss_scale) == (weights, scales)
+    assert (precision.weight_dtype, precision.needs_loss_scale) == (weights, scales)
     ones = torch.ones(3, 3, dtype=weights)
-    with precision.context():
-        assert (ones @ ones).dtype == products
+    with precision.autocast():
+        assert (ones @ ones).dtype == compute_dtype
     assert (ones @ ones).dtype == weights
 
 
 @pytest.mark.parametrize(
-    ("able", "products"),
+    ("able", "compute_dtype"),
     [
         ({}, torch.float32),
         ({"avx512_bf16": False, "amx_bf16": False, "avx2": True}, torch.float32),
@@ -135,16 +135,16 @@ def test_what_each_precision_computes_in(
     ],
 )
 def test_auto_is_bfloat16_where_the_cpu_is_fast_at_it(
-    monkeypatch: pytest.MonkeyPatch, able: dict[str, bool], products: torch.dtype
+    monkeypatch: pytest.MonkeyPatch, able: dict[str, bool], compute_dtype: torch.dtype
 ) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: able, raising=False)
-    assert Precision("auto", CPU).products == products
+    assert Precision("auto", CPU).compute_dtype == compute_dtype
     monkeypatch.delattr(torch.cpu, "get_capabilities")  # as in older versions of torch
-    assert Precision("auto", CPU).products == torch.float32
+    assert Precision("auto", CPU).compute_dtype == torch.float32
 
 
 @pytest.mark.parametrize(
-    ("bound", "products"),
+    ("bound", "compute_dtype"),
     [
         ("avx2", torch.float32),
         ("AVX2_VNNI_2", torch.float32),
@@ -157,19 +157,19 @@ def test_auto_is_bfloat16_where_the_cpu_is_fast_at_it(
     ],
 )
 def test_auto_is_float32_where_onednn_may_not_use_such_instructions(
-    bound: str, products: torch.dtype, monkeypatch: pytest.MonkeyPatch
+    bound: str, compute_dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_bf16": True}, raising=False)
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", bound)
-    assert Precision("auto", CPU).products == products
+    assert Precision("auto", CPU).compute_dtype == compute_dtype
 
 
 def test_auto_on_other_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_bf16": True}, raising=False)
-    assert Precision("auto", torch.device("mps")).products == torch.float32
-    for supported, products in ((True, torch.bfloat16), (False, torch.float32)):
+    assert Precision("auto", torch.device("mps")).compute_dtype == torch.float32
+    for supported, compute_dtype in ((True, torch.bfloat16), (False, torch.float32)):
         monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda answer=supported, **_: answer)
-        assert Precision("auto", GPU).products == products
+        assert Precision("auto", GPU).compute_dtype == compute_dtype
 
 
 def test_float16_lowers_its_scale_and_learns_the_same(
