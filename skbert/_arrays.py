@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Array", "BoolArray", "FloatArray", "IntArray", "numbers_within"]
+__all__ = ["Array", "BoolArray", "FloatArray", "IntArray", "arange_within"]
 
 Array = np.ndarray[Any, Any]
 BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
@@ -14,8 +14,8 @@ FloatArray = np.ndarray[Any, np.dtype[np.floating[Any]]]
 IntArray = np.ndarray[Any, np.dtype[np.integer[Any]]]
 
 
-def numbers_within(counts: IntArray) -> IntArray:
-    """The numbers from 0 to n - 1 for each n of ``counts``, one run after another."""
+def arange_within(counts: IntArray) -> IntArray:
+    """``arange(n)`` for each n of ``counts``, one after another."""
     ends = np.cumsum(counts)
-    numbers: IntArray = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - counts, counts)
-    return numbers
+    values: IntArray = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - counts, counts)
+    return values

@@ -123,7 +123,7 @@ def _piece_numbers(encoded: EncodedTexts, tokenizer: TextTokenizer, *, pairs: bo
         starts = np.full(len(table), before)
         kept = np.zeros(len(table), np.int64)
     row = np.repeat(np.arange(len(table)), table.lengths)
-    at = table.ids.numbers
+    at = table.ids.index_in_row
     first = kept + windows.begins - starts
     number = np.where(at < starts[row], at - before, first[row] + at)
     between = (at >= before + kept[row]) & (at < starts[row])

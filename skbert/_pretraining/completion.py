@@ -90,7 +90,7 @@ def encode_masked(texts: list[str], tokenizer: TextTokenizer, max_length: int) -
     _check_masks(row, position, max_tokens)
     selected = Ragged.of(position + len(tokenizer.prefix), counts - 1)
     n_cut = int((inner.lengths > max_tokens).sum())
-    tokens = assemble(tokenizer, inner.heads(np.minimum(inner.lengths, max_tokens)), None)
+    tokens = assemble(tokenizer, inner.truncate(np.minimum(inner.lengths, max_tokens)), None)
     return _one_each(tokens, selected, n_cut)
 
 
@@ -119,7 +119,7 @@ def encode_openings(texts: list[str], tokenizer: TextTokenizer, max_length: int)
             f"{max_tokens} can be continued. Give the end of the text, or use a larger max_length."
         )
     whole = assemble(tokenizer, pieces, None).ids
-    table = whole.heads(whole.lengths - len(tokenizer.suffix))
+    table = whole.truncate(whole.lengths - len(tokenizer.suffix))
     return _last_of([table[row] for row in range(len(table))])
 
 
@@ -146,7 +146,7 @@ def fill_masks(
         best = np.argsort(-probabilities, axis=1, kind="stable")[:, :top_k]
         counts = part.selected_tokens.lengths
         row = np.repeat(np.arange(at, at + len(counts)), counts)
-        number = part.selected_tokens.numbers
+        number = part.selected_tokens.index_in_row
         frame = {
             "row": np.repeat(row, best.shape[1]),
             "mask": np.repeat(number, best.shape[1]),

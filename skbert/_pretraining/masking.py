@@ -133,8 +133,8 @@ def pair(
     is_random = np.zeros(len(rows), bool)
     is_random[rng.permutation(len(rows))[: round(len(rows) / 2)]] = True
     second = second.take(np.where(is_random, _of_another_document(items.samples, rng), rows))
-    second = second.heads(np.minimum(second.lengths, max_tokens - size))
-    tokens: TokenTable = assemble(tokenizer, inner.heads(size), second)
+    second = second.truncate(np.minimum(second.lengths, max_tokens - size))
+    tokens: TokenTable = assemble(tokenizer, inner.truncate(size), second)
     return replace(items, tokens=tokens, places=None, targets=is_random.astype(np.int64))
 
 

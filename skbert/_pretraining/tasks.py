@@ -15,7 +15,7 @@ import torch
 from scipy.special import softmax
 from torch.nn import functional as F
 
-from skbert._arrays import Array, IntArray, numbers_within
+from skbert._arrays import Array, IntArray, arange_within
 from skbert._core.task import Batch, Head, Items
 from skbert._core.text.tokens import Ragged, TextTokenizer, TokenTable, assemble, encode_texts
 from skbert._core.text.windows import Windows
@@ -72,7 +72,7 @@ class NextWord(MaskedWords):
         return Items(
             items.tokens, items.rows, items.samples, items.weights,
             Ragged(targets.values.astype(np.int64), targets.starts),
-            selected_tokens=Ragged(targets.numbers, targets.starts), is_counted_alone=True,
+            selected_tokens=Ragged(targets.index_in_row, targets.starts), is_counted_alone=True,
         )  # fmt: skip
 
     def head(self) -> Head:
@@ -195,7 +195,7 @@ def _runs_of_sentences(X: Documents, tokenizer: TextTokenizer, max_length: int) 
     can_mask = ~Vocabulary.of(tokenizer).special[pieces.values]
     n_open = np.diff(np.concatenate([[0], np.cumsum(can_mask)])[pieces.starts])
     read = np.flatnonzero(n_open)
-    pieces = pieces.heads(np.minimum(pieces.lengths, max_tokens // 2)).take(read)
+    pieces = pieces.truncate(np.minimum(pieces.lengths, max_tokens // 2)).take(read)
     counts = np.bincount(owner[read], minlength=len(documents))
     samples, firsts, ends = _runs(pieces.lengths, counts, max_tokens)
     sentences = Ragged(np.arange(len(pieces)), np.arange(len(pieces) + 1))
@@ -204,7 +204,7 @@ def _runs_of_sentences(X: Documents, tokenizer: TextTokenizer, max_length: int) 
     split = pieces.take(which)
     bounds = np.concatenate([[0], np.cumsum(ends - firsts)])
     tokens = assemble(tokenizer, Ragged(split.values, split.starts[bounds]), None)
-    number = numbers_within(ends - firsts)
+    number = arange_within(ends - firsts)
     places = np.full(len(tokens.ids.values), -1)
     special = len(tokenizer.prefix) + len(tokenizer.suffix)
     shift = len(tokenizer.prefix) + special * np.repeat(np.arange(len(tokens)), np.diff(

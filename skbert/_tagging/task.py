@@ -76,7 +76,7 @@ class WordTags:
             read &= np.isin(np.arange(len(read)), split.starts)
         word = np.repeat(words.values, split.lengths)
         places = np.full((len(tokens.ids.values), 3), -1)
-        places[at, 0] = np.where(read, rows.numbers[word], -1)
+        places[at, 0] = np.where(read, rows.index_in_row[word], -1)
         places[at, 1:] = rows.values[word]
         items = Items(
             tokens, np.arange(len(tokens) + 1), windows.samples, np.ones(len(tokens)),
@@ -128,7 +128,8 @@ def _cut_rows(X: WordRows, tokenizer: TextTokenizer, limit: int) -> _Cut:
     n_words = np.fromiter(map(len, X.words), np.int64, len(X))
     starts = np.concatenate([np.arange(n) for n in n_words.tolist()])
     places = np.stack([starts, starts + 1], axis=1)
-    return pieces.heads(np.minimum(pieces.lengths, limit)).take(which), Ragged.of(places, n_words)
+    pieces = pieces.truncate(np.minimum(pieces.lengths, limit))
+    return pieces.take(which), Ragged.of(places, n_words)
 
 
 def _cut_texts(X: Texts, tokenizer: TextTokenizer, limit: int) -> _Cut:
@@ -141,7 +142,7 @@ def _cut_texts(X: Texts, tokenizer: TextTokenizer, limit: int) -> _Cut:
     pieces = Ragged(ids.values, np.append(starts, len(row)))
     places = np.stack([spans.values[starts, 0], spans.values[pieces.starts[1:] - 1, 1]], axis=1)
     n_words = np.bincount(row[starts], minlength=len(X))
-    return pieces.heads(np.minimum(pieces.lengths, limit)), Ragged.of(places, n_words)
+    return pieces.truncate(np.minimum(pieces.lengths, limit)), Ragged.of(places, n_words)
 
 
 def _with_targets(items: Items, y: Any, rows: Ragged) -> Items:

@@ -69,10 +69,10 @@ def test_ragged_cut_is_slicing(rows: list[list[int]], data: st.DataObject) -> No
 
 
 @given(rows=lists, data=st.data())
-def test_ragged_heads(rows: list[list[int]], data: st.DataObject) -> None:
+def test_ragged_truncate(rows: list[list[int]], data: st.DataObject) -> None:
     sizes = [data.draw(st.integers(0, len(row))) for row in rows]
-    heads = ragged(rows).heads(np.array(sizes))
-    assert unragged(heads) == [row[:n] for row, n in zip(rows, sizes, strict=True)]
+    short = ragged(rows).truncate(np.array(sizes))
+    assert unragged(short) == [row[:n] for row, n in zip(rows, sizes, strict=True)]
 
 
 def test_ragged_rows_may_hold_vectors() -> None:

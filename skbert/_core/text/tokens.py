@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from tokenizers import Tokenizer
 
-from skbert._arrays import Array, IntArray, numbers_within
+from skbert._arrays import Array, IntArray, arange_within
 from skbert._core.text.skim import Skimmer
 from skbert._core.text.windows import Windows
 
@@ -59,9 +59,9 @@ class Ragged:
         return self.starts[1:] - self.starts[:-1]  # faster than np.diff for few rows
 
     @property
-    def numbers(self) -> IntArray:
-        """Number of each value in its row, counted from 0."""
-        return numbers_within(self.lengths)
+    def index_in_row(self) -> IntArray:
+        """Index of each value in its row, ``(n_values,)``."""
+        return arange_within(self.lengths)
 
     def arrays(self) -> Array:
         """The rows as separate arrays, in a 1-D array of objects."""
@@ -84,8 +84,8 @@ class Ragged:
         """A row for each window over the rows."""
         return self.cut(windows.samples, windows.begins, windows.lengths)
 
-    def heads(self, lengths: IntArray) -> Ragged:
-        """The first ``lengths`` values of every row."""
+    def truncate(self, lengths: IntArray) -> Ragged:
+        """Every row cut to the first ``lengths`` of its values."""
         return self.cut(np.arange(len(self)), np.zeros(len(self), np.int64), lengths)
 
 
@@ -169,7 +169,7 @@ class TextTokenizer:
         if long:
             rows = (long.get(i, table[i]) for i in range(len(texts)))
             flat = np.concatenate([np.asarray(row, np.int32) for row in rows])
-        return Ragged.of(flat, lengths).heads(np.minimum(lengths, limit + 1))
+        return Ragged.of(flat, lengths).truncate(np.minimum(lengths, limit + 1))
 
     def pieces_with_offsets(self, texts: Sequence[str]) -> tuple[Ragged, Ragged, Ragged]:
         """Word-piece ids of each text, without special tokens, their offsets, and their words.
@@ -310,7 +310,7 @@ _Shortened = tuple[Ragged, Ragged | None, Windows, int]
 
 
 def _truncate(a: Ragged, b: Ragged | None, max_tokens: int) -> _Shortened:
-    return _shorten(a, b, max_tokens, Ragged.heads)
+    return _shorten(a, b, max_tokens, Ragged.truncate)
 
 
 def _head_tail(a: Ragged, b: Ragged | None, max_tokens: int) -> _Shortened:
@@ -333,7 +333,7 @@ def _ends(table: Ragged, keep: IntArray) -> Ragged:
     rows, head = np.arange(len(table)), keep // 4
     tail = keep - head
     ends = table.cut(rows, table.lengths - tail, tail)
-    return _interleave([table.heads(head), ends])
+    return _interleave([table.truncate(head), ends])
 
 
 def _windows(a: Ragged, b: Ragged | None, max_tokens: int) -> _Shortened:
@@ -343,7 +343,7 @@ def _windows(a: Ragged, b: Ragged | None, max_tokens: int) -> _Shortened:
     keep_a = np.minimum(a.lengths, np.maximum(max_tokens // 2, max_tokens - b.lengths))
     windows = Windows.overlapping(b.lengths, max_tokens - keep_a)
     n_truncated = int((keep_a < a.lengths).sum())
-    return a.heads(keep_a).take(windows.samples), b.windows(windows), windows, n_truncated
+    return a.truncate(keep_a).take(windows.samples), b.windows(windows), windows, n_truncated
 
 
 def _shares(a: Ragged, b: Ragged | None, max_tokens: int) -> tuple[IntArray, IntArray]:

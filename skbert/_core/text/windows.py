@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from skbert._arrays import BoolArray, FloatArray, IntArray, numbers_within
+from skbert._arrays import BoolArray, FloatArray, IntArray, arange_within
 
 __all__ = [
     "Windows", "is_read_here", "mean_by_place", "mean_by_sample", "most_overlap",
@@ -62,7 +62,7 @@ class Windows:
         rest = np.maximum(lengths - size, 0)
         counts = 1 + -(-rest // step)
         samples = np.repeat(np.arange(len(lengths)), counts)
-        begins = np.minimum(numbers_within(counts) * step[samples], rest[samples])
+        begins = np.minimum(arange_within(counts) * step[samples], rest[samples])
         return cls(samples, begins, np.minimum(lengths, size)[samples])
 
     @classmethod
@@ -70,7 +70,7 @@ class Windows:
         """Windows of ``size`` that share nothing; the last is as long as what is left."""
         counts = np.maximum(1, -(-lengths // size))
         samples = np.repeat(np.arange(len(lengths)), counts)
-        begins = size * numbers_within(counts)
+        begins = size * arange_within(counts)
         return cls(samples, begins, np.minimum(size, lengths[samples] - begins))
 
     def __len__(self) -> int:
@@ -134,7 +134,7 @@ def is_read_here(windows: Windows, words: IntArray, rows: IntArray) -> BoolArray
     """
     firsts = rows[windows.samples] + windows.begins
     window = np.repeat(np.arange(len(windows)), windows.lengths)
-    word = firsts[window] + numbers_within(windows.lengths)
+    word = firsts[window] + arange_within(windows.lengths)
     begins, ends = words[firsts], words[firsts + windows.lengths]
     to_edge = np.minimum(words[word] - begins[window], ends[window] - words[word + 1])
     order = np.lexsort((window, -to_edge, word))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from skbert._arrays import IntArray, numbers_within
+from skbert._arrays import IntArray, arange_within
 
 __all__ = ["EarlyStopping", "hold_out"]
 
@@ -28,7 +28,7 @@ def hold_out(
     if strata is not None:
         grouped = order[np.argsort(strata[order], kind="stable")]
         counts = np.bincount(strata)
-        place = numbers_within(counts)
+        place = arange_within(counts)
         share = (place + rng.random(len(counts))[strata[grouped]]) / counts[strata[grouped]]
         order = grouped[np.argsort(share, kind="stable")]
     n_out = min(max(1, round(fraction * n_samples)), n_samples - 1)
