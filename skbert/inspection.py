@@ -109,7 +109,7 @@ def head_importance(
     items = encode(task, rows, plan.targets, network).weighted(plan.weights)
     if not len(items):
         raise InputError("All rows of X weigh nothing. Add rows of a class whose weight is not 0.")
-    items = plan.draw(network.text, items, np.random.default_rng(0))
+    items = plan.draw(network.text_tokenizer, items, np.random.default_rng(0))
     importance = gate_gradients(network, task, items)
     if normalize:
         norms = np.sqrt(np.nansum(importance**2, axis=1, keepdims=True))

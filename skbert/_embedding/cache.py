@@ -63,7 +63,7 @@ def cache_folder(memory: str | os.PathLike[str] | Memory | None) -> Path | None:
 
 def fingerprint(network: Network) -> str:
     """Return a hash of everything in a network that turns text into vectors."""
-    digest = hashlib.sha256(network.text.backend.to_str().encode())
+    digest = hashlib.sha256(network.text_tokenizer.backend.to_str().encode())
     config, family = network.model.config, network.family
     digest.update(repr([getattr(config, name) for name in family.arithmetic]).encode())
     for name, tensor in sorted(network.model.state_dict().items()):

@@ -301,7 +301,7 @@ def _opener_of(job: Job) -> str:
 
 def encode(task: Task, texts: Texts, targets: Any, network: Network) -> Items:
     """Tokenise once, and say once if texts were cut."""
-    items = task.encode(texts, targets, network.text)
+    items = task.encode(texts, targets, network.text_tokenizer)
     _say_if_cut(task, items.n_truncated, len(texts))
     return items
 
@@ -318,11 +318,11 @@ def predict_rows(task: Task, rows: Any, network: Network, precision: Precision) 
     turns = (rows.take(np.arange(at, min(at + _AT_ONCE, len(rows)))) for at in begins)
     parts, n_cut = [], 0
     with ThreadPoolExecutor(1) as ahead:
-        waiting = ahead.submit(task.encode, next(turns), None, network.text)
+        waiting = ahead.submit(task.encode, next(turns), None, network.text_tokenizer)
         for turn in chain(turns, [None]):
             items = waiting.result()
             if turn is not None:
-                waiting = ahead.submit(task.encode, turn, None, network.text)
+                waiting = ahead.submit(task.encode, turn, None, network.text_tokenizer)
             parts.append(task.decode(infer(network, items, precision), items))
             n_cut += items.n_truncated
     _say_if_cut(task, n_cut, len(rows))

@@ -264,7 +264,7 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
         if self.compile:
             network.compile()
         items = encode(plan.task, rows, plan.targets, network)
-        fresh = partial(plan.draw, network.text)
+        fresh = partial(plan.draw, network.text_tokenizer)
         learn, held = _split(items, self.validation_fraction, plan, seed, fresh)
         low = _pooler_learns_pairs(network, learn, self.freeze)
         recipe = self._recipe(learn, epochs, low=low)

@@ -171,7 +171,7 @@ def continue_texts(
     A text is complete when its end is predicted. At temperature 0 the most probable piece comes
     next, else one is drawn.
     """
-    vocabulary = Vocabulary.of(network.text)
+    vocabulary = Vocabulary.of(network.text_tokenizer)
     is_excluded = vocabulary.special.copy()
     is_excluded[vocabulary.end] = False
     rows = [items.tokens.ids[row] for row in range(len(items))]

@@ -434,7 +434,9 @@ class BertPretrainer(TrainedEstimator):
         task = TASKS[objective](max_length)
         network, precision = self._reader(fitted, task)
         items = encode(task, rows, True, network)
-        items = self._draw(objective, max_length)(network.text, items, np.random.default_rng(0))
+        items = self._draw(objective, max_length)(
+            network.text_tokenizer, items, np.random.default_rng(0)
+        )
         return mean_loss(network, task, items, precision)
 
     def _checkpoint_head(self, n_outputs: int) -> Head:  # noqa: ARG002 - the vocabulary says

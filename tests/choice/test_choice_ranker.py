@@ -120,7 +120,7 @@ def reference(network: Network, rows: list[tuple], targets: list[int]) -> tuple[
 
 def packed(network: Network, rows: list[tuple], targets: list[int]) -> tuple[Any, Any, Any]:
     task = Choice(128)
-    items = task.encode(check_choices(rows), np.array(targets), network.text)
+    items = task.encode(check_choices(rows), np.array(targets), network.text_tokenizer)
     batch = collate(items, np.arange(len(items)), CPU, network.dtype)
     logits = network.logits(batch)
     loss, weight = task.loss(logits, batch)
@@ -162,7 +162,9 @@ def test_rows_of_different_counts_add_up(tiny_model_no_dropout: Path) -> None:
 def test_weights_of_questions_weigh_the_loss(tiny_model_no_dropout: Path) -> None:
     network = open_model(tiny_model_no_dropout)
     task, weights = Choice(128), np.array([2.0, 0.5, 3.0])
-    items = task.encode(check_choices(X[:3]), np.array(Y[:3]), network.text).weighted(weights)
+    items = task.encode(check_choices(X[:3]), np.array(Y[:3]), network.text_tokenizer).weighted(
+        weights
+    )
     batch = collate(items, np.arange(3), CPU, torch.float32)
     loss, weight = task.loss(network.logits(batch), batch)
     alone = [float(reference(network, [X[i]], [Y[i]])[0]) for i in range(3)]
@@ -181,7 +183,7 @@ def decoded(network: Network, items: Items) -> list[str]:
 def test_a_row_is_prompt_and_option(tiny_model: Path) -> None:
     network = open_model(tiny_model)
     rows = [("the cat", ["sat", "ran"]), ("a dog", ["is", "is", "was"])]
-    items = Choice(128).encode(check_choices(rows), None, network.text)
+    items = Choice(128).encode(check_choices(rows), None, network.text_tokenizer)
     assert decoded(network, items) == [
         "[CLS] the cat [SEP] sat [SEP]", "[CLS] the cat [SEP] ran [SEP]",
         "[CLS] a dog [SEP] is [SEP]", "[CLS] a dog [SEP] was [SEP]",
@@ -189,7 +191,7 @@ def test_a_row_is_prompt_and_option(tiny_model: Path) -> None:
     assert items.rows.tolist() == [0, 2, 4]
     assert items.samples.tolist() == [0, 1]
     rows = [("the cat", "it", ["sat", ""])]
-    items = Choice(128).encode(check_choices(rows), None, network.text)
+    items = Choice(128).encode(check_choices(rows), None, network.text_tokenizer)
     assert decoded(network, items) == [
         "[CLS] the cat [SEP] it sat [SEP]", "[CLS] the cat [SEP] it [SEP]"]  # fmt: skip
 
@@ -201,7 +203,7 @@ def test_questions_that_were_cut_are_counted(tiny_model: Path, long_text: str) -
     long = ("the movie is", ["good", "good and bad and great very", "and " * 20])
     longer = ("the movie is " * 9, ["good", "bad", "nice"])
     for rows, count in (([fits], 0), ([long], 1), ([fits, long, fits], 1), ([longer, long], 2)):
-        items = Choice(11, long_text).encode(check_choices(rows), None, network.text)
+        items = Choice(11, long_text).encode(check_choices(rows), None, network.text_tokenizer)
         assert items.n_truncated == count
         assert items.tokens.lengths.max() == 11
     assert len(items.tokens) == 6
@@ -475,7 +477,7 @@ def trained(folder: Path, precision: str = "float64", **changes: Any) -> dict[st
     exact = Precision(precision, CPU)
     network = open_model(folder, exact.weights)
     task = Choice(128)
-    items = task.encode(check_choices(MANY), MANY_Y, network.text)
+    items = task.encode(check_choices(MANY), MANY_Y, network.text_tokenizer)
     with seeded(0, CPU):
         (_,) = train(network, task, items, replace(EXACT, **changes), exact, 0)
     return {name: p.detach().clone() for name, p in network.model.named_parameters()}
@@ -485,7 +487,7 @@ def step_gradients(folder: Path, dtype: torch.dtype, budget: int) -> dict[str, t
     """Gradients of one step on the question of many options, within a budget of tokens."""
     network = open_model(folder, dtype)
     task, precision = Choice(128), Precision(str(dtype).removeprefix("torch."), CPU)
-    items = task.encode(check_choices(MANY), MANY_Y, network.text)
+    items = task.encode(check_choices(MANY), MANY_Y, network.text_tokenizer)
     stepper = stepping.Stepper(network, task, EXACT, precision, 1)
     stepper.set_items(items)
     stepper._budget.tokens = budget
@@ -540,7 +542,7 @@ def test_a_turn_draws_the_same_dropout_on_the_way_back(tiny_model: Path) -> None
     """The gradient is that of the loss that was computed: along itself it tells the next loss."""
     network = open_model(tiny_model, torch.float64)
     task, exact = Choice(128), Precision("float64", CPU)
-    items = task.encode(check_choices(MANY), MANY_Y, network.text)
+    items = task.encode(check_choices(MANY), MANY_Y, network.text_tokenizer)
     stepper = stepping.Stepper(network, task, EXACT, exact, 1)
     stepper.set_items(items)
     stepper._budget.tokens = 100

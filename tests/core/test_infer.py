@@ -49,7 +49,7 @@ def exact_network(tiny_model: Path) -> Network:
 
 
 def make(network: Network, rows: list[str] = ROWS) -> Items:
-    return Labels(3).encode((rows, None), None, network.text)
+    return Labels(3).encode((rows, None), None, network.text_tokenizer)
 
 
 def one_by_one(network: Network, items: Items) -> np.ndarray[Any, Any]:

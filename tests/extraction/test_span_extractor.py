@@ -126,7 +126,7 @@ def test_loss_logits_and_gradients_are_those_of_transformers(
     starts = [context.find(text) if text else -1 for (_, context), text in zip(X, y, strict=True)]
     spans = np.array([(s, s + len(t) if t else -1) for s, t in zip(starts, y, strict=True)])
     task = Answers(128)
-    items = task.encode(texts, spans, network.text)
+    items = task.encode(texts, spans, network.text_tokenizer)
     assert len(items) == len(X)
     batch = collate(items, np.arange(len(items)), CPU, dtype)
     logits = network.logits(batch)

@@ -100,13 +100,13 @@ def open_(folder: Path, objective: str, dtype: torch.dtype = torch.float32) -> N
 def drawn(network: Network, objective: str, rows: list[list[str]], size: int = 128) -> Items:
     """The items of one pass."""
     rng = np.random.default_rng(0)
-    items = TASKS[objective](size).encode(documents(rows), True, network.text)
+    items = TASKS[objective](size).encode(documents(rows), True, network.text_tokenizer)
     if objective == "mlm":
-        return mask(network.text, items, rng, **HOW)
+        return mask(network.text_tokenizer, items, rng, **HOW)
     if objective == "nsp":
-        return pair(network.text, items, rng, max_length=size)
+        return pair(network.text_tokenizer, items, rng, max_length=size)
     if objective == "mlm+nsp":
-        return pair_and_mask(network.text, items, rng, max_length=size, **HOW)
+        return pair_and_mask(network.text_tokenizer, items, rng, max_length=size, **HOW)
     return items
 
 
@@ -261,12 +261,12 @@ def test_the_mean_loss_is_that_of_one_batch(
 
 def test_every_pass_has_items_of_its_own(tiny_model: Path, stories: list[list[str]]) -> None:
     network, task = open_(tiny_model, "mlm"), MaskedWords(128)
-    base = task.encode(documents(stories), True, network.text)
+    base = task.encode(documents(stories), True, network.text_tokenizer)
     seen: list[Items] = []
 
     def fresh(items: Items, rng: np.random.Generator) -> Items:
         assert items is base
-        seen.append(mask(network.text, items, rng, **HOW))
+        seen.append(mask(network.text_tokenizer, items, rng, **HOW))
         return seen[-1]
 
     for seed in (0, 0):
@@ -278,7 +278,9 @@ def test_every_pass_has_items_of_its_own(tiny_model: Path, stories: list[list[st
 
 def test_rows_that_stand_apart_are_counted_one_by_one(tiny_model: Path) -> None:
     network = open_(tiny_model, "mlm")
-    items = MaskedWords(8).encode(documents([["good " * 60], ["bad"]]), True, network.text)
+    items = MaskedWords(8).encode(
+        documents([["good " * 60], ["bad"]]), True, network.text_tokenizer
+    )
     assert len(np.unique(items.samples)) == 2
     steps = steps_of_a_pass(items, 4, np.random.default_rng(0))
     assert [len(step) for step in steps] == [4, 4, 3]

@@ -42,7 +42,7 @@ both = pytest.mark.parametrize(
 
 
 def make_items(network: Network, rows: list[str] = ROWS) -> Items:
-    return Labels().encode((rows, None), TARGETS[: len(rows)], network.text)
+    return Labels().encode((rows, None), TARGETS[: len(rows)], network.text_tokenizer)
 
 
 def weights_of(network: Network) -> dict[str, torch.Tensor]:

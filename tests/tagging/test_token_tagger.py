@@ -440,7 +440,7 @@ def test_two_thousand_words_get_two_thousand_tags(fitted: BertTokenTagger) -> No
 def test_scores_are_those_of_the_window_alone(fitted: BertTokenTagger) -> None:
     (words,) = random_rows([600], seed=1)
     task, network = fitted._fitted.task, fitted._fitted.network
-    items = task.encode(WordRows([words], None), None, network.text)
+    items = task.encode(WordRows([words], None), None, network.text_tokenizer)
     assert len(items) > 10
     (whole,) = fitted.predict_proba([words])
     for item in range(len(items)):
@@ -516,7 +516,7 @@ def test_all_pieces_are_averaged(tiny_model: Path) -> None:
     rows = WordRows([["the", "xyz"], ["ab"]], None)
     for all_pieces in (False, True):
         task = WordTags(2, 128, all_pieces)
-        items = task.encode(rows, None, network.text)
+        items = task.encode(rows, None, network.text_tokenizer)
         logits = np.arange(2.0 * len(items.tokens.ids.values)).reshape(-1, 2) ** 2
         found = task.decode(Ragged(logits, items.tokens.ids.starts), items)
         parts = [logits[1:2], logits[2:5], logits[7:9]]  # [CLS] the x ##y ##z [SEP] [CLS] a ##b
@@ -550,7 +550,7 @@ def test_loss_logits_and_gradients_are_those_of_transformers(
     rows = [rng.choice(kinds, n).tolist() for n in (5, 1, 9, 3, 9, 30)]
     codes = [rng.integers(0, 3, len(row)) for row in rows]
     task = WordTags(3, 128, pieces == "all")
-    items = task.encode(WordRows(rows, None), codes, network.text)
+    items = task.encode(WordRows(rows, None), codes, network.text_tokenizer)
     batch = collate(items, np.arange(len(items)), CPU, torch.float32)
     logits = network.logits(batch)
     loss, weight = task.loss(logits, batch)
@@ -586,7 +586,7 @@ def test_rows_weigh_by_their_words(tiny_model_no_dropout: Path) -> None:
     network = opened(tiny_model_no_dropout)
     rows, codes = [["the"] * 3, ["phone"]], [np.array([0, 1, 2]), np.array([1])]
     task = WordTags(3, 128)
-    items = task.encode(WordRows(rows, None), codes, network.text)
+    items = task.encode(WordRows(rows, None), codes, network.text_tokenizer)
     losses = []
     for weights in ([1.0, 0.0], [0.0, 1.0], [2.0, 5.0]):
         batch = collate(items.weighted(np.array(weights)), np.arange(sum(w > 0 for w in weights)),

@@ -1,11 +1,11 @@
 """Word embeddings while they are trained: only the rows that the training texts use.
 
-A corpus meets some thousand words of thirty thousand, and a batch some hundred. Autograd would
+A corpus uses some thousand of thirty thousand words, and a batch some hundred. Autograd would
 fill a fresh matrix of the size of the whole table with zeros at every step, and AdamW would pass
 over that table and its two moments, which on a CPU costs more than the layers' arithmetic on
 short texts. Here the rows in use are a table of their own, with a gradient that is kept between
 steps and cleared by row. All that AdamW does to the other rows, whose gradients are zero, is to
-shrink them; that is done at once where the rows are written back. Depends on torch only.
+shrink them; that is done in one go when the rows are written back. Depends on torch only.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-__all__ = ["RowGradients"]
+__all__ = ["UsedRowsEmbedding"]
 
 
-class RowGradients:
-    """Looks words up in an embedding table, and trains the rows in use.
+class UsedRowsEmbedding:
+    """An embedding of words that trains only the rows of its table that are in use.
 
     Parameters
     ----------
@@ -31,13 +31,13 @@ class RowGradients:
         self.table = table
         self.used_ids = torch.empty(0, dtype=torch.long)  # whose rows are in use
         self.position_of = torch.full((len(table),), -1)  # of each id among them, -1 for none
-        self.unused_factor = 1.0  # what decay left of the other rows since `write_back`
+        self.unused_factor = 1.0  # weight decay of the other rows since `write_back`
         self.rows = torch.nn.Parameter(table.detach()[:0])
         self.grad_buffer = torch.zeros_like(self.rows)
         self.touched: list[torch.Tensor] = []
 
-    def cover(self, ids: torch.Tensor) -> int:
-        """Put the rows of these ids into use, too, and return how many are new.
+    def add_ids(self, ids: torch.Tensor) -> int:
+        """Train the rows of these ids from now on, too; return how many are new.
 
         The table must be up to date.
         """
@@ -57,21 +57,21 @@ class RowGradients:
         embeddings: torch.Tensor = _Lookup.apply(self.rows, self.position_of[ids], self)  # type: ignore[no-untyped-call]
         return embeddings
 
-    def add(self, positions: torch.Tensor, gradient: torch.Tensor) -> None:
-        """Add the gradient of some rows to that of the table."""
+    def add_gradient(self, positions: torch.Tensor, gradient: torch.Tensor) -> None:
+        """Add to the gradient of the rows at these positions."""
         self.rows.grad = self.grad_buffer
         self.grad_buffer.index_add_(0, positions, gradient)
         self.touched.append(positions)
 
-    def clear(self) -> None:
-        """Forget the gradient."""
+    def zero_grad(self) -> None:
+        """Reset the gradient."""
         self.rows.grad = None
         if self.touched:
             self.grad_buffer.index_fill_(0, torch.cat(self.touched), 0.0)
             self.touched = []
 
-    def decay(self, groups: list[dict[str, Any]]) -> None:
-        """Note what a step of AdamW on these groups would have done to the other rows."""
+    def note_decay(self, groups: list[dict[str, Any]]) -> None:
+        """Note the weight decay that a step of AdamW has to apply to the other rows."""
         (own,) = (group for group in groups if any(p is self.rows for p in group["params"]))
         self.unused_factor *= 1.0 - own["lr"] * own["weight_decay"]
 
@@ -85,13 +85,13 @@ class RowGradients:
 
 
 class _Lookup(torch.autograd.Function):
-    """An embedding whose backward pass adds to the gradient of its owner."""
+    """A look-up whose backward pass adds to the gradient that `UsedRowsEmbedding` keeps."""
 
     @staticmethod
     def forward(
-        ctx: Any, rows: torch.Tensor, positions: torch.Tensor, owner: RowGradients
+        ctx: Any, rows: torch.Tensor, positions: torch.Tensor, embedding: UsedRowsEmbedding
     ) -> torch.Tensor:
-        ctx.owner = owner
+        ctx.embedding = embedding
         ctx.save_for_backward(positions)
         return F.embedding(positions, rows)
 
@@ -99,5 +99,5 @@ class _Lookup(torch.autograd.Function):
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[None, None, None]:
         (positions,) = ctx.saved_tensors
         (gradient,) = gradients
-        ctx.owner.add(positions.flatten(), gradient.flatten(0, -2))
+        ctx.embedding.add_gradient(positions.flatten(), gradient.flatten(0, -2))
         return None, None, None

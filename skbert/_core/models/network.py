@@ -16,7 +16,7 @@ import torch
 from skbert._arrays import IntArray
 from skbert._core.attention import packed
 from skbert._core.attention.pooling import POOLER, pool
-from skbert._core.cpu.embedding import RowGradients
+from skbert._core.cpu.embedding import UsedRowsEmbedding
 from skbert._core.cpu.layers import Layers, can_compute
 from skbert._core.families import family_of
 from skbert._core.families.record import Family, HeadClass, encoder_part
@@ -59,7 +59,7 @@ class Network:
         The transformers model of the head's class, weights and all.
     tokenizer : transformers.PreTrainedTokenizerBase
         The tokenizer as transformers opens it.
-    text : TextTokenizer
+    text_tokenizer : TextTokenizer
         The same tokenizer's backend, which skbert reads text with.
     head : Head
         What the head reads and how many outputs it has.
@@ -89,7 +89,7 @@ class Network:
     ) -> None:
         self.model = model
         self.tokenizer = tokenizer
-        self.text = TextTokenizer(tokenizer.backend_tokenizer)
+        self.text_tokenizer = TextTokenizer(tokenizer.backend_tokenizer)
         self.head = head
         self.pooling = pooling
         self.layers: tuple[int, ...] | None = None
@@ -100,7 +100,7 @@ class Network:
         self.is_packed = _supports_packing(model)
         self.is_handed_out = False
         self.compiled: Any = None  # the encoder's layers, compiled on demand
-        self.words: RowGradients | None = None  # while training on a CPU
+        self.word_embedding: UsedRowsEmbedding | None = None  # while training on a CPU
         self.layer_runner = Layers()
 
     @property
@@ -190,7 +190,7 @@ class Network:
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle with the weights on the CPU, so that any machine can open them."""
-        state = {**self.__dict__, "compiled": None, "words": None}
+        state = {**self.__dict__, "compiled": None, "word_embedding": None}
         state["anatomy"] = has_own_modules(self)
         state["is_handed_out"] = not can_pack(self)  # nobody holds the copy's model
         state["model"] = without_recorders(self.model)
@@ -220,7 +220,8 @@ def copy_network(network: Network, shared: Iterable[torch.Tensor] = ()) -> Netwo
     """A network of the same kind with weights of its own, but for those that are shared."""
     twin = twin_of(network)  # of a pickle, copy.copy would take the weights to the CPU
     twin.model = copy.deepcopy(network.model, {id(tensor): tensor for tensor in shared})
-    twin.compiled, twin.words, twin.layer_runner = None, None, copy.copy(network.layer_runner)
+    twin.compiled, twin.word_embedding = None, None
+    twin.layer_runner = copy.copy(network.layer_runner)
     return twin
 
 
@@ -277,8 +278,8 @@ def _packed_states(network: Network, batch: Batch) -> list[torch.Tensor]:
 def _embedded(network: Network, batch: Batch) -> torch.Tensor:
     """The embeddings that the first layer reads, ``(1, n_tokens, size)``."""
     family, model = network.family, network.model
-    look_up = network.words or encoder_part(model, family.encoder.word_table)
-    inputs = {"input_ids": None, "inputs_embeds": look_up(batch.ids)}
+    embedding = network.word_embedding or encoder_part(model, family.encoder.word_table)
+    inputs = {"input_ids": None, "inputs_embeds": embedding(batch.ids)}
     first = family.first_position
     inputs["position_ids"] = batch.positions + first if first else batch.positions
     if family.has_token_types:

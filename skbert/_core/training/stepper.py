@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 from skbert._arrays import IntArray
 from skbert._core.batches import by_budget, collate
-from skbert._core.cpu.embedding import RowGradients
+from skbert._core.cpu.embedding import UsedRowsEmbedding
 from skbert._core.models.network import Network, can_pack
 from skbert._core.runtime.device import AsyncScalars, Budget, Precision, is_out_of_memory
 from skbert._core.runtime.distributed import process_group
@@ -125,22 +125,24 @@ class Stepper:
         if recipe.gradient_checkpointing:
             _checkpointing("enable", network.model)({"use_reentrant": False})
         self.group.broadcast([tensor.detach() for tensor in network.model.parameters()])
-        if is_alone and _can_train_words_by_row(network):
-            network.words = RowGradients(network.model.get_input_embeddings().weight)
-            self._replace_parameter(network.words.table, network.words.rows)
+        if is_alone and _can_train_used_rows(network):
+            table = network.model.get_input_embeddings().weight
+            network.word_embedding = UsedRowsEmbedding(table)
+            self._replace_parameter(table, network.word_embedding.rows)
 
     def set_items(self, items: Items) -> None:
         """Set the items that the following steps are taken on."""
         self._items, self._sizes = items, items.sizes
-        words = self._network.words
-        if words is not None:
-            before, ids = words.rows, torch.from_numpy(items.tokens.ids.values.astype(np.int64))
-            if n_new := words.cover(ids):
-                self._replace_parameter(before, words.rows)
+        embedding = self._network.word_embedding
+        if embedding is not None:
+            before = embedding.rows
+            ids = torch.from_numpy(items.tokens.ids.values.astype(np.int64))
+            if n_new := embedding.add_ids(ids):
+                self._replace_parameter(before, embedding.rows)
                 state = self._optimizer.state.pop(before, {})
                 for name in ("exp_avg", "exp_avg_sq") if state else ():
                     state[name] = F.pad(state[name], (0, 0, 0, n_new))
-                self._optimizer.state[words.rows] = state
+                self._optimizer.state[embedding.rows] = state
 
     def _replace_parameter(self, old: torch.nn.Parameter, new: torch.nn.Parameter) -> None:
         """Let the optimizer train ``new`` instead of ``old``."""
@@ -171,8 +173,8 @@ class Stepper:
         max_norm = self._recipe.max_grad_norm or math.inf
         clipping = torch.clamp((scalars[2] + 1e-6) / max_norm, min=1.0)
         take_step(self._optimizer, gradients.tensors, clipping * gradients.divisor, self._failed)
-        if self._network.words is not None:
-            self._network.words.decay(self._optimizer.param_groups)
+        if self._network.word_embedding is not None:
+            self._network.word_embedding.note_decay(self._optimizer.param_groups)
         self._loss_scale.note_step()
 
     def _compute_gradients(self, item_indices: IntArray) -> StepGradients:
@@ -199,8 +201,8 @@ class Stepper:
 
     def finish_pass(self) -> None:
         """Bring the network up to date after the steps of a pass, and into eval mode."""
-        if self._network.words is not None:
-            self._network.words.write_back()
+        if self._network.word_embedding is not None:
+            self._network.word_embedding.write_back()
         self._network.model.eval()
 
     def close(self) -> None:
@@ -208,15 +210,15 @@ class Stepper:
         self.finish_pass()
         self._clear_gradients()
         model = self._network.model
-        self._network.words = None
+        self._network.word_embedding = None
         self._network.layer_runner.forget()
         model.eval().requires_grad_(True)
         if self._recipe.gradient_checkpointing:
             _checkpointing("disable", model)()
 
     def _clear_gradients(self) -> None:
-        if self._network.words is not None:
-            self._network.words.clear()
+        if self._network.word_embedding is not None:
+            self._network.word_embedding.zero_grad()
         self._optimizer.zero_grad()
 
     def _backward(self, item_indices: IntArray) -> tuple[torch.Tensor, float | torch.Tensor]:
@@ -313,7 +315,7 @@ def _has_overflow(scalars: torch.Tensor) -> bool:
     return math.isfinite(loss) and not math.isfinite(norm)
 
 
-def _can_train_words_by_row(network: Network) -> bool:
+def _can_train_used_rows(network: Network) -> bool:
     """Whether nothing but the look-up of packed batches needs the table of word embeddings."""
     model = network.model
     is_tied = model.get_output_embeddings() is not None

@@ -61,7 +61,7 @@ def both_ways(network: Network, case: Case, attention: str) -> tuple[Any, Any, A
     """Logits and gradients, packed and by transformers."""
     task = Labels(3)
     targets = np.arange(len(case.first)) % 3
-    items = task.encode(case, targets, network.text)
+    items = task.encode(case, targets, network.text_tokenizer)
     batch = collate(items, np.arange(len(items)), network.device, network.dtype)
     logits = network.logits(batch)
     loss, weight = task.loss(logits, batch)
@@ -123,7 +123,7 @@ def test_a_model_that_cannot_pack_is_padded_with_the_same_results(
             network.is_packed = False
             network.model.config._attn_implementation = "sdpa"
         batch = collate(
-            Labels(3).encode(CASES[name], None, network.text),
+            Labels(3).encode(CASES[name], None, network.text_tokenizer),
             np.arange(len(CASES[name].first)), CPU, torch.float32,
         )  # fmt: skip
         logits = network.logits(batch)
@@ -155,7 +155,7 @@ def reference_features(network: Network, case: Case, pooling: str) -> torch.Tens
 @pytest.mark.parametrize("name", ["mixed lengths", "pairs"])
 def test_what_the_head_reads(tiny_model: Path, name: str, pooling: str) -> None:
     network = open_model(tiny_model, pooling=pooling)
-    items = Labels().encode(CASES[name], None, network.text)
+    items = Labels().encode(CASES[name], None, network.text_tokenizer)
     batch = collate(items, np.arange(len(items)), CPU, torch.float32)
     with torch.no_grad():
         features = network.features(batch)
@@ -170,7 +170,7 @@ def test_a_head_that_reads_tokens_is_given_them_in_order(tiny_model: Path) -> No
         head = Head("token classification", 4, reads="tokens")
         network = open_network(vet(tiny_model), head)
     case = CASES["mixed lengths"]
-    items = Labels().encode(case, None, network.text)
+    items = Labels().encode(case, None, network.text_tokenizer)
     batch = collate(items, np.arange(len(items)), CPU, torch.float32)
     assert batch.token_order is not None
     with torch.no_grad():
@@ -185,7 +185,7 @@ def test_a_head_that_reads_tokens_is_given_them_in_order(tiny_model: Path) -> No
 @pytest.mark.parametrize("name", ["mixed lengths", "rows of 64 and more", "long rows"])
 def test_bfloat16_stays_near(minilm: Path, name: str) -> None:
     network = open_model(minilm)
-    items = Labels().encode(CASES[name], None, network.text)
+    items = Labels().encode(CASES[name], None, network.text_tokenizer)
     batch = collate(items, np.arange(len(items)), CPU, torch.float32)
     with torch.no_grad():
         want = network.features(batch)
@@ -205,7 +205,7 @@ def test_dropout_is_drawn_in_training_only(
         {"classifier_dropout": 0.5} if where == "classifier" else {f"{where}_dropout_prob": 0.5}
     )
     network = open_model(make_tiny_model(**{"classifier_dropout": 0.0, **rates}))
-    items = Labels().encode(Case(sentences(lengths)), None, network.text)
+    items = Labels().encode(Case(sentences(lengths)), None, network.text_tokenizer)
     batch = collate(items, np.arange(len(items)), CPU, torch.float32)
 
     def drawn(seed: int) -> torch.Tensor:
@@ -301,7 +301,7 @@ def test_a_gpu_agrees_with_transformers_there(tiny_model: Path, name: str) -> No
 @pytest.mark.parametrize("name", CASES)
 def test_flash_attention_in_bfloat16_stays_near(minilm: Path, name: str) -> None:
     network = open_model(minilm)
-    items = Labels().encode(CASES[name], None, network.text)
+    items = Labels().encode(CASES[name], None, network.text_tokenizer)
 
     def read(device: torch.device, precision: str) -> dict[str, torch.Tensor]:
         network.to(device, torch.float32)

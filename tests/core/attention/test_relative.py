@@ -93,7 +93,7 @@ def written_out(network: Network, ids: list[int], kind: str) -> torch.Tensor:
 
 def hidden_states(network: Network, texts: list[str]) -> torch.Tensor:
     """Of all tokens, text after text."""
-    items = Labels().encode((texts, None), None, network.text)
+    items = Labels().encode((texts, None), None, network.text_tokenizer)
     batch = collate(items, np.arange(len(items)), CPU, network.dtype)
     hidden = network.hidden(batch)
     return hidden if batch.token_order is None else hidden[batch.token_order]

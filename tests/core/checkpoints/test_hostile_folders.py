@@ -158,7 +158,7 @@ def test_settings_that_lead_elsewhere_are_refused(
 def test_settings_that_are_not_known_never_arrive(folder: Path, name: str, key: str) -> None:
     put(folder, name, {key: ["evil"]})
     network = opened(folder)
-    assert network.text.prefix == (vocabulary(folder)["[CLS]"],)
+    assert network.text_tokenizer.prefix == (vocabulary(folder)["[CLS]"],)
     assert "evil" not in str(network.tokenizer.init_kwargs)
 
 
@@ -229,10 +229,10 @@ def test_a_million_objects_are_not_parsed(folder: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("name", ["tokenizer.model", "tekken.json", "tiktoken.model"])
 def test_other_tokenizers_beside_vocab_txt_play_no_part(folder: Path, name: str) -> None:
-    want = opened(folder).text.pieces(["a good day, unaffable"])
+    want = opened(folder).text_tokenizer.pieces(["a good day, unaffable"])
     listed_only(folder)
     put(folder, name, b"hostile")
-    assert opened(folder).text.pieces(["a good day, unaffable"]).values.tolist() == (
+    assert opened(folder).text_tokenizer.pieces(["a good day, unaffable"]).values.tolist() == (
         want.values.tolist()
     )
 
@@ -430,7 +430,7 @@ def test_settings_as_earlier_versions_of_transformers_write_them(folder: Path) -
 def test_added_tokens_of_other_files_arrive(folder: Path) -> None:
     new = len(vocabulary(folder))
     put(folder, "added_tokens.json", {"<new>": new})
-    assert opened(folder).text.pieces(["<new>"]).values.tolist() == [new]
+    assert opened(folder).text_tokenizer.pieces(["<new>"]).values.tolist() == [new]
 
 
 def test_a_mask_that_is_no_word_is_no_word_of_the_model(make_tiny_model: Any) -> None:

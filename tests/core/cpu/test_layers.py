@@ -57,7 +57,7 @@ WEIGHT = "bert.encoder.layer.0.intermediate.dense.weight"
 
 
 def batch_for(network: Network, lengths: list[int] = LENGTHS) -> Batch:
-    items = Labels().encode(Case(sentences(lengths)), None, network.text)
+    items = Labels().encode(Case(sentences(lengths)), None, network.text_tokenizer)
     return collate(items, np.arange(len(items)), CPU, network.dtype)
 
 

@@ -43,7 +43,9 @@ def make(family: Family, job: Job) -> Any:
 
 
 def batch_for(network: Network) -> Batch:
-    items = Labels().encode((sentences([3, 5]), None), np.zeros(2, np.int64), network.text)
+    items = Labels().encode(
+        (sentences([3, 5]), None), np.zeros(2, np.int64), network.text_tokenizer
+    )
     return collate(items, np.arange(2), network.device, network.dtype)
 
 

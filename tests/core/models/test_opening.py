@@ -43,7 +43,7 @@ WEIGHTS = "model.safetensors"
 
 def batch_for(network: Network, n: int = 4) -> Batch:
     first = sentences([3, 7, 2, 5, 4, 1][:n])
-    items = Labels().encode((first, None), np.zeros(n, np.int64), network.text)
+    items = Labels().encode((first, None), np.zeros(n, np.int64), network.text_tokenizer)
     return collate(items, np.arange(n), network.device, network.dtype)
 
 

@@ -345,8 +345,8 @@ def test_what_was_learned_before_memory_ran_out_in_a_step_is_forgotten(
     def failing(network: Network, batch: Batch) -> torch.Tensor:
         calls.append(batch)
         if len(calls) == 2:
-            assert network.words is not None
-            assert network.words.rows.grad is not None
+            assert network.word_embedding is not None
+            assert network.word_embedding.rows.grad is not None
             raise torch.OutOfMemoryError
         return forward(network, batch)
 

@@ -135,10 +135,10 @@ def test_rows_that_weigh_nothing_are_as_if_not_there(tiny_model_no_dropout: Path
 
 def test_the_windows_of_a_text_weigh_as_much_as_one_text(tiny_model_no_dropout: Path) -> None:
     network = open_model(tiny_model_no_dropout, dtype=torch.float64)
-    rows = encode_texts(network.text, ROWS, None, 8, "windows")
+    rows = encode_texts(network.text_tokenizer, ROWS, None, 8, "windows")
     table, samples = rows.tokens, rows.windows.samples
     assert len(table) > N
-    items = loop_items = Labels().encode((ROWS, None), TARGETS, network.text)
+    items = loop_items = Labels().encode((ROWS, None), TARGETS, network.text_tokenizer)
     items = type(items).one_row_each(rows, TARGETS)
     exact = Precision("float64", CPU)
     still = Recipe(epochs=1, batch_size=6, learning_rate=0.0, head_learning_rate=0.0)
@@ -169,8 +169,8 @@ def test_a_number_that_is_none_stops_at_its_step(
     after: list[dict[str, torch.Tensor]] = []
 
     def on_step(_loss: float) -> None:
-        assert network.words is not None
-        network.words.write_back()
+        assert network.word_embedding is not None
+        network.word_embedding.write_back()
         after.append(weights_of(network))
 
     with pytest.raises(NonFiniteError) as caught:
@@ -225,7 +225,7 @@ def test_each_pass_yields_what_it_came_to(tiny_model: Path) -> None:
 def test_it_does_learn(tiny_model: Path, sentiment: Any) -> None:
     network = open_model(tiny_model)
     good = np.array([label == "good" for label in sentiment.labels], np.int64)
-    items = Labels().encode((sentiment.texts, None), good, network.text)
+    items = Labels().encode((sentiment.texts, None), good, network.text_tokenizer)
     exact = Precision("float32", CPU)
     recipe = replace(RECIPE, epochs=12, learning_rate=3e-3)
     with seeded(0, CPU):

@@ -204,7 +204,7 @@ def train_by_hand(network: Any, recipe: Recipe, seed: int) -> tuple[Any, list[fl
     """What `train` promises, written with padding and torch's and transformers' own parts."""
     model = plain_twin(network).train()
     task = Labels()
-    items = task.encode((ROWS, None), TARGETS, network.text)
+    items = task.encode((ROWS, None), TARGETS, network.text_tokenizer)
     decaying, still = [], []
     for name, p in model.named_parameters():
         (still if name.endswith("bias") or "LayerNorm" in name else decaying).append(p)
@@ -258,7 +258,7 @@ def test_five_steps_equal_a_plain_loop(
     want, norms = train_by_hand(network, recipe, seed=5)
     assert len(norms) == 5  # the last one on two rows
     assert max(norms) > 0.4  # clipping has something to do
-    items = Labels().encode((ROWS, None), TARGETS, network.text)
+    items = Labels().encode((ROWS, None), TARGETS, network.text_tokenizer)
     (epoch,) = train(network, Labels(), items, recipe, exact, 5)
     assert epoch.n_steps == 5
     weights = dict(network.model.named_parameters())

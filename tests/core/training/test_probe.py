@@ -92,7 +92,7 @@ def test_it_reaches_logistic_regression(minilm: Path, n_classes: int, weighted: 
     weights = weights_for(codes) if weighted else None
     network = open_model(minilm, n_outputs=n_classes, pooling="mean")
     task = Labels(n_classes)
-    items = task.encode((texts, None), codes, network.text).weighted(weights)
+    items = task.encode((texts, None), codes, network.text_tokenizer).weighted(weights)
     features, logits = probed(network, task, items)
     model = logistic().fit(features, codes, sample_weight=weights)
     assert_same_solution(logits, model, features, codes, weights)
@@ -106,7 +106,7 @@ def test_two_classes_are_two_outputs(minilm: Path) -> None:
     texts, codes = topics(2)
     network = open_model(minilm, n_outputs=2, pooling="mean")
     task = Labels(2)
-    items = task.encode((texts, None), codes, network.text)
+    items = task.encode((texts, None), codes, network.text_tokenizer)
     features, logits = probed(network, task, items)
     assert_same_solution(logits, logistic(2.0).fit(features, codes), features, codes)
 
@@ -121,7 +121,7 @@ def test_a_pooler_will_do(lively: Path) -> None:
     texts, codes = topics(3)
     network = open_model(lively, n_outputs=3)
     task = Labels(3)
-    items = task.encode((texts, None), codes, network.text)
+    items = task.encode((texts, None), codes, network.text_tokenizer)
     features, logits = probed(network, task, items)
     assert_same_solution(logits, logistic().fit(features, codes), features, codes)
 
@@ -133,7 +133,7 @@ def test_it_reaches_ridge_regression(minilm: Path, weighted: bool) -> None:
     targets = np.stack([codes - 1.5, codes % 2 + 0.1 * codes], axis=1)
     network = open_model(minilm, n_outputs=2, pooling="mean")
     task = Numbers(2)
-    items = task.encode((texts, None), targets, network.text).weighted(weights)
+    items = task.encode((texts, None), targets, network.text_tokenizer).weighted(weights)
     features, outputs = probed(network, task, items)
     # The mean over two targets halves the squares: alpha is 0.5 / (1 / 2).
     model = Ridge(alpha=1.0).fit(features, targets, sample_weight=weights)
@@ -159,7 +159,7 @@ def test_a_head_may_hold_it_back_from_some_weight_on(minilm: Path, ridge: float)
     network = open_model(minilm, n_outputs=3, pooling="mean")
     network.head = replace(network.head, ridge=ridge)
     task = Labels(3)
-    items = task.encode((texts, None), codes, network.text)
+    items = task.encode((texts, None), codes, network.text_tokenizer)
     features, logits = probed(network, task, items)
     model = logistic(1.0 / max(1.0, ridge * len(codes) ** 2)).fit(features, codes)
     assert_same_solution(logits, model, features, codes)
@@ -169,7 +169,7 @@ def test_of_many_rows_it_reads_some(minilm: Path, monkeypatch: pytest.MonkeyPatc
     texts = ["a great movie", "late food"] * 30  # every other row is of one class
     codes = np.arange(60) % 2
     network = open_model(minilm)
-    items = Labels().encode((texts, None), codes, network.text)
+    items = Labels().encode((texts, None), codes, network.text_tokenizer)
     read: list[int] = []
 
     def counted(network: Network, items: Items, *args: Any, **kwargs: Any) -> Any:
@@ -190,7 +190,7 @@ def test_rows_that_weigh_nothing_are_not_seen(minilm: Path) -> None:
     results = []
     for wrong in (codes, np.where(weights == 0, 2 - codes, codes)):
         network = open_model(minilm, n_outputs=3, pooling="mean")
-        items = task.encode((texts, None), wrong, network.text)
+        items = task.encode((texts, None), wrong, network.text_tokenizer)
         probe(network, task, items.weighted(weights), SINGLE)
         results.append(network.output_layer.weight.detach())
     assert torch.equal(results[0], results[1])
@@ -201,7 +201,9 @@ def test_nothing_but_the_output_layer_changes(tiny_model: Path) -> None:
     network = open_model(tiny_model, n_outputs=3)
     before = {name: tensor.clone() for name, tensor in network.model.state_dict().items()}
     state = torch.get_rng_state()
-    probe(network, Labels(3), Labels(3).encode((texts, None), codes, network.text), SINGLE)
+    probe(
+        network, Labels(3), Labels(3).encode((texts, None), codes, network.text_tokenizer), SINGLE
+    )
     changed = {n for n, t in network.model.state_dict().items() if not torch.equal(t, before[n])}
     assert changed == {"classifier.weight", "classifier.bias"}
     assert all(p.grad is None for p in network.model.parameters())
@@ -213,7 +215,7 @@ def test_where_the_head_starts_does_not_matter(lively: Path) -> None:
     found = []
     for seed in (0, 9):
         network = open_model(lively, n_outputs=3, seed=seed)
-        items = Labels(3).encode((texts, None), codes, network.text)
+        items = Labels(3).encode((texts, None), codes, network.text_tokenizer)
         at_random = log_loss(codes, softmax(infer(network, items, SINGLE).values, axis=1))
         _, logits = probed(network, Labels(3), items)
         found.append(softmax(logits, axis=1))
@@ -226,7 +228,7 @@ def test_other_precisions(lively: Path, precision: str) -> None:
     texts, codes = topics(3)
     exact = Precision(precision, CPU)
     network = open_model(lively, n_outputs=3, dtype=exact.weights)
-    items = Labels(3).encode((texts, None), codes, network.text)
+    items = Labels(3).encode((texts, None), codes, network.text_tokenizer)
     probe(network, Labels(3), items, exact)
     assert network.output_layer.weight.dtype == exact.weights
     features = infer(network, items, exact, features=True).values
@@ -240,7 +242,7 @@ def test_on_a_gpu(minilm: Path) -> None:
     texts, codes = topics(3)
     network = open_model(minilm, n_outputs=3, pooling="mean")
     network.to(GPU, torch.float32)
-    items = Labels(3).encode((texts, None), codes, network.text)
+    items = Labels(3).encode((texts, None), codes, network.text_tokenizer)
     exact = Precision("float32", GPU)
     probe(network, Labels(3), items, exact)
     features = infer(network, items, exact, features=True).values
