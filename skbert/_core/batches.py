@@ -90,9 +90,9 @@ def collate(
     targets = part.targets.values if isinstance(part.targets, Ragged) else part.targets
     selected = part.selected_tokens
     return Batch(
-        ids=send(table.ids.values.astype(np.int64))[None],
-        positions=send(positions)[None],
-        segments=send((positions >= table.second[row_of_token]).astype(np.int64))[None],
+        input_ids=send(table.ids.values.astype(np.int64))[None],
+        position_ids=send(positions)[None],
+        token_type_ids=send((positions >= table.second[row_of_token]).astype(np.int64))[None],
         layout=Layout(
             lengths, tuple(_runs(lengths, starts)), send(starts.astype(np.int32)),
             send(row_of_token),

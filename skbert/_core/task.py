@@ -160,15 +160,16 @@ class Layout:
 class Batch:
     """One packed batch on its device.
 
-    ``ids``, ``positions`` and ``segments`` are ``(1, n_tokens)`` int64. ``row_order`` puts rows,
-    and ``token_order`` tokens, back into the order of the items; None when they are in it already.
+    ``input_ids``, ``position_ids`` and ``token_type_ids`` are ``(1, n_tokens)`` int64; positions
+    count from 0 in each row. ``row_order`` puts rows, and ``token_order`` tokens, back into the
+    order of the items; None when they are in it already.
     ``selected_tokens`` are the positions of the selected tokens in the batch, in the order of the
     items. ``targets`` has one entry per item, or for ragged targets as many as these have.
     """
 
-    ids: torch.Tensor
-    positions: torch.Tensor
-    segments: torch.Tensor
+    input_ids: torch.Tensor
+    position_ids: torch.Tensor
+    token_type_ids: torch.Tensor
     layout: Layout
     row_order: torch.Tensor | None
     token_order: torch.Tensor | None

@@ -464,7 +464,7 @@ def test_a_random_head_learns_too(tiny_model: Path) -> None:
 @pytest.fixture
 def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Tokens of every batch that goes through a network from now on."""
-    return watch(monkeypatch, "hidden", lambda batch: batch.ids.shape[1])
+    return watch(monkeypatch, "hidden", lambda batch: batch.input_ids.shape[1])
 
 
 MANY = [X[0], ("the film is", sentences((np.arange(60) % 9 + 1).tolist())), *X[1:4]]

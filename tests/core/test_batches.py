@@ -204,19 +204,29 @@ def test_no_padding_and_everything_in_its_place(made: tuple[Items, list[int]]) -
     batch = pack(items, chosen)
     rows = rows_of(items, chosen)
     lengths = [int(items.tokens.lengths[row]) for row in rows]
-    assert batch.ids.shape == batch.positions.shape == batch.segments.shape == (1, sum(lengths))
-    assert batch.ids.dtype == batch.positions.dtype == batch.segments.dtype == torch.int64
+    assert (
+        batch.input_ids.shape
+        == batch.position_ids.shape
+        == batch.token_type_ids.shape
+        == (1, sum(lengths))
+    )
+    assert (
+        batch.input_ids.dtype
+        == batch.position_ids.dtype
+        == batch.token_type_ids.dtype
+        == torch.int64
+    )
     # Each token is its row's number and its place there.
-    row_in_items, place = batch.ids[0] // 1000, batch.ids[0] % 1000
-    assert torch.equal(place, batch.positions[0])
+    row_in_items, place = batch.input_ids[0] // 1000, batch.input_ids[0] % 1000
+    assert torch.equal(place, batch.position_ids[0])
     starts = batch.layout.cu_seqlens.tolist()
     assert batch.layout.cu_seqlens.dtype == torch.int32
     assert starts[-1] == sum(lengths)
     for at, end in pairwise(starts):
         assert len(set(row_in_items[at:end].tolist())) == 1
-        assert batch.positions[0, at:end].tolist() == list(range(end - at))
+        assert batch.position_ids[0, at:end].tolist() == list(range(end - at))
         second = np.arange(end - at) >= (end - at) // 2
-        assert batch.segments[0, at:end].tolist() == second.astype(int).tolist()
+        assert batch.token_type_ids[0, at:end].tolist() == second.astype(int).tolist()
     assert sorted(row_in_items[starts[:-1]].tolist()) == sorted(rows)
 
 
@@ -246,10 +256,14 @@ def test_the_orders_restore_the_items(made: tuple[Items, list[int]]) -> None:
     items, chosen = made
     batch = pack(items, chosen)
     rows = rows_of(items, chosen)
-    firsts = batch.ids[0][batch.layout.cu_seqlens[:-1].long()] // 1000  # row of each packed row
+    firsts = (
+        batch.input_ids[0][batch.layout.cu_seqlens[:-1].long()] // 1000
+    )  # row of each packed row
     in_order = firsts if batch.row_order is None else firsts[batch.row_order]
     assert in_order.tolist() == rows
-    ids = batch.ids[0] if batch.token_order is None else batch.ids[0][batch.token_order]
+    ids = (
+        batch.input_ids[0] if batch.token_order is None else batch.input_ids[0][batch.token_order]
+    )
     assert ids.tolist() == [int(i) for row in rows for i in items.tokens.ids[row]]
     assert batch.rows_per_item.tolist() == np.diff(items.rows)[chosen].tolist()
     assert batch.weights.tolist() == items.weights[chosen].tolist()
@@ -266,9 +280,9 @@ def test_rows_already_in_order_need_no_restoring() -> None:
 
 def test_a_worked_batch() -> None:
     batch = pack(make_items([3, 1, 3]), [0, 1, 2])
-    assert batch.ids.tolist() == [[1000, 0, 1, 2, 2000, 2001, 2002]]
-    assert batch.positions.tolist() == [[0, 0, 1, 2, 0, 1, 2]]
-    assert batch.segments.tolist() == [[1, 0, 1, 1, 0, 1, 1]]
+    assert batch.input_ids.tolist() == [[1000, 0, 1, 2, 2000, 2001, 2002]]
+    assert batch.position_ids.tolist() == [[0, 0, 1, 2, 0, 1, 2]]
+    assert batch.token_type_ids.tolist() == [[1, 0, 1, 1, 0, 1, 1]]
     assert batch.layout.runs == ((0, 1, 1), (1, 2, 3))
     assert batch.layout.cu_seqlens.tolist() == [0, 1, 4, 7]
     assert batch.row_order is not None
@@ -286,7 +300,7 @@ def test_ragged_targets_come_one_per_token() -> None:
     assert batch.targets.tolist() == [104, 105, 100, 101, 102]
     turned = pack(make_items(lengths, targets=tags), [0, 2])
     assert turned.token_order is not None
-    assert turned.ids[0][turned.token_order].tolist() == [0, 1, 2, 2000, 2001]
+    assert turned.input_ids[0][turned.token_order].tolist() == [0, 1, 2, 2000, 2001]
     assert turned.targets is not None
     assert turned.targets.tolist() == [100, 101, 102, 104, 105]
 

@@ -123,7 +123,7 @@ def test_the_budget_of_tokens_does_not_matter(
     del batches[:]
     monkeypatch.setitem(INFERENCE_TOKENS, "cpu", budget)
     np.testing.assert_allclose(infer(network, items, SINGLE).values, want, rtol=1e-5, atol=1e-5)
-    sizes = [batch.ids.shape[1] for batch in batches]
+    sizes = [batch.input_ids.shape[1] for batch in batches]
     assert max(sizes) <= max(budget, int(items.sizes.max()))
     assert sum(sizes) == items.sizes.sum()  # not one token of padding, and none twice
 
@@ -189,7 +189,7 @@ def test_out_of_memory_makes_smaller_batches(
     forward, refused, done = Network.logits, [], []
 
     def cramped(self: Network, batch: Batch) -> torch.Tensor:
-        n_tokens = batch.ids.shape[1]
+        n_tokens = batch.input_ids.shape[1]
         (refused if n_tokens > 70 else done).append(n_tokens)
         if n_tokens > 70:
             raise error

@@ -48,7 +48,7 @@ def tokens(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     real = Network.hidden
 
     def counting(self: Network, batch: Any) -> torch.Tensor:
-        seen.append(batch.ids.numel())
+        seen.append(batch.input_ids.numel())
         return real(self, batch)
 
     monkeypatch.setattr(Network, "hidden", counting)

@@ -79,7 +79,7 @@ def weigh(items: Items) -> Items:
 @pytest.fixture
 def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Tokens of every batch that goes through a network from now on."""
-    return watch(monkeypatch, "logits", lambda batch: batch.ids.shape[1])
+    return watch(monkeypatch, "logits", lambda batch: batch.input_ids.shape[1])
 
 
 class Overflow(torch.autograd.Function):

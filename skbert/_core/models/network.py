@@ -279,11 +279,11 @@ def _embedded(network: Network, batch: Batch) -> torch.Tensor:
     """The embeddings that the first layer reads, ``(1, n_tokens, size)``."""
     family, model = network.family, network.model
     embedding = network.word_embedding or encoder_part(model, family.encoder.word_table)
-    inputs = {"input_ids": None, "inputs_embeds": embedding(batch.ids)}
+    inputs = {"input_ids": None, "inputs_embeds": embedding(batch.input_ids)}
     first = family.first_position
-    inputs["position_ids"] = batch.positions + first if first else batch.positions
+    inputs["position_ids"] = batch.position_ids + first if first else batch.position_ids
     if family.has_token_types:
-        inputs["token_type_ids"] = batch.segments
+        inputs["token_type_ids"] = batch.token_type_ids
     states: torch.Tensor = encoder_part(model, family.encoder.embeddings)(**inputs)
     return states
 
@@ -294,7 +294,7 @@ def _padded_states(network: Network, batch: Batch) -> list[torch.Tensor]:
     out = network.model.base_model(
         **_padded_inputs(network, batch), output_hidden_states=layers is not None
     )
-    at = batch.layout.row_of_token, batch.positions[0]
+    at = batch.layout.row_of_token, batch.position_ids[0]
     if layers is None:
         return [out.last_hidden_state[at]]
     return [out.hidden_states[i][at] for i in layers]
@@ -330,7 +330,7 @@ def _logits_of_model(network: Network, batch: Batch) -> Any:
         inputs = {name: rows[:, None] for name, rows in inputs.items()}
     out = network.model(**inputs)
     logits = [out[name] for name in network.family.head_of(network.model).logits]
-    at = batch.layout.row_of_token, batch.positions[0]
+    at = batch.layout.row_of_token, batch.position_ids[0]
     if head.reads == "tokens":
         tokens = logits[0] if len(logits) == 1 else torch.stack(logits, -1)
         return _in_order(tokens[at], batch.token_order).to(network.dtype)
@@ -344,12 +344,15 @@ def _logits_of_model(network: Network, batch: Batch) -> Any:
 def _padded_inputs(network: Network, batch: Batch) -> dict[str, torch.Tensor]:
     """The rows of a packed batch one below another, as transformers' models take them."""
     layout = batch.layout
-    at = (layout.row_of_token, batch.positions[0])
+    at = (layout.row_of_token, batch.position_ids[0])
     shape = (len(layout.lengths), layout.max_seqlen)
-    ids, segments, mask = (batch.ids.new_zeros(shape) for _ in range(3))
-    ids[at], segments[at], mask[at] = batch.ids[0], batch.segments[0], 1
-    inputs = {"input_ids": ids, "attention_mask": mask}
-    return {**inputs, "token_type_ids": segments} if network.family.has_token_types else inputs
+    input_ids, token_type_ids, mask = (batch.input_ids.new_zeros(shape) for _ in range(3))
+    input_ids[at], mask[at] = batch.input_ids[0], 1
+    token_type_ids[at] = batch.token_type_ids[0]
+    inputs = {"input_ids": input_ids, "attention_mask": mask}
+    if network.family.has_token_types:
+        inputs["token_type_ids"] = token_type_ids
+    return inputs
 
 
 def _in_order(values: torch.Tensor, order: torch.Tensor | None) -> torch.Tensor:

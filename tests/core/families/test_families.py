@@ -171,7 +171,9 @@ def test_a_family_may_have_no_token_types(
     with torch.no_grad():
         expected = network.logits(batch)
         replace_bert(monkeypatch, has_token_types=False)
-        other_batch = dataclasses.replace(batch, segments=torch.ones_like(batch.segments))
+        other_batch = dataclasses.replace(
+            batch, token_type_ids=torch.ones_like(batch.token_type_ids)
+        )
         for network.is_packed in (True, False):
             torch.testing.assert_close(network.logits(other_batch), expected)
 

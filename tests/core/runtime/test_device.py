@@ -320,10 +320,10 @@ def test_out_of_memory_makes_smaller_batches_of_the_same_steps(
     forward, refused, done = Network.logits, [], []
 
     def cramped(network: Network, batch: Batch) -> torch.Tensor:
-        if batch.ids.shape[1] > 40:
-            refused.append(batch.ids.shape[1])
+        if batch.input_ids.shape[1] > 40:
+            refused.append(batch.input_ids.shape[1])
             raise error
-        done.append(batch.ids.shape[1])
+        done.append(batch.input_ids.shape[1])
         return forward(network, batch)
 
     monkeypatch.setattr(Network, "logits", cramped)
