@@ -29,7 +29,7 @@ from skbert._core.runtime.distributed import process_group
 from skbert._core.task import Items, Task
 from skbert._core.text.tokens import TextTokenizer
 from skbert._core.training.loop import DrawItems, train
-from skbert._core.training.optim import SCHEDULES, freezes_encoder, learning_parameters
+from skbert._core.training.optim import SCHEDULES, is_encoder_frozen, trainable_parameters
 from skbert._core.training.probe import probe
 from skbert._core.training.recipe import Recipe
 from skbert._core.training.watch import EarlyStopping, hold_out
@@ -372,14 +372,14 @@ def _pooler_learns_pairs(network: Network, items: Items, layers: int | str) -> b
     pooled = network.head.reads == "rows" and network.pooling == POOLER
     single = len(tokens) == len(items)  # options are compared with each other
     pairs = pooled and single and bool((tokens.second < tokens.lengths).any())
-    return pairs and not freezes_encoder(network.model, layers)
+    return pairs and not is_encoder_frozen(network.model, layers)
 
 
 def _copy_to_learn(network: Network, freeze: int | str, precision: Precision) -> Network:
     """A copy of a network to go on from; the weights that are not trained are shared."""
     if (network.device, network.dtype) != (precision.device, precision.weight_dtype):
         return copy_network(network)
-    learning = learning_parameters(network.model, network.head_class.prefixes, freeze)
+    learning = trainable_parameters(network.model, network.head_class.prefixes, freeze)
     learns = set(map(id, learning))
     still = [p for p in network.model.parameters() if id(p) not in learns]
     return copy_network(network, still)

@@ -475,7 +475,7 @@ EXACT = Recipe(epochs=1, batch_size=1, max_grad_norm=None, learning_rate=1e-3)
 def trained(folder: Path, precision: str = "float64", **changes: Any) -> dict[str, torch.Tensor]:
     """Weights after a pass over `MANY`."""
     exact = Precision(precision, CPU)
-    network = open_model(folder, exact.weights)
+    network = open_model(folder, exact.weight_dtype)
     task = Choice(128)
     items = task.encode(check_choices(MANY), MANY_Y, network.text_tokenizer)
     with seeded(0, CPU):
@@ -492,8 +492,8 @@ def step_gradients(folder: Path, dtype: torch.dtype, budget: int) -> dict[str, t
     stepper.set_items(items)
     stepper._budget.tokens = budget
     stepper._backward(np.array([1]))
-    assert network.words is not None
-    named = [*network.model.named_parameters(), ("words", network.words.rows)]
+    assert network.word_embedding is not None
+    named = [*network.model.named_parameters(), ("words", network.word_embedding.rows)]
     found = {name: p.grad.clone() for name, p in named if p.grad is not None}
     stepper.close()
     return found

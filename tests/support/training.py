@@ -65,7 +65,7 @@ def run(
 ) -> tuple[dict[str, torch.Tensor], list[Epoch]]:
     """Train a fresh network; its weights and the passes."""
     exact = Precision(precision, CPU)
-    network = open_model(folder, dtype=exact.weights)
+    network = open_model(folder, dtype=exact.weight_dtype)
     items = change(make_items(network))
     with seeded(seed, CPU):
         epochs = list(train(network, task or Labels(), items, recipe, exact, seed, on_step))

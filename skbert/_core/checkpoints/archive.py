@@ -299,7 +299,7 @@ def _manifest(root: Path) -> dict[str, Any]:
             " copy, or save again."
         )
     members = manifest.get("members")
-    if not isinstance(members, dict) or not all(map(_well_formed, members.values())):
+    if not isinstance(members, dict) or not all(map(_is_well_formed, members.values())):
         raise SaveError(f"{path} lists its members in no known way: restore it from a whole copy.")
     return manifest
 
@@ -330,7 +330,7 @@ def _is_whole(root: Path) -> bool:
     return True
 
 
-def _well_formed(entry: object) -> bool:
+def _is_well_formed(entry: object) -> bool:
     match entry:
         case {"size": int(size), "sha256": str(digest), **rest}:
             hexadecimal = re.fullmatch(r"[0-9a-f]{64}", digest)

@@ -74,11 +74,11 @@ def _cached(name: str) -> Path | str:
     if not isinstance(config, str):
         return f"the cache {constants.HF_HUB_CACHE} (no copy)"
     folder = Path(config).parent
-    lacks = _lacks(folder)
-    return f"the cache {constants.HF_HUB_CACHE} (a copy without {lacks})" if lacks else folder
+    missing = _missing_file(folder)
+    return f"the cache {constants.HF_HUB_CACHE} (a copy without {missing})" if missing else folder
 
 
-def _lacks(folder: Path) -> str | None:
+def _missing_file(folder: Path) -> str | None:
     """The name of a file that an interrupted or partial download left out; None if complete."""
     if not (folder / "tokenizer.json").exists() and not (folder / "vocab.txt").exists():
         return "tokenizer.json"
@@ -125,7 +125,7 @@ def _downloaded(name: str) -> Path | str:
     switch = os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}
     if switch or constants.HF_HUB_OFFLINE:
         return f"{hub} (not asked: HF_HUB_OFFLINE is set)"
-    if not _answers(constants.ENDPOINT):
+    if not _can_reach(constants.ENDPOINT):
         return f"{hub} (no answer)"
     try:
         return Path(snapshot_download(name, allow_patterns=list(_WANTED), etag_timeout=5))
@@ -135,8 +135,8 @@ def _downloaded(name: str) -> Path | str:
         return f"{hub} ({type(exc).__name__}: {str(exc).strip().partition(chr(10))[0]})"
 
 
-def _answers(url: str, seconds: float = 2.0) -> bool:
-    """Whether a server answers; asked in a thread, because a name look-up has no time limit."""
+def _can_reach(url: str, seconds: float = 2.0) -> bool:
+    """Whether a server answers in time; a thread asks, as a name look-up has no time limit."""
     from huggingface_hub import get_session
 
     answered = threading.Event()

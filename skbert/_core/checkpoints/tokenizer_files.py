@@ -75,7 +75,7 @@ def check_tokenizer(
     _check_added(folder, words, added)
     vocabulary = {**dict(added), **words}
     _check_specials(folder, known, settings if decoder else {**settings, **named}, vocabulary)
-    lowercase = settings.get("do_lower_case", None if data is None else _lowers(described))
+    lowercase = settings.get("do_lower_case", None if data is None else _is_uncased(described))
     _drop_mask(known.mask, settings, named, vocabulary, vocab_size)
     tables = {"config.json": {"model_type": family.model_type}, _MAP: named,
               "added_tokens.json": beside,
@@ -288,8 +288,8 @@ def _texts(processor: dict[str, Any], name: str) -> list[str]:
     return texts
 
 
-def _lowers(described: dict[str, Any]) -> bool:
-    """Whether a part of the normalizer makes letters small."""
+def _is_uncased(described: dict[str, Any]) -> bool:
+    """Whether a part of the normalizer makes text lower case."""
     return any(
         part.get("lowercase", part["type"] == "Lowercase")
         for part in _components("normalizer", described.get("normalizer"))

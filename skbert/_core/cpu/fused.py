@@ -23,7 +23,7 @@ from skbert._core.cpu.bindings.attention import (
     attention_backward,
     attention_forward,
 )
-from skbert._core.cpu.bindings.checks import is_readable, share_memory
+from skbert._core.cpu.bindings.checks import has_shared_memory, is_readable
 from skbert._core.cpu.bindings.gemm_bf16 import (
     StackedWeights,
     linear_grad_input,
@@ -283,7 +283,7 @@ class StackedLinear:
 def can_fuse_adamw(weights: Iterable[torch.Tensor]) -> bool:
     """Whether `adamw_step` can be used: no two weights may share memory."""
     weights = list(weights)
-    return _are_plain(weights, [torch.float32]) and not share_memory(weights)
+    return _are_plain(weights, [torch.float32]) and not has_shared_memory(weights)
 
 
 def can_fuse_grad_norm(gradients: Iterable[torch.Tensor]) -> bool:

@@ -214,10 +214,10 @@ class _Group(NamedTuple):
         """The rows of ``values`` that belong to tokens."""
         return values if self.is_token is None else values[self.is_token.flatten()]
 
-    def masked(self, *, causal: bool) -> torch.Tensor | None:
+    def masked(self, *, is_causal: bool) -> torch.Tensor | None:
         """Scores that do not count, like ``(n_rows, n_heads, max_seqlen, max_seqlen)``."""
         masked = None if self.is_token is None else ~self.is_token[:, None, None]
-        if not causal:
+        if not is_causal:
             return masked
         ahead = causal_mask(self.max_seqlen)
         return ahead if masked is None else masked | ahead
@@ -275,7 +275,7 @@ class _GroupedAttention(torch.autograd.Function):
             q, k, v = states.flatten(1, 2).contiguous()
             q = q * settings.scaling
             scores = torch.bmm(q, k.transpose(1, 2))
-            masked = group.masked(causal=settings.causal)
+            masked = group.masked(is_causal=settings.is_causal)
             if masked is not None:
                 scores.view(group.n_rows, n_heads, *scores.shape[1:]).masked_fill_(
                     masked, -torch.inf

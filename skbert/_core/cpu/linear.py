@@ -107,7 +107,7 @@ class InferenceLinear:
         dtype: torch.dtype,
     ) -> None:
         self.linears, self.activation, self.dtype = linears, activation, dtype
-        self.by_onednn = _onednn_computes(dtype)
+        self.by_onednn = _can_use_onednn(dtype)
         self.gelu = self.by_onednn and _is_gelu(activation)
         self.bias = torch.cat([linear.bias.detach() for linear in linears])
         n_in = linears[0].weight.shape[1]
@@ -146,7 +146,7 @@ def _is_gelu(activation: Map | None) -> bool:
     return getattr(activation, "act", None) is F.gelu
 
 
-def _onednn_computes(dtype: torch.dtype) -> bool:
+def _can_use_onednn(dtype: torch.dtype) -> bool:
     onednn: Any = torch.ops.mkldnn
     if not (torch.backends.mkldnn.enabled and hasattr(onednn, "_linear_pointwise")):
         return False

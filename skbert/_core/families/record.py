@@ -170,8 +170,8 @@ class Family:
         """Whether a weight of that name belongs to the pooler."""
         return bool(self.encoder.pooler) and f".{self.encoder.pooler}." in f".{name}"
 
-    def decays(self, name: str) -> bool:
-        """Whether weight decay applies to a weight of that name: no bias, and none of a norm."""
+    def has_weight_decay(self, name: str) -> bool:
+        """Whether weight decay applies to a weight: not to biases, nor to the weights of norms."""
         *_, module, kind = ("", *name.split("."))
         return kind != "bias" and not (module in self.norms and kind == "weight")
 

@@ -36,25 +36,25 @@ def is_hooked(model: torch.nn.Module) -> bool:
         or module._backward_hooks
         or module._backward_pre_hooks
         or "forward" in vars(module)
-        or any(not _records(hook) for hook in module._forward_hooks.values())
+        or any(not _is_recorder(hook) for hook in module._forward_hooks.values())
         for module in model.modules()
     )
 
 
-def _records(hook: Callable[..., Any]) -> bool:
-    """Whether a hook is one that transformers leaves after ``output_hidden_states=True``."""
+def _is_recorder(hook: Callable[..., Any]) -> bool:
+    """Whether a hook is one that transformers registers for ``output_hidden_states=True``."""
     return getattr(hook, "__module__", None) == "transformers.utils.output_capturing"
 
 
 def without_recorders(model: torch.nn.Module) -> torch.nn.Module:
     """The model without hooks that record, which cannot be pickled; a copy if it has any."""
-    if not any(_records(hook) for m in model.modules() for hook in m._forward_hooks.values()):
+    if not any(_is_recorder(hook) for m in model.modules() for hook in m._forward_hooks.values()):
         return model
     tensors = chain(model.parameters(), model.buffers())
     twin = copy.deepcopy(model, {id(tensor): tensor for tensor in tensors})
     for module in twin.modules():
         vars(module).pop("_output_capturing_hooks_installed", None)
         for key, hook in [*module._forward_hooks.items()]:
-            if _records(hook):
+            if _is_recorder(hook):
                 del module._forward_hooks[key]
     return twin

@@ -23,12 +23,12 @@ __all__ = [
     "AdamW",
     "adamw",
     "freeze",
-    "freezes_encoder",
     "gradient_norm",
-    "learning_parameters",
+    "is_encoder_frozen",
     "multiplier",
     "parameter_groups",
     "take_step",
+    "trainable_parameters",
     "warmup_steps",
 ]
 
@@ -58,7 +58,7 @@ def parameter_groups(
         rate = learning_rate * layer_decay ** (top - depths[name])
         if name.startswith(head):
             rate = head_learning_rate
-        decay = weight_decay if family.decays(name) else 0.0
+        decay = weight_decay if family.has_weight_decay(name) else 0.0
         groups.setdefault((rate, decay), []).append(parameter)
     return [
         {"params": parameters, "lr": rate, "initial_lr": rate, "weight_decay": decay}
@@ -67,19 +67,19 @@ def parameter_groups(
 
 
 def freeze(model: torch.nn.Module, head: tuple[str, ...], layers: int | str) -> None:
-    """Let learn only what lies above the embeddings and the first ``layers`` layers.
+    """Freeze the embeddings and the first ``layers`` layers.
 
-    0 freezes nothing; ``"all"`` leaves nothing but the head to learn.
+    0 freezes nothing; ``"all"`` freezes everything but the head.
     """
-    trainable = set(map(id, learning_parameters(model, head, layers)))
+    trainable = set(map(id, trainable_parameters(model, head, layers)))
     for parameter in model.parameters():
         parameter.requires_grad_(id(parameter) in trainable)
 
 
-def learning_parameters(
+def trainable_parameters(
     model: torch.nn.Module, head: tuple[str, ...], layers: int | str
 ) -> list[torch.nn.Parameter]:
-    """The parameters that `freeze` lets learn."""
+    """The parameters that `freeze` leaves trainable."""
     depths, n_layers = _depths(model), _n_layers(model)
     if layers != "all" and int(layers) > n_layers:
         raise InputError(
@@ -94,8 +94,8 @@ def learning_parameters(
     ]
 
 
-def freezes_encoder(model: torch.nn.Module, layers: int | str) -> bool:
-    """Whether `freeze` leaves none of the encoder's layers to learn."""
+def is_encoder_frozen(model: torch.nn.Module, layers: int | str) -> bool:
+    """Whether `freeze` freezes all layers of the encoder."""
     return layers == "all" or int(layers) >= _n_layers(model)
 
 

@@ -72,13 +72,13 @@ class LossScale:
 
     def __init__(self, precision: Precision) -> None:
         self.value = _FIRST_LOSS_SCALE if precision.needs_loss_scale else 1.0
-        self._grows = precision.needs_loss_scale
+        self._is_dynamic = precision.needs_loss_scale
         self._n_steps = 0  # without an overflow
 
     def note_step(self) -> None:
         """Note a step without an overflow; after many of them the scale is doubled."""
         self._n_steps += 1
-        if self._grows and self._n_steps % _STEPS_TO_GROW == 0:
+        if self._is_dynamic and self._n_steps % _STEPS_TO_GROW == 0:
             self.value *= 2.0
 
     def note_overflow(self) -> None:

@@ -178,7 +178,7 @@ def test_a_download(
         asked.update(options, name=name)
         return str(folder)
 
-    monkeypatch.setattr(find, "_answers", lambda url: True)
+    monkeypatch.setattr(find, "_can_reach", lambda url: True)
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
     assert find.find("owner/name") == folder
     assert asked["name"] == "owner/name"
@@ -202,7 +202,7 @@ def test_a_download_that_fails_says_why(
         error = huggingface_hub.errors.RepositoryNotFoundError
         raise error.__new__(error)
 
-    monkeypatch.setattr(find, "_answers", lambda url: True)
+    monkeypatch.setattr(find, "_can_reach", lambda url: True)
     monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
     with pytest.raises(
         ModelNotFoundError, match=r"the hub https://\S+ \(RuntimeError: no way\)\."
@@ -217,7 +217,7 @@ def test_offline_is_heeded_when_set_late(
     cache: Path, online: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setattr(find, "_answers", lambda url: pytest.fail("it asked"))
+    monkeypatch.setattr(find, "_can_reach", lambda url: pytest.fail("it asked"))
     with pytest.raises(ModelNotFoundError, match="not asked: HF_HUB_OFFLINE is set"):
         find.find("owner/name")
 
@@ -267,12 +267,12 @@ def test_a_closed_port_is_told_at_once_and_an_answer_is_heard(online: None) -> N
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:
-            assert find._answers(url)
+            assert find._can_reach(url)
         finally:
             server.shutdown()
             thread.join()
     began = time.monotonic()
-    assert not find._answers(url)
+    assert not find._can_reach(url)
     assert time.monotonic() - began < 1
 
 

@@ -144,9 +144,11 @@ def test_what_names_say_of_weights(family: Family) -> None:
     path = family.encoder.pooler
     pooler = {id(w) for w in encoder_part(model, path).parameters()} if path else set()
     for name, weight in model.named_parameters():
-        assert family.decays(name) == (id(weight) not in of_norms and not name.endswith("bias"))
+        assert family.has_weight_decay(name) == (
+            id(weight) not in of_norms and not name.endswith("bias")
+        )
         assert family.is_of_pooler(name) == (id(weight) in pooler), name
-    assert not family.decays("bias")
+    assert not family.has_weight_decay("bias")
 
 
 def test_a_family_may_count_positions_from_another_number(

@@ -193,9 +193,9 @@ def test_float16_raises_its_scale_again_after_calm_steps(
     steppers: list[Any] = []
     take_step = stepping.Stepper.step
 
-    def step(stepper: Any, chosen: Any) -> Any:
+    def step(stepper: Any, item_indices: Any) -> Any:
         steppers.append(stepper)
-        return take_step(stepper, chosen)
+        return take_step(stepper, item_indices)
 
     monkeypatch.setattr(stepping.Stepper, "step", step)
     monkeypatch.setattr(stepping, "_STEPS_TO_GROW", 2)

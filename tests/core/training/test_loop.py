@@ -307,6 +307,6 @@ def test_training_does_not_depend_on_how_words_are_looked_up(
     """The words that are not in use decay like the others, and those drawn later join in."""
     recipe = replace(RECIPE, weight_decay=0.1, epochs=3)
     want, _ = run(tiny_model_no_dropout, recipe)
-    monkeypatch.setattr(stepper, "_can_train_words_by_row", lambda network: False)
+    monkeypatch.setattr(stepper, "_can_train_used_rows", lambda network: False)
     got, _ = run(tiny_model_no_dropout, recipe)
     assert_all_close(got, want, 1e-9)

@@ -249,7 +249,7 @@ def test_five_steps_equal_a_plain_loop(
     tiny_model_no_dropout: Path, precision: str, rate: float, tolerance: float, schedule: str
 ) -> None:
     exact = Precision(precision, CPU)
-    network = open_model(tiny_model_no_dropout, dtype=exact.weights)
+    network = open_model(tiny_model_no_dropout, dtype=exact.weight_dtype)
     before = {name: tensor.clone() for name, tensor in network.model.state_dict().items()}
     recipe = Recipe(
         epochs=1, batch_size=4, learning_rate=rate, head_learning_rate=10 * rate,

@@ -227,10 +227,10 @@ def test_where_the_head_starts_does_not_matter(lively: Path) -> None:
 def test_other_precisions(lively: Path, precision: str) -> None:
     texts, codes = topics(3)
     exact = Precision(precision, CPU)
-    network = open_model(lively, n_outputs=3, dtype=exact.weights)
+    network = open_model(lively, n_outputs=3, dtype=exact.weight_dtype)
     items = Labels(3).encode((texts, None), codes, network.text_tokenizer)
     probe(network, Labels(3), items, exact)
-    assert network.output_layer.weight.dtype == exact.weights
+    assert network.output_layer.weight.dtype == exact.weight_dtype
     features = infer(network, items, exact, features=True).values
     want = logistic().fit(features, codes).predict_proba(features)
     found = softmax(infer(network, items, exact).values, axis=1)

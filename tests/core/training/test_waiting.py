@@ -72,7 +72,7 @@ def as_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stepper, "AsyncScalars", NotYet)
     monkeypatch.setattr(stepper, "take_step", step)
     monkeypatch.setattr(stepper, "adamw", lambda groups, _: AdamW(groups, fused=True))
-    monkeypatch.setattr(stepper, "_can_train_words_by_row", lambda network: False)
+    monkeypatch.setattr(stepper, "_can_train_used_rows", lambda network: False)
 
 
 @pytest.fixture

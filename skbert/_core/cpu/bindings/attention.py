@@ -28,8 +28,8 @@ class AttentionSettings(NamedTuple):
     """What attention computes, apart from its input."""
 
     head_size: int
-    scaling: float  # of scores
-    causal: bool  # whether a token sees only itself and what is before it
+    scaling: float  # of the scores
+    is_causal: bool  # whether a token attends only to itself and those before it
     dropout: float
 
 
@@ -135,6 +135,6 @@ def _arguments(
     """What the kernel takes in either direction."""
     return (
         *addresses(rows.cu_seqlens), len(rows.cu_seqlens) - 1, n_heads, settings.head_size,
-        rows.max_seqlen, bool(settings.causal), qkv.dtype == torch.bfloat16, settings.scaling,
+        rows.max_seqlen, bool(settings.is_causal), qkv.dtype == torch.bfloat16, settings.scaling,
         settings.dropout, seed, torch.get_num_threads(),
     )  # fmt: skip

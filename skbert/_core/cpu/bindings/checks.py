@@ -20,10 +20,10 @@ __all__ = [
     "check_ranges",
     "check_real",
     "check_type",
+    "has_shared_memory",
     "is_readable",
     "optional_address",
     "shape_of",
-    "share_memory",
 ]
 
 Range = tuple[int, int]  # where a tensor begins and ends
@@ -122,9 +122,9 @@ def addresses(*tensors: torch.Tensor | None) -> list[int]:
 # --- memory that is written to -------------------------------------------------------------------
 
 
-def share_memory(written: Iterable[torch.Tensor], read: Iterable[torch.Tensor] = ()) -> bool:
-    """Whether a contiguous tensor that is written to overlaps with any other."""
-    return _overlap(map(_range_of, written), map(_range_of, read))
+def has_shared_memory(written: Iterable[torch.Tensor], read: Iterable[torch.Tensor] = ()) -> bool:
+    """Whether a tensor that is written to overlaps in memory with any other; all contiguous."""
+    return _has_overlap(map(_range_of, written), map(_range_of, read))
 
 
 def _range_of(x: torch.Tensor) -> Range:
@@ -132,7 +132,7 @@ def _range_of(x: torch.Tensor) -> Range:
     return begin, begin + x.nbytes
 
 
-def _overlap(written: Iterable[Range], read: Iterable[Range]) -> bool:
+def _has_overlap(written: Iterable[Range], read: Iterable[Range]) -> bool:
     """Whether a range that is written to overlaps with any other."""
     ranges = [(*each, True) for each in written] + [(*each, False) for each in read]
     end_written = end_read = 0
@@ -155,5 +155,5 @@ def check_apart(written: Iterable[torch.Tensor], read: Iterable[torch.Tensor]) -
 
 def check_ranges(written: Iterable[Range], read: Iterable[Range]) -> None:
     """Raise ValueError if a range that is written to overlaps with any other."""
-    if _overlap(written, read):
+    if _has_overlap(written, read):
         raise ValueError("a kernel was to write to memory that another of its tensors has")
