@@ -211,7 +211,7 @@ class BertChoiceRanker(BertEstimator):
         NonFiniteError
             If a loss or gradient is not finite; the estimator then stays as it was.
         """
-        return self._learn(X, y, sample_weight, go_on=self.warm_start)
+        return self._learn(X, y, sample_weight, continue_training=self.warm_start)
 
     def predict(self, X: Any) -> Array:
         """Position of the best option of each row.
@@ -344,15 +344,15 @@ class BertChoiceRanker(BertEstimator):
         y: Any,
         rows: Any,
         max_length: int,
-        before: Fitted | None,  # noqa: ARG002 - nothing in it depends on y
+        previous: Fitted | None,  # noqa: ARG002 - nothing in it depends on y
         weight: Any,
     ) -> TrainingPlan:
         picks = check_picks(y, rows, estimator_name=type(self).__name__)
         pairs = zip(rows.places, picks, strict=True)
         numbers = np.array([list(places.values()).index(pick) for places, pick in pairs])
 
-        def accuracy(scores: Array, held: Array) -> float:
-            return float(np.mean([s.argmax() for s in scores] == numbers[held]))
+        def accuracy(scores: Array, held_out: Array) -> float:
+            return float(np.mean([s.argmax() for s in scores] == numbers[held_out]))
 
         task = Choice(max_length, self.long_text)
         return TrainingPlan(task, numbers, {}, accuracy, None, weight)

@@ -15,7 +15,7 @@ from sklearn.metrics import precision_recall_curve
 
 from skbert._arrays import Array
 from skbert._core.text.tokens import Ragged
-from skbert._estimator.progress import Run, held_out_loss
+from skbert._estimator.progress import Run, validation_loss
 
 __all__ = ["best_thresholds", "fit_temperature"]
 
@@ -26,7 +26,7 @@ def fit_temperature(run: Run, outputs: Ragged) -> float:
 
     def loss(log_temperature: float) -> float:
         cooled = outputs.values / math.exp(log_temperature)
-        return held_out_loss(run, Ragged(cooled, outputs.starts))
+        return validation_loss(run, Ragged(cooled, outputs.starts))
 
     best = minimize_scalar(loss, bounds=(-math.log(20), math.log(20)), method="bounded")
     return math.exp(best.x)

@@ -229,7 +229,7 @@ class BertClassifier(ClassifierMixin, BertEstimator):
         self : BertClassifier
             The fitted estimator.
         """
-        return self._learn(X, y, sample_weight, go_on=True, epochs=1, classes=classes)
+        return self._learn(X, y, sample_weight, continue_training=True, epochs=1, classes=classes)
 
     def predict(self, X: Any) -> Array:
         """Predict a label per row, or an indicator matrix.
@@ -327,19 +327,19 @@ class BertClassifier(ClassifierMixin, BertEstimator):
         y: Any,
         rows: Any,
         max_length: int,
-        before: Fitted | None,
+        previous: Fitted | None,
         weight: Any,
         classes: Any = None,
     ) -> TrainingPlan:
         labels, multi_label = check_labels(y, len(rows), estimator_name=type(self).__name__)
         self._check_hold_out(multi_label=multi_label)
-        if before is not None and multi_label != isinstance(before.task, MultiLabel):
+        if previous is not None and multi_label != isinstance(previous.task, MultiLabel):
             raise InputError(
                 f"y holds {'several labels' if multi_label else 'one label'} per row, but the "
                 "fitted estimator learned otherwise. Give the same kind of y, or fit anew with "
                 "warm_start=False."
             )
-        known = None if before is None else before.attributes["classes_"]
+        known = None if previous is None else previous.attributes["classes_"]
         plan = self._plan_indicator if multi_label else self._plan_labels
         return plan(labels, weight, check_classes(classes), known, max_length)
 
@@ -411,9 +411,9 @@ class BertClassifier(ClassifierMixin, BertEstimator):
 
     def _finish(self, run: Run, attributes: dict[str, Any]) -> dict[str, Any]:
         describe(run.network.model.config, run.task, attributes["classes_"])
-        if run.held is None or not self.calibrate:
+        if run.validation_items is None or not self.calibrate:
             return {}
-        temperature = fit_temperature(run, infer(run.network, run.held, run.precision))
+        temperature = fit_temperature(run, infer(run.network, run.validation_items, run.precision))
         scale_output(run.network, 1 / temperature)
         return {"temperature_": temperature}
 

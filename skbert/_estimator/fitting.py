@@ -38,7 +38,7 @@ from skbert._estimator.callbacks import CallbackSupportMixin, with_callbacks
 from skbert._estimator.checks import is_count, is_history, is_score, resolve_max_length
 from skbert._estimator.fitted import Fitted, Learned
 from skbert._estimator.guidance import requires_y
-from skbert._estimator.progress import Report, Run, decode_held, validate
+from skbert._estimator.progress import Report, Run, decode_validation, validate
 from skbert._validation.columns import FitRecord
 from skbert._validation.targets import listed
 from skbert._validation.weights import check_sample_weight, to_learn_from
@@ -57,11 +57,11 @@ __all__ = [
 _POSITIVE = RealInterval(0, None, closed="neither")
 _HEAD_RATE = 1e-3  # ten times what the encoder gets by default
 
-# From what the task decodes of the rows held out, and which rows of X these are: their score, or
-# attributes that are chosen on them.
+# Called with what the task decodes for the rows held out and their row numbers in X: the first
+# returns their score, the second attributes that are tuned on them.
 Metric = Callable[[Array, Array], float]
 Tune = Callable[[Array, Array], dict[str, Any]]
-# What is drawn anew for each pass: from all items the items of one pass, as many of them.
+# Draws the items of one pass from all items, as many as there are.
 Draw = Callable[[TextTokenizer, Items, np.random.Generator], Items]
 
 
@@ -84,7 +84,7 @@ class TrainingPlan(NamedTuple):
     weights: Array | None = None  # (n_samples,) of the loss; None: all alike
     tune: Tune | None = None  # after training
     draw: Draw = as_they_are
-    output_map: IntArray | None = None  # each old output's place among the new; None: unchanged
+    output_map: IntArray | None = None  # index of each old output among the new; None: unchanged
 
 
 class _Data(NamedTuple):
@@ -94,7 +94,7 @@ class _Data(NamedTuple):
     y: Any
     weight: Array | None  # (n_samples,)
     record: FitRecord
-    attributes: dict[str, Any]  # those of the fit to go on from, and what X adds to them
+    attributes: dict[str, Any]  # those of the previous fit, and what X adds to them
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -150,15 +150,15 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
     }
 
     def _prepare_targets(
-        self, y: Any, rows: Any, max_length: int, before: Fitted | None, weight: Any
+        self, y: Any, rows: Any, max_length: int, previous: Fitted | None, weight: Any
     ) -> TrainingPlan:
         """Check ``y`` for these rows, and return what to train; nothing is changed.
 
-        ``before`` is what was learned before, where the fit goes on from that.
+        ``previous`` is the fit that this one continues, if it continues one.
         """
         raise NotImplementedError
 
-    def _source(self, rows: Any) -> Checkpoint | NewModel:  # noqa: ARG002 - for who learns from it
+    def _source(self, rows: Any) -> Checkpoint | NewModel:  # noqa: ARG002 - subclasses use it
         """What to open a model from."""
         return vet(find(self.model))
 
@@ -171,10 +171,10 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
         return {}
 
     def _learn(
-        self, X: Any, y: Any, sample_weight: Any, *, go_on: bool, epochs: int | None = None,
-        **labels: Any,
+        self, X: Any, y: Any, sample_weight: Any, *, continue_training: bool,
+        epochs: int | None = None, **labels: Any,
     ) -> Self:  # fmt: skip
-        """Fit; with ``go_on`` from the weights of before, if there are any.
+        """Fit; with ``continue_training`` from the weights of the previous fit, if there is one.
 
         What was learned is assigned in the last step: a fit that is refused, fails or is
         interrupted leaves the estimator as it was. ``labels`` are for ``_prepare_targets``.
@@ -182,24 +182,25 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
         self._check_parameters()
         settings = self._unfitted_copy()
         precision = Precision(settings.precision, pick_device(settings.device))
-        before = self._before(go_on=go_on)
-        data = settings._check_data(X, y, sample_weight, before)
+        previous = self._previous_fit(continue_training=continue_training)
+        data = settings._check_data(X, y, sample_weight, previous)
         seed = process_group().broadcast_number(draw_seed(settings.random_state))
         with seeded(seed, precision.device):
-            if self._before(go_on=go_on) is not before:  # another thread has fitted meanwhile
-                before = self._before(go_on=go_on)
-                data = settings._check_data(X, y, sample_weight, before)
-            network, plan = settings._open(data, before, precision, labels)
+            # Another thread may have fitted meanwhile.
+            if self._previous_fit(continue_training=continue_training) is not previous:
+                previous = self._previous_fit(continue_training=continue_training)
+                data = settings._check_data(X, y, sample_weight, previous)
+            network, plan = settings._open(data, previous, precision, labels)
             run = settings._make_run(network, plan, data.rows, precision, seed, epochs)
             attributes = {**data.attributes, **plan.attributes}
-            if before is None:
+            if previous is None:
                 attributes |= settings._start(run, plan.metric)
             fitted = self._fitted_type(network, plan.task, data.record, attributes)
             with Report(self, fitted, run, X, data.y, sample_weight) as report:
                 history = settings._train(run, plan.metric, report)
             trained = settings._complete(run, plan, history, attributes)
             self._fitted = replace(fitted, attributes={**attributes, **trained})
-        report.fitted()
+        report.finish_fit()
         return self
 
     def _complete(
@@ -209,8 +210,8 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
         """Complete the trained network; the attributes learned from training."""
         passes = {"history_": history, "n_iter_": len(history), "n_truncated_": run.n_truncated}
         finished = self._finish(run, attributes)
-        tune = plan.tune if run.held is not None else None
-        tuned = {} if tune is None else tune(*decode_held(run)[1:])
+        tune = plan.tune if run.validation_items is not None else None
+        tuned = {} if tune is None else tune(*decode_validation(run)[1:])
         return {**passes, **finished, **tuned}
 
     def _check_parameters(self) -> None:
@@ -221,32 +222,32 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
                 "none. Set validation_fraction, to 0.1 for example."
             )
 
-    def _before(self, *, go_on: bool) -> Fitted | None:
-        """What to go on from; None to begin anew."""
-        return self._fitted if go_on and self.__sklearn_is_fitted__() else None
+    def _previous_fit(self, *, continue_training: bool) -> Fitted | None:
+        """The fit to continue; None to start a new one."""
+        return self._fitted if continue_training and self.__sklearn_is_fitted__() else None
 
-    def _check_data(self, X: Any, y: Any, sample_weight: Any, before: Fitted | None) -> _Data:
+    def _check_data(self, X: Any, y: Any, sample_weight: Any, previous: Fitted | None) -> _Data:
         """Read X, and check that there is a weight for each row."""
-        record = None if before is None else before.record
+        record = None if previous is None else previous.record
         rows = self._rows(X, record)
         columns = self._columns_of(X, rows) if record is None else {}
         y = listed(y)
         weight = to_learn_from(check_sample_weight(listed(sample_weight), len(rows)))
-        attributes = {**({} if before is None else before.attributes), **columns}
+        attributes = {**({} if previous is None else previous.attributes), **columns}
         return _Data(rows, y, weight, record or FitRecord(rows.names, rows.n_columns), attributes)
 
     def _open(
-        self, data: _Data, before: Fitted | None, precision: Precision, labels: dict[str, Any]
+        self, data: _Data, previous: Fitted | None, precision: Precision, labels: dict[str, Any]
     ) -> tuple[Network, TrainingPlan]:
         """Understand ``y``, and open a network for it: a new one, or a copy of the old one."""
-        source = self._source(data.rows) if before is None else before.network
+        source = self._source(data.rows) if previous is None else previous.network
         max_length = resolve_max_length(source.max_length, self.max_length)
         plan: TrainingPlan = self._prepare_targets(
-            data.y, data.rows, max_length, before, data.weight, **labels
+            data.y, data.rows, max_length, previous, data.weight, **labels
         )
         head = plan.task.head()
         if isinstance(source, Network):
-            network = _copy_to_learn(source, self.freeze, precision)
+            network = _copy_to_train(source, self.freeze, precision)
             if plan.output_map is not None:
                 grow_output(network, head.n_outputs, plan.output_map)
             return network, plan
@@ -264,43 +265,43 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
         if self.compile:
             network.compile()
         items = encode(plan.task, rows, plan.targets, network)
-        fresh = partial(plan.draw, network.text_tokenizer)
-        learn, held = _split(items, self.validation_fraction, plan, seed, fresh)
-        low = _pooler_learns_pairs(network, learn, self.freeze)
-        recipe = self._recipe(learn, epochs, low=low)
-        cut = items.n_truncated
-        return Run(network, plan.task, learn, held, recipe, precision, seed, fresh, cut)
+        draw_items = partial(plan.draw, network.text_tokenizer)
+        parts = _split(items, self.validation_fraction, plan, seed, draw_items)
+        use_encoder_rate = _is_pooler_trained_on_pairs(network, parts[0], self.freeze)
+        recipe = self._recipe(parts[0], epochs, use_encoder_rate=use_encoder_rate)
+        n_cut = items.n_truncated
+        return Run(network, plan.task, *parts, recipe, precision, seed, draw_items, n_cut)
 
-    def _recipe(self, items: Items, epochs: int | None, *, low: bool) -> Recipe:
-        """How to train; with ``epochs``, at constant rates: part of a stream has no end to near.
+    def _recipe(self, items: Items, epochs: int | None, *, use_encoder_rate: bool) -> Recipe:
+        """How to train; with ``epochs``, at constant rates, as a part of a stream is not its end.
 
-        A head that chooses its own rate takes the encoder's if that is to be ``low``.
+        ``use_encoder_rate`` says what ``head_learning_rate="auto"`` is: the rate of the encoder.
         """
-        chosen = {field.name: getattr(self, field.name) for field in fields(Recipe)}
-        if epochs is None:  # of a stream a part may be small
+        settings = {field.name: getattr(self, field.name) for field in fields(Recipe)}
+        if epochs is None:  # a part of a stream may be small
             _check_accumulate(len(np.unique(items.units)), self.accumulate, self.batch_size)
         rate = self.head_learning_rate
         if rate == "auto":
-            rate = None if low else _HEAD_RATE
-        chosen["head_learning_rate"] = rate or self.learning_rate
+            rate = None if use_encoder_rate else _HEAD_RATE
+        settings["head_learning_rate"] = rate or self.learning_rate
         if epochs is not None:
-            chosen |= {"epochs": epochs, "schedule": "constant"}
-        return Recipe(**chosen)
+            settings |= {"epochs": epochs, "schedule": "constant"}
+        return Recipe(**settings)
 
     def _train(self, run: Run, metric: Metric | None, report: Report) -> list[dict[str, float]]:
         """Pass after pass: validate, keep the best weights, stop early, report."""
         history: list[dict[str, float]] = []
         watch = EarlyStopping(run.network.model, self.patience)
         for epoch in train(
-            run.network, run.task, run.learn, run.recipe, run.precision, run.seed, report.tick,
-            run.fresh,
+            run.network, run.task, run.train_items, run.recipe, run.precision, run.seed,
+            report.on_step, run.draw_items,
         ):  # fmt: skip
             record: dict[str, float] = epoch._asdict()
-            if run.held is not None:
+            if run.validation_items is not None:
                 record |= validate(run, metric)
                 watch.note(record["validation_loss"])
             history.append(record)
-            if report.passed(record, last=watch.is_exhausted):
+            if report.finish_epoch(record, last=watch.is_exhausted):
                 break
         watch.restore()
         check_learned(run.network.model, run.network.head_class.output_layer)
@@ -351,19 +352,19 @@ class BertEstimator(TrainedEstimator):
         NonFiniteError
             If a loss or gradient is not finite; the estimator then stays as it was.
         """
-        return self._learn(X, y, sample_weight, go_on=self.warm_start)
+        return self._learn(X, y, sample_weight, continue_training=self.warm_start)
 
     def _start(self, run: Run, metric: Metric | None) -> dict[str, Any]:
-        random = _pooler_learns_pairs(run.network, run.learn, self.freeze)
+        random = _is_pooler_trained_on_pairs(run.network, run.train_items, self.freeze)
         if self.head_init == "random" or (self.head_init == "auto" and random):
             return {}
-        probe(run.network, run.task, run.learn, run.precision)
-        if run.held is None:
+        probe(run.network, run.task, run.train_items, run.precision)
+        if run.validation_items is None:
             return {}
         return {"probe_score_": validate(run, metric)["validation_score"]}
 
 
-def _pooler_learns_pairs(network: Network, items: Items, layers: int | str) -> bool:
+def _is_pooler_trained_on_pairs(network: Network, items: Items, layers: int | str) -> bool:
     """Whether the head reads BERT's pooler of a pair, and layers below it are trained as well.
 
     The pooler says little of a pair without that, and a random head learns as much beside it.
@@ -375,20 +376,20 @@ def _pooler_learns_pairs(network: Network, items: Items, layers: int | str) -> b
     return pairs and not is_encoder_frozen(network.model, layers)
 
 
-def _copy_to_learn(network: Network, freeze: int | str, precision: Precision) -> Network:
-    """A copy of a network to go on from; the weights that are not trained are shared."""
+def _copy_to_train(network: Network, freeze: int | str, precision: Precision) -> Network:
+    """A copy of a network to train further; weights that are not trained are shared."""
     if (network.device, network.dtype) != (precision.device, precision.weight_dtype):
         return copy_network(network)
-    learning = trainable_parameters(network.model, network.head_class.prefixes, freeze)
-    learns = set(map(id, learning))
-    still = [p for p in network.model.parameters() if id(p) not in learns]
-    return copy_network(network, still)
+    trainable = trainable_parameters(network.model, network.head_class.prefixes, freeze)
+    trainable_ids = set(map(id, trainable))
+    frozen = [p for p in network.model.parameters() if id(p) not in trainable_ids]
+    return copy_network(network, frozen)
 
 
 def _split(
-    items: Items, fraction: float | None, plan: TrainingPlan, seed: int, fresh: DrawItems
+    items: Items, fraction: float | None, plan: TrainingPlan, seed: int, draw_items: DrawItems
 ) -> tuple[Items, Items | None]:
-    """Items to learn from and items held out, by sample; what is drawn for these stays."""
+    """Items to train on and items held out, by sample; items held out are drawn only once."""
     if fraction is None:
         return items.weighted(plan.weights), None
     n_samples = int(items.samples[-1]) + 1
@@ -398,13 +399,13 @@ def _split(
             "X has 1. Use validation_fraction=None."
         )
     parts = hold_out(n_samples, fraction, np.random.default_rng(seed), plan.strata)
-    learn, held = (items.of_samples(part).weighted(plan.weights) for part in parts)
-    if not len(learn) or not len(held):
+    training, validation = (items.of_samples(part).weighted(plan.weights) for part in parts)
+    if not len(training) or not len(validation):
         raise InputError(
             "All rows on one side of the hold-out have a weight of 0. Use "
             "validation_fraction=None, or drop the rows that weigh nothing."
         )
-    return learn, fresh(held, np.random.default_rng(seed))
+    return training, draw_items(validation, np.random.default_rng(seed))
 
 
 def _check_accumulate(n_rows: int, n_parts: int, size: int) -> None:

@@ -28,7 +28,7 @@ from skbert._core.training.loop import DrawItems
 from skbert._core.training.recipe import Recipe
 from skbert._estimator.fitted import Fitted
 
-__all__ = ["Report", "Run", "decode_held", "held_out_loss", "validate"]
+__all__ = ["Report", "Run", "decode_validation", "validate", "validation_loss"]
 
 _CPU = torch.device("cpu")
 
@@ -38,12 +38,12 @@ class Run(NamedTuple):
 
     network: Network
     task: Task
-    learn: Items
-    held: Items | None
+    train_items: Items
+    validation_items: Items | None
     recipe: Recipe
     precision: Precision
     seed: int
-    fresh: DrawItems
+    draw_items: DrawItems
     n_truncated: int  # rows of X that were cut
 
 
@@ -55,9 +55,9 @@ class Report:
     estimator : TrainedEstimator
         The estimator being fitted; its ``verbose`` turns the bar on.
     fitted : Fitted
-        What it learns, as far as that is known.
+        What it has learned so far.
     run : Run
-        What is being run.
+        The training run.
     X, y, sample_weight : array-like
         What ``fit`` was called with, for the callbacks.
     """
@@ -67,13 +67,13 @@ class Report:
         sample_weight: Any,
     ) -> None:  # fmt: skip
         self.bar = tqdm(
-            total=run.recipe.epochs * run.recipe.steps_per_pass(run.learn),
+            total=run.recipe.epochs * run.recipe.steps_per_pass(run.train_items),
             desc=type(estimator).__name__,
             unit="step",
             disable=not estimator.verbose,
         )
         self.shown: dict[str, str] = {}
-        self.n_passes = run.recipe.epochs
+        self.n_epochs = run.recipe.epochs
         metadata = None if sample_weight is None else {"sample_weight": sample_weight}
         self.call = {"estimator": estimator, "X": X, "y": y, "metadata": metadata}
         self.partly_fitted = fitted
@@ -83,9 +83,9 @@ class Report:
     def __enter__(self) -> Self:
         estimator = self.call["estimator"]
         if hasattr(estimator, "_init_callback_context"):
-            self.context = estimator._init_callback_context(max_subtasks=self.n_passes)
+            self.context = estimator._init_callback_context(max_subtasks=self.n_epochs)
             self.context.call_on_fit_task_begin(**self.call)
-            self._begin_pass()
+            self._begin_epoch()
         return self
 
     def __exit__(
@@ -94,14 +94,14 @@ class Report:
     ) -> None:  # fmt: skip
         self.bar.close()
 
-    def fitted(self) -> None:
-        """Note that the estimator is fitted, with nothing left to do."""
+    def finish_fit(self) -> None:
+        """Compare with the linear model, and tell the callbacks that the fit is finished."""
         self._compare(self.call["estimator"])
         if self.context is not None:
             self.context.call_on_fit_task_end(**self.call, reconstruction_attributes={})
 
     def _compare(self, estimator: BaseEstimator) -> None:
-        """Say so where training came to no more than the linear model that it began with."""
+        """Say so where training scores no better than the linear model that it started from."""
         compared = hasattr(estimator, "probe_score_") and estimator.validation_fraction is not None
         if not (estimator.verbose and compared):
             return
@@ -114,22 +114,22 @@ class Report:
                 file=sys.stderr,
             )
 
-    def _ready(self) -> dict[str, Any]:
-        """What makes a copy of the estimator predict as after this pass, then and later."""
+    def _state_after_epoch(self) -> dict[str, Any]:
+        """Attributes with which a copy of the estimator predicts as it does after this pass."""
         network = copy_network(self.partly_fitted.network)
         return {"_fitted": replace(self.partly_fitted, network=network)}
 
-    def _begin_pass(self) -> None:
+    def _begin_epoch(self) -> None:
         self.subcontext = self.context.subcontext(task_name="pass")
         self.subcontext.call_on_fit_task_begin(**self.call)
 
-    def tick(self, loss: float) -> None:
-        """Note one more optimizer step."""
+    def on_step(self, loss: float) -> None:
+        """Show one more optimizer step and its loss."""
         self.bar.update()
         self.bar.set_postfix(self.shown | {"loss": f"{loss:.4f}"}, refresh=False)
 
-    def passed(self, record: dict[str, float], *, last: bool) -> bool:
-        """Note one more pass; True when it was the last, or a callback asks to stop."""
+    def finish_epoch(self, record: dict[str, float], *, last: bool) -> bool:
+        """Show one more pass; whether it was the last, or a callback asks to stop."""
         self.shown = {
             name: f"{record[name]:.4f}"
             for name in ("validation_loss", "validation_score")
@@ -139,35 +139,38 @@ class Report:
         if self.context is None:
             return last
         last |= self.subcontext.call_on_fit_task_end(
-            **self.call, reconstruction_attributes=self._ready
+            **self.call, reconstruction_attributes=self._state_after_epoch
         )
-        if record["epoch"] < self.n_passes and not last:
-            self._begin_pass()
+        if record["epoch"] < self.n_epochs and not last:
+            self._begin_epoch()
         return last
 
 
-def held_out_loss(run: Run, outputs: Ragged) -> float:
+def validation_loss(run: Run, outputs: Ragged) -> float:
     """Mean loss of the held-out items, computed from the outputs of the head."""
-    assert run.held is not None
-    batch = collate(run.held, np.arange(len(run.held)), _CPU, run.precision.weight_dtype)
+    items = run.validation_items
+    assert items is not None
+    batch = collate(items, np.arange(len(items)), _CPU, run.precision.weight_dtype)
     loss, weight = run.task.loss(torch.from_numpy(outputs.values), batch)
     return float(loss / weight)
 
 
-def decode_held(run: Run) -> tuple[Ragged, Array, Array]:
-    """What the head says of the held-out items, what the task makes of it, and of which rows."""
-    assert run.held is not None
-    outputs = infer(run.network, run.held, run.precision)
-    return outputs, run.task.decode(outputs, run.held), np.unique(run.held.samples)
+def decode_validation(run: Run) -> tuple[Ragged, Array, Array]:
+    """The head's outputs for the held-out items, what the task decodes from them, and the rows."""
+    items = run.validation_items
+    assert items is not None
+    outputs = infer(run.network, items, run.precision)
+    return outputs, run.task.decode(outputs, items), np.unique(items.samples)
 
 
 def validate(run: Run, metric: Callable[..., float] | None) -> dict[str, float]:
-    """Loss and metric on the held-out items, as they are after a pass."""
+    """Loss and metric on the held-out items with the weights as they are now."""
     if metric is None:
-        assert run.held is not None
-        return {"validation_loss": mean_loss(run.network, run.task, run.held, run.precision)}
-    outputs, decoded, rows = decode_held(run)
+        assert run.validation_items is not None
+        loss = mean_loss(run.network, run.task, run.validation_items, run.precision)
+        return {"validation_loss": loss}
+    outputs, decoded, rows = decode_validation(run)
     return {
-        "validation_loss": held_out_loss(run, outputs),
+        "validation_loss": validation_loss(run, outputs),
         "validation_score": metric(decoded, rows),
     }

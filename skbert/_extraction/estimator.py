@@ -319,7 +319,7 @@ class BertSpanExtractor(BertEstimator):
         return Answers(longest, self.stride, self.max_answer_length)
 
     def _prepare_targets(
-        self, y: Any, rows: Any, max_length: int, before: Fitted | None, weight: Any
+        self, y: Any, rows: Any, max_length: int, previous: Fitted | None, weight: Any
     ) -> TrainingPlan:
         contexts = rows.second
         name = type(self).__name__
@@ -327,16 +327,16 @@ class BertSpanExtractor(BertEstimator):
         answered = gold.spans[:, 0] >= 0
         threshold = self.no_answer_threshold
         if threshold == "auto":
-            last = np.inf if before is None else before.attributes["no_answer_threshold_"]
+            last = np.inf if previous is None else previous.attributes["no_answer_threshold_"]
             threshold = last if answered.all() else 0.0
 
-        def f1(spans: Array, held: Array) -> float:
-            texts = best_texts(spans, [contexts[row] for row in held], float(threshold))
-            return squad_f1([gold.texts[row] for row in held], texts)
+        def f1(spans: Array, held_out: Array) -> float:
+            texts = best_texts(spans, [contexts[row] for row in held_out], float(threshold))
+            return squad_f1([gold.texts[row] for row in held_out], texts)
 
-        def tuned(spans: Array, held: Array) -> dict[str, Any]:
-            golds = [gold.texts[row] for row in held]
-            best = best_threshold(spans, [contexts[row] for row in held], golds)
+        def tuned(spans: Array, held_out: Array) -> dict[str, Any]:
+            golds = [gold.texts[row] for row in held_out]
+            best = best_threshold(spans, [contexts[row] for row in held_out], golds)
             return {"no_answer_threshold_": best}
 
         attributes = {"no_answer_threshold_": float(threshold)}

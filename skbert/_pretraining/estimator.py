@@ -248,7 +248,7 @@ class BertPretrainer(TrainedEstimator):
         NonFiniteError
             If a loss or gradient is not finite; the estimator then stays as it was.
         """
-        return self._learn(X, y, None, go_on=self.warm_start)
+        return self._learn(X, y, None, continue_training=self.warm_start)
 
     def score(self, X: Any, y: Any = None) -> float:  # noqa: ARG002
         """Negative loss on texts.
@@ -402,13 +402,13 @@ class BertPretrainer(TrainedEstimator):
         return new_model(config, rows, self.vocab_size, lowercase=bool(self.lowercase))
 
     def _prepare_targets(
-        self, y: Any, rows: Any, max_length: int, before: Fitted | None, weight: Any
+        self, y: Any, rows: Any, max_length: int, previous: Fitted | None, weight: Any
     ) -> TrainingPlan:
         del y, weight
         if "nsp" in self.objective:
             check_sentences(rows, self.objective)
         task = TASKS[self.objective](max_length)
-        if before is not None and before.network.head != task.head():
+        if previous is not None and previous.network.head != task.head():
             raise InputError(
                 f"objective={self.objective!r}, but the fitted model learned another one. Keep "
                 "the objective, or fit anew with warm_start=False."

@@ -234,25 +234,29 @@ class BertRegressor(RegressorMixin, BertEstimator):
         return np.asarray(numbers[:, 0] if learned["n_outputs_"] == 1 else numbers)
 
     def _prepare_targets(
-        self, y: Any, rows: Any, max_length: int, before: Fitted | None, weight: Any
+        self, y: Any, rows: Any, max_length: int, previous: Fitted | None, weight: Any
     ) -> TrainingPlan:
         dtype = np.float64 if self.precision == "float64" else np.float32
         numbers = check_targets(y, len(rows), dtype, estimator_name=type(self).__name__)
         columns = numbers.reshape(len(rows), -1)
         n_outputs = columns.shape[1]
-        if before is None:
+        if previous is None:
             mean, scale = _standard(columns, weight)
         else:
-            _check_columns(numbers, before)
-            mean, scale = before.attributes["mean_"], before.attributes["scale_"]
+            _check_columns(numbers, previous)
+            mean, scale = previous.attributes["mean_"], previous.attributes["scale_"]
         attributes = {"mean_": mean, "scale_": scale, "n_outputs_": n_outputs}
         task = Numbers(n_outputs, max_length, self.long_text)
         with np.errstate(over="ignore"):
             targets = (columns - mean) / scale
         targets = np.where(np.isfinite(targets), targets, columns / scale - mean / scale)
 
-        def r2(predicted: Array, held: Array) -> float:
-            return float(r2_score(targets[held], predicted)) if len(held) > 1 else float("nan")
+        def r2(predicted: Array, held_out: Array) -> float:
+            return (
+                float(r2_score(targets[held_out], predicted))
+                if len(held_out) > 1
+                else float("nan")
+            )
 
         return TrainingPlan(task, targets, attributes, r2, None, weight)
 

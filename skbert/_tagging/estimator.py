@@ -240,7 +240,7 @@ class BertTokenTagger(BertEstimator):
         NonFiniteError
             If a loss or gradient is not finite; the estimator then stays as it was.
         """
-        return self._learn(X, y, sample_weight, go_on=self.warm_start)
+        return self._learn(X, y, sample_weight, continue_training=self.warm_start)
 
     def predict(self, X: Any) -> Array:
         """Predict a tag for each word; in texts, the spans of the entities.
@@ -350,9 +350,9 @@ class BertTokenTagger(BertEstimator):
         return Chain(tags.tolist(), scheme, constrained=self.decoding == "viterbi")
 
     def _prepare_targets(
-        self, y: Any, rows: Any, max_length: int, before: Fitted | None, weight: Any
+        self, y: Any, rows: Any, max_length: int, previous: Fitted | None, weight: Any
     ) -> TrainingPlan:
-        learned = None if before is None else before.attributes
+        learned = None if previous is None else previous.attributes
         tags = plan_tags(
             checked_targets(y, rows), self.scheme, learned,
             in_words=isinstance(rows, WordRows), constrained=self.decoding == "viterbi",

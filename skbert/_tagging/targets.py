@@ -42,11 +42,11 @@ def checked_targets(y: Any, rows: WordRows | Texts) -> list[Any]:
 
 
 def plan_tags(
-    gold: list[Any], scheme: str | None, before: Mapping[str, Any] | None, *, in_words: bool,
+    gold: list[Any], scheme: str | None, previous: Mapping[str, Any] | None, *, in_words: bool,
     constrained: bool,
 ) -> TagPlan:  # fmt: skip
-    """The plan for tags or spans; with the attributes of ``before``, in their scheme."""
-    scheme, learned, old = _known(scheme, before)
+    """The plan for tags or spans; with the attributes of ``previous``, in their scheme."""
+    scheme, learned, old = _known(scheme, previous)
     if in_words:
         gold, scheme = follow(gold, scheme)
     else:
@@ -65,7 +65,7 @@ def plan_tags(
         "scheme_": scheme,
         "learned_scheme_": learned,
     }
-    output_map = None if before is None else np.array([tags.index(tag) for tag in old])
+    output_map = None if previous is None else np.array([tags.index(tag) for tag in old])
     return TagPlan(targets, attributes, score, output_map)
 
 
@@ -91,17 +91,17 @@ def _code_spans(
 
 
 def _known(
-    scheme: str | None, before: Mapping[str, Any] | None
+    scheme: str | None, previous: Mapping[str, Any] | None
 ) -> tuple[str | None, str | None, list[str]]:
     """The scheme of ``y``, that of the network and its tags, as far as they are known."""
-    if before is None:
+    if previous is None:
         return scheme, None, []
-    if scheme not in ("auto", before["scheme_"]):
+    if scheme not in ("auto", previous["scheme_"]):
         raise InputError(
             f"scheme={scheme!r}, but the fitted estimator learned tags in "
-            f"{before['scheme_']!r}. Use scheme='auto', or fit anew with warm_start=False."
+            f"{previous['scheme_']!r}. Use scheme='auto', or fit anew with warm_start=False."
         )
-    return before["scheme_"], before["learned_scheme_"], before["classes_"].tolist()
+    return previous["scheme_"], previous["learned_scheme_"], previous["classes_"].tolist()
 
 
 def _scheme_of_spans(scheme: str | None) -> str:
