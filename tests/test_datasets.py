@@ -545,6 +545,7 @@ def test_documentation_page_quotes_the_datasheets() -> None:
         assert (ROOT / "docs" / link).is_file()
 
 
+@pytest.mark.long
 def test_loading_does_not_import_torch() -> None:
     code = (
         "import sys; from skbert import datasets; "

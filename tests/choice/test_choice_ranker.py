@@ -602,6 +602,7 @@ FOLDS = {"list": list, "wide": wide, "Series": CONTAINERS["Series, odd index"]}
 
 
 @pytest.mark.parametrize("container", FOLDS)
+@pytest.mark.long
 def test_cross_validation(container: str, tiny_model: Path, scores: list[float]) -> None:
     rows, learner = FOLDS[container](X), ranker(tiny_model, **LEARNS)
     found = cross_val_score(learner, rows, Y, cv=3)
@@ -625,6 +626,7 @@ def test_texts_and_reciprocal_ranks_in_cross_validation(tiny_model: Path) -> Non
 
 
 @pytest.mark.parametrize("hold", [objects, wide], ids=["objects", "wide frame"])
+@pytest.mark.long
 def test_a_grid_search(hold: Callable[..., Any], tiny_model: Path) -> None:
     grid = {"epochs": [1, 5], "pooling": ["mean"]}
     search = GridSearchCV(ranker(tiny_model, **LEARNS, freeze=0), grid, cv=3).fit(hold(X), Y)

@@ -78,6 +78,7 @@ def search(transformer: BertTransformer, n_jobs: int | None = None) -> GridSearc
     )
 
 
+@pytest.mark.long
 def test_a_search_encodes_each_text_once(
     tiny_model: Path, tmp_path: Path, sentiment: Sentiment, tokens: list[int]
 ) -> None:

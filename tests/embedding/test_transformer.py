@@ -431,6 +431,7 @@ def test_clone_keeps_a_fitted_model(classifier: BertClassifier) -> None:
     assert "BertClassifier" in pipeline._repr_html_()
 
 
+@pytest.mark.long
 def test_a_search_over_models(
     classifier: BertClassifier, tiny_model: Path, sentiment: Sentiment
 ) -> None:

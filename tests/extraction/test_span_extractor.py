@@ -490,6 +490,7 @@ def frames(X: list[Any]) -> pd.DataFrame:
     return pd.DataFrame(X, columns=["question", "context"])
 
 
+@pytest.mark.long
 def test_cross_validation(tiny_model: Path) -> None:
     X, y = unanswered(15)
     placed = [(text, context.index(text)) if text else [] for (_, context), text in
@@ -510,6 +511,7 @@ def test_cross_validation(tiny_model: Path) -> None:
         np.testing.assert_array_equal(alone.predict([X[row] for row in held]), answers[held])
 
 
+@pytest.mark.long
 def test_grid_search(tiny_model: Path) -> None:
     X, y = questions(12)
     search = GridSearchCV(

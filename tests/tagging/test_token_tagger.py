@@ -754,6 +754,7 @@ def test_clone_and_parameters(tiny_model: Path) -> None:
     [((X, Y), list), ((TEXTS, SPANS), objects), ((X, Y), pd.Series)],
     ids=["words", "texts", "Series of words"],
 )
+@pytest.mark.long
 def test_cross_validation(hold: Any, data: Any, tiny_model: Path) -> None:
     rows, wanted = hold(data[0]), hold(data[1])
     scores = cross_val_score(tagger(tiny_model, **LEARNS), rows, wanted, cv=3)

@@ -806,6 +806,7 @@ def best_of(tries: int, call: Callable[[], Any]) -> float:
 
 
 @pytest.mark.parametrize("cell", ["a plain text %d", "\u00e9t\u00e9 \u4e2d %d"])
+@pytest.mark.long
 def test_a_million_cells_take_less_than_half_a_second(cell: str) -> None:
     cells = [cell % row for row in range(1_000_000)]
     assert best_of(5, lambda: check_texts(cells)) < 0.5

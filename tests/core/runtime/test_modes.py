@@ -127,6 +127,7 @@ def test_new_models_are_the_same_in_every_mode(mode: str) -> None:
 
 
 @MODE
+@pytest.mark.long
 def test_everything_else_works_in_every_mode(mode: str, tiny_model: Path, tmp_path: Path) -> None:
     y = DATA[BertClassifier]
     with MODES[mode]():
@@ -290,6 +291,7 @@ STATE: dict[str, Callable[[], Any]] = {
     "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
 )
 @pytest.mark.parametrize("mode", ["nothing", "no gradients"])
+@pytest.mark.long
 def test_interrupted_anywhere_it_is_the_old_state_or_the_new_one(
     mode: str, tiny_model: Path, tmp_path: Path
 ) -> None:
