@@ -20,7 +20,7 @@ from skbert._core.models.network import Network
 from skbert._estimator.base import TextEstimator, encode
 from skbert._estimator.fitted import Fitted
 from skbert._estimator.fitting import TrainedEstimator
-from skbert._validation.targets import listed
+from skbert._validation.targets import as_sequence
 from skbert.exceptions import InputError, InputTypeError
 
 __all__ = ["Attention", "attentions", "head_importance", "prune_heads"]
@@ -99,7 +99,7 @@ def head_importance(
     fitted = _fitted_state(estimator, TrainedEstimator)
     rows, task = estimator._rows(X, fitted.record), fitted.task
     network = _opened(estimator, fitted)
-    plan = estimator._prepare_targets(listed(y), rows, task.max_length, fitted, None)
+    plan = estimator._prepare_targets(as_sequence(y), rows, task.max_length, fitted, None)
     if plan.task.head() != fitted.network.head:
         raise InputError(
             f"y makes {plan.task.head().n_outputs} outputs with what the estimator has learned, "

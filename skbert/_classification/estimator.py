@@ -33,8 +33,8 @@ from skbert._estimator.fitted import Fitted, Learned
 from skbert._estimator.fitting import BertEstimator, TrainingPlan
 from skbert._estimator.guidance import requires_y
 from skbert._estimator.progress import Run
-from skbert._validation.targets import check_classes, check_labels, listed
-from skbert._validation.weights import check_class_weight, check_sample_weight, to_learn_from
+from skbert._validation.targets import as_sequence, check_classes, check_labels
+from skbert._validation.weights import check_class_weight, check_sample_weight, rescale_weights
 from skbert.exceptions import InputError, ModelError
 
 __all__ = ["BertClassifier"]
@@ -310,9 +310,11 @@ class BertClassifier(ClassifierMixin, BertEstimator):
         """
         fitted = self._state()
         predicted = self._labels(fitted, self._rows(X, fitted.record))
-        labels, _ = check_labels(listed(y), len(predicted), estimator_name=type(self).__name__)
+        labels, _ = check_labels(
+            as_sequence(y), len(predicted), estimator_name=type(self).__name__
+        )
         right = is_right(labels, predicted, fitted.attributes["classes_"])
-        weight = check_sample_weight(listed(sample_weight), len(predicted))
+        weight = check_sample_weight(as_sequence(sample_weight), len(predicted))
         return float(np.average(right, weights=weight))
 
     def _labels(self, fitted: Fitted, rows: Any) -> Array:
@@ -352,7 +354,7 @@ class BertClassifier(ClassifierMixin, BertEstimator):
         codes = codes_of(labels, classes)
         per_class = check_class_weight(self.class_weight, classes, codes, weight)
         if per_class is not None:
-            weight = to_learn_from(per_class[codes] * (1.0 if weight is None else weight))
+            weight = rescale_weights(per_class[codes] * (1.0 if weight is None else weight))
         output_map = None if known is None else codes_of(old, classes)
         attributes = {"classes_": classes, "temperature_": 1.0}
         task = SingleLabel(len(classes), max_length, self.long_text, self.label_smoothing)

@@ -191,8 +191,8 @@ class EmbeddingCache:
         )
         size = self.width * self.dtype.itemsize
         for key, vector, checksum in kept:
-            is_whole = vector is not None and len(vector) == size and crc32(vector) == checksum
-            if is_whole and key in row_of:
+            is_complete = vector is not None and len(vector) == size and crc32(vector) == checksum
+            if is_complete and key in row_of:
                 vectors[row_of.pop(key)] = np.frombuffer(vector, self.dtype)
         return np.fromiter(row_of.values(), np.int64, len(row_of))
 

@@ -40,8 +40,8 @@ from skbert._estimator.fitted import Fitted, Learned
 from skbert._estimator.guidance import requires_y
 from skbert._estimator.progress import Report, Run, decode_validation, validate
 from skbert._validation.columns import FitRecord
-from skbert._validation.targets import listed
-from skbert._validation.weights import check_sample_weight, to_learn_from
+from skbert._validation.targets import as_sequence
+from skbert._validation.weights import check_sample_weight, rescale_weights
 from skbert.exceptions import InputError
 
 __all__ = [
@@ -231,8 +231,8 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
         record = None if previous is None else previous.record
         rows = self._rows(X, record)
         columns = self._columns_of(X, rows) if record is None else {}
-        y = listed(y)
-        weight = to_learn_from(check_sample_weight(listed(sample_weight), len(rows)))
+        y = as_sequence(y)
+        weight = rescale_weights(check_sample_weight(as_sequence(sample_weight), len(rows)))
         attributes = {**({} if previous is None else previous.attributes), **columns}
         return _Data(rows, y, weight, record or FitRecord(rows.names, rows.n_columns), attributes)
 

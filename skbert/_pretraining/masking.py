@@ -27,7 +27,7 @@ class Vocabulary(NamedTuple):
     mask: int
     end: int
     special: BoolArray  # [CLS], [UNK] and so on: never masked, never drawn
-    continues: BoolArray  # continues a word
+    is_continuation: BoolArray  # continues a word
 
     @classmethod
     def of(cls, tokenizer: TextTokenizer) -> Vocabulary:
@@ -42,11 +42,11 @@ class Vocabulary(NamedTuple):
         added = backend.get_added_tokens_decoder().values()
         names = {token.content for token in added if token.special}
         special = np.ones(max(ids.values()) + 1, bool)
-        continues = np.zeros(len(special), bool)
+        is_continuation = np.zeros(len(special), bool)
         for piece, code in ids.items():
             special[code] = piece in names or piece == model.unk_token
-            continues[code] = piece.startswith(model.continuing_subword_prefix)
-        return cls(ids["[MASK]"], tokenizer.suffix[-1], special, continues)
+            is_continuation[code] = piece.startswith(model.continuing_subword_prefix)
+        return cls(ids["[MASK]"], tokenizer.suffix[-1], special, is_continuation)
 
 
 def mask(
@@ -90,7 +90,7 @@ def _selected(
     row = np.repeat(np.arange(len(table)), table.lengths)[pieces]
     begins = np.ones(len(pieces), bool)
     if whole_words:
-        begins = ~vocabulary.continues[table.values[pieces]]
+        begins = ~vocabulary.is_continuation[table.values[pieces]]
         begins[:1] = True
         begins[1:] |= np.diff(pieces) > 1  # a row may begin within a word
     word = np.cumsum(begins) - 1

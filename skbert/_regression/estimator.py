@@ -20,7 +20,7 @@ from skbert._estimator.fitted import Fitted, Learned
 from skbert._estimator.fitting import BertEstimator, Run, TrainingPlan
 from skbert._estimator.guidance import requires_y
 from skbert._regression.task import Numbers
-from skbert._validation.targets import check_targets, listed
+from skbert._validation.targets import as_sequence, check_targets
 from skbert._validation.weights import check_sample_weight
 from skbert.exceptions import InputError, ModelError
 
@@ -213,10 +213,10 @@ class BertRegressor(RegressorMixin, BertEstimator):
         fitted = self._state()
         predicted = self._numbers(fitted, self._rows(X, fitted.record))
         numbers = check_targets(
-            listed(y), len(predicted), predicted.dtype, estimator_name=type(self).__name__
+            as_sequence(y), len(predicted), predicted.dtype, estimator_name=type(self).__name__
         )
         _check_columns(numbers, fitted)
-        weight = check_sample_weight(listed(sample_weight), len(predicted))
+        weight = check_sample_weight(as_sequence(sample_weight), len(predicted))
         both = np.stack([numbers, predicted])
         exponents = np.frexp(np.abs(both).max(axis=(0, 1)))[1]
         both = np.ldexp(both, -exponents)  # so that no square is infinite

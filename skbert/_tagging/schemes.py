@@ -18,8 +18,8 @@ from skbert._validation.entities import (
     OUTSIDE,
     Entity,
     can_follow,
-    continues,
     entities_of,
+    is_continuation,
     is_tag,
     split_tag,
     tags_of,
@@ -162,11 +162,11 @@ class CharacterSpans:
 
 
 class Chain:
-    """The sequences of tags that a scheme allows, each as likely as its words make it.
+    """A linear chain over tags, as in a CRF whose transitions are those that a scheme allows.
 
-    A row has the probability of a linear chain: the product of its words' probabilities, over
-    the sum of these products for all sequences that are allowed. Where none is allowed, the
-    sequences with the fewest forbidden steps take their place.
+    The probability of a sequence is the product of its words' probabilities, divided by the sum of
+    these products over all sequences that are allowed. Where none is allowed, the sequences with
+    the fewest forbidden transitions take their place.
 
     Parameters
     ----------
@@ -185,9 +185,9 @@ class Chain:
         ]  # without prefixes each tag is a type
         parts.append(OUTSIDE)  # the last state is what lies beyond both ends of a row
         self.types = [label for _, label in parts]
-        self.joins = np.array([[continues(a, b) for b in parts] for a in parts])
+        self.is_continued = np.array([[is_continuation(a, b) for b in parts] for a in parts])
         allowed = [[can_follow(a, b, scheme) for b in parts] for a in parts]
-        self.steps = np.where(allowed, 0.0, _FORBIDDEN) * constrained
+        self.transitions = np.where(allowed, 0.0, _FORBIDDEN) * constrained
 
     def best(self, log_probabilities: Array) -> Array:
         """Return the most probable sequence, ``(n_words,)`` positions of tags (Viterbi).
@@ -196,26 +196,26 @@ class Chain:
         """
         best: Array = log_probabilities.argmax(axis=1)
         padded = self._padded(best)
-        if not self.steps[padded[:-1], padded[1:]].any():
+        if not self.transitions[padded[:-1], padded[1:]].any():
             return best
         emissions = self._emissions(log_probabilities)
-        best_so_far, origins = emissions[0], []
+        best_scores, backpointers = emissions[0], []
         for emission in emissions[1:]:
-            ways = best_so_far[:, None] + self.steps
-            origins.append(ways.argmax(axis=0))
-            best_so_far = ways.max(axis=0) + emission
+            candidates = best_scores[:, None] + self.transitions
+            backpointers.append(candidates.argmax(axis=0))
+            best_scores = candidates.max(axis=0) + emission
         path = [len(self.types) - 1]
-        for origin in reversed(origins):
-            path.append(origin[path[-1]])
+        for pointers in reversed(backpointers):
+            path.append(pointers[path[-1]])
         return np.array(path[-2:0:-1], np.int64)
 
     def entities(self, codes: Array) -> list[Entity]:
         """Return the entities of a sequence, read as by the conlleval script."""
         padded = self._padded(codes)
-        joined = self.joins[padded[:-1], padded[1:]]
+        continued = self.is_continued[padded[:-1], padded[1:]]
         inside = np.array([self.types[code] != "" for code in codes], bool)
-        starts = np.flatnonzero(inside & ~joined[:-1])
-        ends = np.flatnonzero(inside & ~joined[1:]) + 1
+        starts = np.flatnonzero(inside & ~continued[:-1])
+        ends = np.flatnonzero(inside & ~continued[1:]) + 1
         return [
             (start, end, self.types[codes[start]])
             for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
@@ -229,23 +229,23 @@ class Chain:
         if not entities:
             return []
         emissions = self._emissions(log_probabilities)
-        before, after = [emissions[0]], [np.zeros(len(self.types))]
+        forward, backward = [emissions[0]], [np.zeros(len(self.types))]
         for emission in emissions[1:]:
-            before.append(emission + _step(before[-1], self.steps))
+            forward.append(emission + _propagate(forward[-1], self.transitions))
         for emission in emissions[:0:-1]:
-            after.append(_step(emission + after[-1], self.steps.T))
-        after.reverse()
-        inside = np.where(self.joins, self.steps, -np.inf)
-        outside = np.where(self.joins, -np.inf, self.steps)
-        total = before[-1][-1]
+            backward.append(_propagate(emission + backward[-1], self.transitions.T))
+        backward.reverse()
+        inside = np.where(self.is_continued, self.transitions, -np.inf)
+        outside = np.where(self.is_continued, -np.inf, self.transitions)
+        total = forward[-1][-1]
         probabilities = []
         for start, end, label in entities:
             others = [other != label for other in self.types]
-            state = emissions[start + 1] + _step(before[start], outside)
+            state = emissions[start + 1] + _propagate(forward[start], outside)
             state[others] = -np.inf
             for word in range(start + 1, end):
-                state = emissions[word + 1] + _step(state, inside)
-            state = emissions[end + 1] + _step(state, outside) + after[end + 1]
+                state = emissions[word + 1] + _propagate(state, inside)
+            state = emissions[end + 1] + _propagate(state, outside) + backward[end + 1]
             probabilities.append(float(np.exp(min(np.logaddexp.reduce(state) - total, 0.0))))
         return probabilities
 
@@ -263,7 +263,7 @@ class Chain:
         return emissions
 
 
-def _step(state: Array, steps: Array) -> Array:
-    """Return the log of the sum over all ways into each state."""
-    arrived: Array = np.logaddexp.reduce(state[:, None] + steps, axis=0)
-    return arrived
+def _propagate(state: Array, transitions: Array) -> Array:
+    """Return the log of the sum over all transitions into each state."""
+    following: Array = np.logaddexp.reduce(state[:, None] + transitions, axis=0)
+    return following

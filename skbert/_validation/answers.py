@@ -30,7 +30,7 @@ __all__ = [
     "Gold",
     "check_answers",
     "is_placed",
-    "is_whole",
+    "is_whole_number",
     "one_per_row",
     "warn_if_swapped",
 ]
@@ -167,7 +167,7 @@ def one_per_row(values: Any, name: str) -> list[Any]:
     return read_cells(values, name)
 
 
-def is_whole(cell: object) -> bool:
+def is_whole_number(cell: object) -> bool:
     """Return whether a cell is a whole number, 2.0 as well as 2, but not a bool."""
     is_bool = isinstance(cell, (bool, np.bool_))
     return isinstance(cell, Real) and not is_bool and float(cell).is_integer()
@@ -179,7 +179,7 @@ def is_placed(cell: object) -> TypeGuard[tuple[str, float]]:
         isinstance(cell, (list, tuple))
         and len(cell) == 2
         and isinstance(cell[0], str)
-        and is_whole(cell[1])
+        and is_whole_number(cell[1])
     )
 
 

@@ -93,9 +93,9 @@ def check_choices(
     wanted = _wanted(table, columns)
     if fitted is not None:
         compare_with_fit(table, wanted, fitted._replace(n_columns=len(wanted)), estimator_name)
-    chosen = [column_positions(table, [column])[0] for column in wanted]
-    listed = _holds_lists(table.read(chosen[-1]))
-    before = wanted[: len(wanted) - 1 if listed else 1]
+    positions = [column_positions(table, [column])[0] for column in wanted]
+    has_lists = _has_lists(table.read(positions[-1]))
+    before = wanted[: len(wanted) - 1 if has_lists else 1]
     if fitted is not None and len(before) + 1 != fitted.n_columns:
         msg = (
             f"X has {len(before) + 1} features, but {estimator_name} is expecting "
@@ -103,12 +103,12 @@ def check_choices(
             "texts before the options as in fit."
         )
         raise InputError(msg)
-    _check_layout(table, chosen, listed=listed)
+    _check_layout(table, positions, has_lists=has_lists)
     texts = read_texts(
         table, columns=before, missing=missing, fitted=None, estimator_name=estimator_name
     )
-    read = _from_lists if listed else _from_columns
-    options = read(table, chosen)
+    read = _from_lists if has_lists else _from_columns
+    options = read(table, positions)
     dirty = [row for row, cells in enumerate(options) if replace_surrogates(cells)]
     warn_of_surrogates(dirty, "The options of ")
     _refuse_printed_lists(options)
@@ -120,16 +120,16 @@ def _wanted(table: Table, columns: Any) -> list[Any]:
     """Return the choice of columns as a list of at least two."""
     wanted: list[Any] = list(range(table.width))
     if columns is not None:
-        chosen = [columns] if isinstance(columns, (str, int)) else list(columns)
-        if len(chosen) < 2 or len(set(chosen)) < len(chosen):
+        selected = [columns] if isinstance(columns, (str, int)) else list(columns)
+        if len(selected) < 2 or len(set(selected)) < len(selected):
             msg = (
                 f"text_columns={columns!r} does not choose a prompt and options. It must be None, "
                 "or the names or positions of different columns, the prompt first and the options "
                 "last; type text_columns=['prompt', 'choices']."
             )
             raise InputError(msg)
-        named = {type(column) for column in chosen} == {str}
-        wanted = wanted if named and table.labels is None else chosen  # rows without any names
+        named = {type(column) for column in selected} == {str}
+        wanted = wanted if named and table.labels is None else selected  # rows without any names
     if len(wanted) < 2:
         cell = table.read(0)[0]
         msg = (
@@ -140,8 +140,8 @@ def _wanted(table: Table, columns: Any) -> list[Any]:
     return wanted
 
 
-def _holds_lists(cells: list[Any]) -> bool:
-    """Return whether the cells of a column are lists, as its first cell that is not missing."""
+def _has_lists(cells: list[Any]) -> bool:
+    """Return whether the first cell of a column that is not missing is a list."""
     return _is_list(next((cell for cell in cells if not is_missing(cell)), None))
 
 
@@ -150,15 +150,15 @@ def _is_list(cell: object) -> bool:
     return is_row and getattr(cell, "ndim", 1) == 1
 
 
-def _check_layout(table: Table, chosen: list[int], *, listed: bool) -> None:
+def _check_layout(table: Table, positions: list[int], *, has_lists: bool) -> None:
     """Raise when there are too many columns before the options, or lists in one of them."""
-    if listed and len(chosen) > 3:
+    if has_lists and len(positions) > 3:
         msg = (
-            f"X has {len(chosen) - 1} columns before the lists of options, but a question is one "
+            f"X has {len(positions) - 1} columns before the lists of options, but a question is one "
             f"text or two. {_FORMS}"
         )
         raise InputError(msg)
-    for column in chosen[:-1]:
+    for column in positions[:-1]:
         for row, cell in enumerate(table.read(column)):
             if _is_list(cell):
                 msg = (
@@ -168,9 +168,9 @@ def _check_layout(table: Table, chosen: list[int], *, listed: bool) -> None:
                 raise InputTypeError(msg)
 
 
-def _from_lists(table: Table, chosen: list[int]) -> list[list[str | None]]:
+def _from_lists(table: Table, positions: list[int]) -> list[list[str | None]]:
     """Return the options of a column of lists."""
-    column = chosen[-1]
+    column = positions[-1]
     options: list[list[str | None]] = []
     for row, cell in enumerate(table.read(column)):
         place = table.place(row, column)
@@ -186,14 +186,14 @@ def _from_lists(table: Table, chosen: list[int]) -> list[list[str | None]]:
     return options
 
 
-def _from_columns(table: Table, chosen: list[int]) -> list[list[str | None]]:
+def _from_columns(table: Table, positions: list[int]) -> list[list[str | None]]:
     """Return the options of several columns; a missing cell is an option that is not there."""
     options: list[list[str | None]] = []
-    columns = [table.read(column) for column in chosen[1:]]
+    columns = [table.read(column) for column in positions[1:]]
     for row, cells in enumerate(zip(*columns, strict=True)):
         offered = [
             None if is_missing(cell) else _option(cell, table.place(row, column))
-            for column, cell in zip(chosen[1:], cells, strict=True)
+            for column, cell in zip(positions[1:], cells, strict=True)
         ]
         if offered == [None] * len(offered):
             raise _no_options(f"row {row}")

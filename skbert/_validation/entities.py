@@ -26,7 +26,7 @@ from skbert.exceptions import InputError, InputTypeError
 
 __all__ = [
     "OUTSIDE", "SCHEMES", "Entity", "can_follow", "check_scheme", "check_spans", "check_tags",
-    "continues", "entities_of", "is_tag", "split_tag", "tag_names", "tags_of",
+    "entities_of", "is_continuation", "is_tag", "split_tag", "tag_names", "tags_of",
 ]  # fmt: skip
 
 Entity = tuple[int, int, str]  # first word, word after the last, type
@@ -75,10 +75,10 @@ def entities_of(
     entities, start, before = [], 0, OUTSIDE
     while start < len(tags):
         end = start + 1
-        if _begins(before, words[start], scheme):
-            while continues(words[end - 1], words[end]):
+        if _is_beginning(before, words[start], scheme):
+            while is_continuation(words[end - 1], words[end]):
                 end += 1
-            if _is_whole(words[end - 1], words[end], scheme):
+            if _can_end(words[end - 1], words[end], scheme):
                 entities.append((start, end, words[start][1]))
         before = words[end - 1]
         start = end
@@ -115,32 +115,32 @@ def join_tag(letter: str, label: str) -> str:
     return letter if label == "_" else f"{letter}-{label}"
 
 
-def _begins(before: Tag, word: Tag, scheme: str | None) -> bool:
+def _is_beginning(before: Tag, word: Tag, scheme: str | None) -> bool:
     """Return whether a word that continues no entity begins one."""
     if scheme == "IOB1" and word[0] == "B":  # B only separates two entities of one type
         return before[0] != "O" and before[1] == word[1]
     return word[0] in _STARTS[scheme]
 
 
-def continues(before: Tag, word: Tag) -> bool:
+def is_continuation(before: Tag, word: Tag) -> bool:
     """Return whether a word belongs to the entity of the word before it."""
     return before[0] in "BI" and word[0] in "IE" and before[1] == word[1]
 
 
 def can_follow(before: Tag, word: Tag, scheme: str | None) -> bool:
     """Return whether a scheme allows two tags side by side."""
-    joins = continues(before, word)
+    is_continued = is_continuation(before, word)
     match scheme:
         case "IOB1":  # B only separates two entities of one type
             return word[0] != "B" or before[1] == word[1]
         case "IOB2":
-            return joins or word[0] != "I"
+            return is_continued or word[0] != "I"
         case "BIOES":  # from B on, I until E
-            return joins or (before[0] not in "BI" and word[0] not in "IE")
+            return is_continued or (before[0] not in "BI" and word[0] not in "IE")
     return True
 
 
-def _is_whole(last: Tag, after: Tag, scheme: str | None) -> bool:
+def _can_end(last: Tag, after: Tag, scheme: str | None) -> bool:
     """Return whether an entity may end between these two words."""
     if scheme == "BIOES":
         return last[0] in "ES"

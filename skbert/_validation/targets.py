@@ -36,7 +36,7 @@ INDICATOR = (
 )
 
 
-def listed(values: Any) -> Any:
+def as_sequence(values: Any) -> Any:
     """Return values as they are, or as an array if they can only be converted to one."""
     bare = hasattr(values, "__array__") and not hasattr(values, "__len__")
     return np.asarray(values) if bare and not isinstance(values, np.generic) else values
@@ -70,8 +70,8 @@ def check_classes(classes: Any) -> np.ndarray:
     table = _open_classes(classes)
     labels = _plain_labels(classes, table, 0, "classes")
     _refuse_huge(labels, "classes")
-    is_whole = labels.dtype.kind != "f" or bool((labels == np.floor(labels)).all())
-    if not is_whole or (labels.dtype.kind == "O" and not isinstance(labels[0], str)):
+    are_whole_numbers = labels.dtype.kind != "f" or bool((labels == np.floor(labels)).all())
+    if not are_whole_numbers or (labels.dtype.kind == "O" and not isinstance(labels[0], str)):
         msg = (
             f"Unknown label type: classes is {reprlib.repr(labels.tolist())}. Labels must be str, "
             "bool or whole numbers of 64 bits; type classes=['bad', 'good']."
@@ -215,8 +215,8 @@ def _indicator(columns: list[np.ndarray], table: Table) -> np.ndarray:
         good = np.isin(values, (0, 1)) if is_number else np.zeros(len(values), dtype=bool)
         if not good.all():
             row = int(np.argmin(good))
-            whole = not is_number or bool((values == np.floor(values)).all())
-            kind = "multiclass-multioutput" if whole else "continuous-multioutput"
+            are_whole_numbers = not is_number or bool((values == np.floor(values)).all())
+            kind = "multiclass-multioutput" if are_whole_numbers else "continuous-multioutput"
             msg = (
                 f"Unknown label type: {kind}. y has {table.width} columns, but "
                 f"{table.place(row, column)} is {values.tolist()[row]!r}, not 0 or 1. {INDICATOR}"

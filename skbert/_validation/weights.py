@@ -51,8 +51,8 @@ def check_sample_weight(weight: Any, n: int) -> np.ndarray | None:
     return _within(weights, weights.max(), BOUNDS_OF_SUMS)
 
 
-def to_learn_from(weights: np.ndarray | None) -> np.ndarray | None:
-    """Return weights in the same ratio that fit float32, 0 for those that are too small for it.
+def rescale_weights(weights: np.ndarray | None) -> np.ndarray | None:
+    """Return weights in the same ratio, scaled to fit float32; those too small for it are 0.
 
     Usual weights stay the same, bit for bit; None stays None.
     """

@@ -72,7 +72,7 @@ def check_words(
     """
     table, wanted, column = open_rows(X, columns, estimator_name, _ROWS)
     cells = [*map(_without_index, table.read(column))]
-    if _holds_texts(cells, table, column):
+    if _has_texts(cells, table, column):
         texts = read_texts(
             table, columns=columns, missing=missing, fitted=fitted, estimator_name=estimator_name
         )
@@ -92,7 +92,7 @@ def _without_index(cell: object) -> Any:
     return cell.to_list() if hasattr(cell, "to_list") else cell
 
 
-def _holds_texts(cells: list[Any], table: Table, column: int) -> bool:
+def _has_texts(cells: list[Any], table: Table, column: int) -> bool:
     """Return whether the rows are texts; raise where some are and some are not."""
     kinds: dict[bool, int] = {}  # whether a row is a text -> the first such row
     for row, cell in enumerate(cells):

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from skbert._validation.answers import is_placed, is_whole, one_per_row
+from skbert._validation.answers import is_placed, is_whole_number, one_per_row
 from skbert._validation.choices import check_choices, check_picks
 from skbert._validation.entities import Entity, check_scheme, entities_of
 from skbert._validation.tables import ROW_TYPES
@@ -202,7 +202,7 @@ def hits(y_true: Any, y_pred: Any) -> np.ndarray:
     is_right = np.zeros(len(true), dtype=bool)
     for row, (gold, guess) in enumerate(zip(true, pred, strict=True)):
         for cell, name in ((gold, "y_true"), (guess, "y_pred")):
-            if not isinstance(cell, str) and not is_whole(cell):
+            if not isinstance(cell, str) and not is_whole_number(cell):
                 wanted = "the position (int) of an option, or its text (str)"
                 raise _odd_cell(cell, f"row {row} of {name}", wanted)
         if isinstance(gold, str) != isinstance(guess, str):
@@ -243,7 +243,7 @@ def ranks(y_true: Any, y_score: Any) -> np.ndarray:
 
 def _rank(gold: Any, scores: Any, row: int) -> int:
     """Return how many options have at least the score of the right one."""
-    if not is_whole(gold):
+    if not is_whole_number(gold):
         raise _odd_cell(gold, f"row {row} of y_true", "the position (int) of the right option")
     try:
         numbers = np.asarray(scores, dtype=float)

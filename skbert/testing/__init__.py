@@ -65,7 +65,7 @@ def text_estimator_checks(
         )
     subject = Subject(estimator, sample_of(kind, X, y))
     for check in _CHECKS:
-        if check.applies(subject):
+        if check.is_applicable(subject):
             yield check.name, partial(check.run, subject)
 
 

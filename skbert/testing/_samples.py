@@ -165,7 +165,7 @@ class Check:
         """The name of the function."""
         return self.run.__name__
 
-    def applies(self, subject: Subject) -> bool:
+    def is_applicable(self, subject: Subject) -> bool:
         """Return whether the check applies to this estimator."""
         return self.only(subject)
 

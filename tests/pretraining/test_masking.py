@@ -114,7 +114,9 @@ def test_whole_words_are_masked_as_a_whole(tokenizer: TextTokenizer) -> None:
     items = mask(tokenizer, base, np.random.default_rng(3), fraction=0.3, whole_words=True)
     in_part = 0
     for row, ids in enumerate(rows_of(base)):
-        begins = [i for i in range(1, len(ids) - 1) if i == 1 or not vocabulary.continues[ids[i]]]
+        begins = [
+            i for i in range(1, len(ids) - 1) if i == 1 or not vocabulary.is_continuation[ids[i]]
+        ]
         words = [list(range(a, b)) for a, b in zip(begins, [*begins[1:], len(ids) - 1],
                                                    strict=True)]  # fmt: skip
         chosen = set(items.selected_tokens[row].tolist())

@@ -33,7 +33,7 @@ from skbert import exceptions
 from skbert._validation.tables import check_length, is_missing, open_table
 from skbert._validation.targets import check_labels, check_targets
 from skbert._validation.texts import Texts, check_texts
-from skbert._validation.weights import check_class_weight, check_sample_weight, to_learn_from
+from skbert._validation.weights import check_class_weight, check_sample_weight, rescale_weights
 from skbert.exceptions import InputError, InputTypeError, SkbertWarning
 
 SCALARS = st.characters(exclude_categories=["Cs"])  # all characters there are
@@ -693,16 +693,16 @@ def test_sample_weight() -> None:
 
 
 def test_weights_to_learn_from_keep_their_ratios() -> None:
-    assert to_learn_from(None) is None
+    assert rescale_weights(None) is None
     usual = np.array([0.3, 1.0, 0.0, 700.0, 1e-9])
-    np.testing.assert_array_equal(to_learn_from(usual), usual)
+    np.testing.assert_array_equal(rescale_weights(usual), usual)
     for exponent in (-1060, -300, -40, 40, 300, 1000):
-        found = to_learn_from(check_sample_weight(np.array([1.0, 3, 0]) * 2.0**exponent, 3))
+        found = rescale_weights(check_sample_weight(np.array([1.0, 3, 0]) * 2.0**exponent, 3))
         assert 2.0**-31 <= found.mean() <= 2.0**10
         np.testing.assert_array_equal(found / found[0], [1, 3, 0])
         assert np.isfinite(np.float32(found) ** 2).all()
-    assert to_learn_from(np.array([1.0, 1e-40])).tolist() == [1, 0]  # float32 has no such number
-    assert to_learn_from(np.array([0.0, 0.0])).tolist() == [0, 0]
+    assert rescale_weights(np.array([1.0, 1e-40])).tolist() == [1, 0]  # float32 has no such number
+    assert rescale_weights(np.array([0.0, 0.0])).tolist() == [0, 0]
 
 
 def test_weights_too_large_to_be_added_up() -> None:
