@@ -154,8 +154,8 @@ def _check_layout(table: Table, positions: list[int], *, has_lists: bool) -> Non
     """Raise when there are too many columns before the options, or lists in one of them."""
     if has_lists and len(positions) > 3:
         msg = (
-            f"X has {len(positions) - 1} columns before the lists of options, but a question is one "
-            f"text or two. {_FORMS}"
+            f"X has {len(positions) - 1} columns before the lists of options, but a question is "
+            f"one text or two. {_FORMS}"
         )
         raise InputError(msg)
     for column in positions[:-1]:
