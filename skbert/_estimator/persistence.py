@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from skbert._core.checkpoints import archive
-from skbert._core.checkpoints.leftovers import place
+from skbert._core.checkpoints.leftovers import resolve_folder
 from skbert._core.checkpoints.vet import vet
 from skbert._core.models.network import Network
 from skbert._core.models.opening import open_network, write_folder
@@ -39,12 +39,12 @@ _OPTIONAL = ("special_tokens_map.json", "vocab.txt")
 
 def save(estimator: FittedEstimator, folder: Path) -> None:
     """Write parameters, attributes, weights and tokenizer."""
-    archive.write(folder, *_parts(estimator, place(folder)))
+    archive.write(folder, *_parts(estimator, resolve_folder(folder)))
 
 
 def pack(estimator: FittedEstimator) -> dict[str, Any]:
     """What `save` writes, as dicts of str and arrays."""
-    members, header, tensors = _parts(estimator, place("state"))
+    members, header, tensors = _parts(estimator, resolve_folder("state"))
     return {
         "header": header,
         "members": {name: data.decode() for name, data in members.items()},
@@ -99,12 +99,12 @@ def _files(network: Network, target: Path) -> dict[str, bytes]:
     except SkbertError:
         raise
     except Exception as error:  # tokenizers has no class of its own for a full disk
-        raise archive.unsaved(target, error) from error
+        raise archive.save_error(target, error) from error
 
 
 def export(network: Network, folder: str | os.PathLike[str]) -> None:
     """Write a plain transformers folder."""
-    target = place(folder)
+    target = resolve_folder(folder)
     if target.exists() and not target.is_dir():
         raise SaveError(f"{target} is a file, not a folder: give another path, or remove it.")
     try:

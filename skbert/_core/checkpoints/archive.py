@@ -1,4 +1,4 @@
-"""A folder of plain files with a manifest that proves it whole.
+"""A folder of plain files, with a manifest of their hashes by which damage is noticed.
 
 Knows bytes, JSON values and tensors, and not what they mean; of skbert it imports only
 ``skbert.exceptions``, `leftovers` and `strict`. Nothing is ever unpickled.
@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any
 
 from skbert._arrays import Array
 from skbert._core.checkpoints.leftovers import (
-    locked,
-    older,
-    own_part,
-    place,
-    read_whole,
+    hold_lock,
+    locked_part,
+    moved_aside,
+    read_consistently,
     remove_leftovers,
+    resolve_folder,
 )
 from skbert._core.checkpoints.strict import is_plain, load_json
 from skbert.exceptions import SaveError, SkbertError
@@ -41,9 +41,9 @@ __all__ = [
     "TENSORS",
     "hashes",
     "header",
-    "place",
     "read",
-    "unsaved",
+    "resolve_folder",
+    "save_error",
     "write",
 ]
 
@@ -66,28 +66,28 @@ def write(
     header: Mapping[str, Any],
     tensors: Mapping[str, torch.Tensor | Array],
 ) -> None:
-    """Write a folder that `read` gives back: all of it, or nothing and the earlier one stays.
+    """Write a folder that `read` reads: all of it, or nothing, and then an earlier one stays.
 
     ``header`` (JSON values) goes into the manifest. A folder that is there is replaced only
     if it holds an earlier save and nothing else.
     """
-    target = place(folder)
+    target = resolve_folder(folder)
     try:
         _check_members(members, header)
-        with locked(target.parent):  # where nobody puts another folder in this place now
+        with hold_lock(target.parent):  # so that nobody replaces the folder now
             _check_target(target)
-        remove_leftovers(target)  # which may take up the room that is needed now
-        with own_part(target) as part:
+        remove_leftovers(target)  # which may fill the disk
+        with locked_part(target) as part:
             _fill(part, members, header, tensors)
             _move(part, target)
     except SkbertError:
         raise
     except Exception as exc:
-        raise unsaved(target, exc) from exc
+        raise save_error(target, exc) from exc
     remove_leftovers(target)
 
 
-def unsaved(target: Path, exc: Exception) -> SaveError:
+def save_error(target: Path, exc: Exception) -> SaveError:
     """The error to raise where the disk is full or writing is not allowed."""
     return SaveError(
         f"{target} could not be saved: {exc}. Nothing of it was kept, and what was there"
@@ -204,9 +204,9 @@ def _sync(path: Path) -> None:
 
 
 def _move(part: Path, target: Path) -> None:
-    """Put ``part`` in the place of ``target``; the old folder goes only when that is done."""
+    """Replace ``target`` by ``part``; the old folder is removed only when that is done."""
     old = part.with_suffix(".old")
-    with locked(target.parent):
+    with hold_lock(target.parent):
         if target.exists():
             target.rename(old)
         try:
@@ -227,19 +227,19 @@ def _move(part: Path, target: Path) -> None:
 def read(
     folder: Path, allowed: Collection[str], optional: Collection[str] = ()
 ) -> tuple[dict[str, Any], dict[str, bytes], dict[str, torch.Tensor]]:
-    """Header, members and tensors of a folder that `write` made, after proving it whole.
+    """Header, members and tensors of a folder that `write` made, all of them checked.
 
-    All of it is one save, however often other processes save to the same place meanwhile.
+    They come from one save, however often other processes save to the same path meanwhile.
 
     The members must be exactly ``allowed``; those in ``optional`` may be absent. The header
     comes with ``versions``, those of the libraries that wrote it.
     """
-    return read_whole(folder, lambda root: _read(root, allowed, optional))
+    return read_consistently(folder, lambda root: _read(root, allowed, optional))
 
 
 def header(folder: Path) -> dict[str, Any]:
-    """The header of a saved folder, whose members are not looked at."""
-    return read_whole(folder, _manifest)
+    """The header of a saved folder; its members are not read."""
+    return read_consistently(folder, _manifest)
 
 
 def _read(
@@ -252,7 +252,7 @@ def _read(
     _check_listed(root, listed, {*allowed, *optional, TENSORS}, {*allowed, TENSORS} - {*optional})
     for name, entry in listed.items():
         _check_size(root / name, entry["size"])
-    members = {name: _hashed(root / name, entry) for name, entry in listed.items()}
+    members = {name: _read_checked(root / name, entry) for name, entry in listed.items()}
     _check_count(root / TENSORS, members[TENSORS])
     try:
         tensors = load(members.pop(TENSORS))
@@ -280,7 +280,7 @@ def hashes(folder: Path) -> dict[str, str]:
 
 
 def _manifest(root: Path) -> dict[str, Any]:
-    """Read the manifest of a saved folder; without its digest, its members well-formed."""
+    """The manifest of a saved folder, checked, without its digest."""
     path = root / MANIFEST
     if not root.is_dir():
         raise SaveError(f"there is no folder {root}{_rescue(root)}: give the path of a saved one.")
@@ -315,16 +315,16 @@ def _check_format(path: Path, version: object) -> None:
 
 
 def _rescue(root: Path) -> str:
-    """Name the earlier version that a save killed between its two renames has left aside."""
-    whole = [old for old in older(root) if _is_whole(old)]
+    """A hint at the earlier version that a save left behind when it was killed; "" for none."""
+    whole = [old for old in moved_aside(root) if _is_complete(old)]
     return f" (but {whole[0]} is an earlier version: rename it to {root.name})" if whole else ""
 
 
-def _is_whole(root: Path) -> bool:
+def _is_complete(root: Path) -> bool:
     try:
         for name, entry in _manifest(root)["members"].items():
             _check_size(root / name, entry["size"])
-            _hashed(root / name, entry)
+            _read_checked(root / name, entry)
     except SaveError:
         return False
     return True
@@ -373,8 +373,8 @@ def _check_size(path: Path, size: int | None) -> None:
         )
 
 
-def _hashed(path: Path, entry: Mapping[str, Any]) -> bytes:
-    """Give the bytes that were hashed, so that nothing can change in between."""
+def _read_checked(path: Path, entry: Mapping[str, Any]) -> bytes:
+    """The bytes of a member, after a check of their hash."""
     try:
         data = path.read_bytes()
     except OSError as exc:

@@ -1,6 +1,6 @@
 """From a model's name to its folder: a path, the hub's cache, the offline package, a download.
 
-Of files it knows only whether they exist; what is in them is checked in `vet`.
+Of files it checks only that they exist; `vet` checks what is in them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""A saved folder among processes: who replaces it, and what killed saves have left beside it.
+"""Locks of processes that save to one folder, and the removal of what killed saves left beside it.
 
-A save fills ``.name.0123abcd.part``, moves what was there to ``.name.0123abcd.old``, puts its part
-in the place, and removes the old one. It holds a lock on its part, and while it moves folders one
-on the folder around them; locks end with their process. Knows paths, and of skbert the errors.
+A save to ``name`` writes ``.name.0123abcd.part``, renames ``name`` to ``.name.0123abcd.old``,
+renames its part to ``name``, and removes the old folder. It holds a lock on its part, and one on
+the parent folder while it renames; locks end with their process. Knows paths, and of skbert the
+errors.
 """
 
 from __future__ import annotations
@@ -27,19 +28,26 @@ if TYPE_CHECKING:
 
     Result = TypeVar("Result")
 
-__all__ = ["locked", "older", "own_part", "place", "read_whole", "remove_leftovers"]
+__all__ = [
+    "hold_lock",
+    "locked_part",
+    "moved_aside",
+    "read_consistently",
+    "remove_leftovers",
+    "resolve_folder",
+]
 
 _PATIENCE, _PAUSE = 1.0, 0.01  # seconds to wait for a lock, and between two attempts
 _ATTEMPTS = 50  # to read what other processes replace
 
 
 @contextmanager
-def own_part(target: Path) -> Iterator[Path]:
-    """Make a part and hold its lock; remove what is left of it in the end."""
+def locked_part(target: Path) -> Iterator[Path]:
+    """Make a part and hold its lock; remove it at the end, unless it was renamed."""
     while True:
         part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
         part.mkdir(parents=True)
-        with locked(part):
+        with hold_lock(part):
             if part.is_dir():  # else another process removed it before it was locked
                 try:
                     yield part
@@ -49,8 +57,8 @@ def own_part(target: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def locked(folder: Path, patience: float = _PATIENCE) -> Iterator[bool]:
-    """Hold the lock on a folder; yield whether it could be taken."""
+def hold_lock(folder: Path, patience: float = _PATIENCE) -> Iterator[bool]:
+    """Hold the lock on a folder inside the ``with``; yield whether it could be taken."""
     handle = _open(folder)
     try:
         yield handle is not None and _lock(handle, patience)
@@ -86,34 +94,34 @@ def _lock(handle: int, patience: float) -> bool:
     return False
 
 
-def older(target: Path) -> list[Path]:
-    """Folders that saves have moved out of their way and not yet removed."""
+def moved_aside(target: Path) -> list[Path]:
+    """Earlier versions of a folder that saves have renamed and not yet removed."""
     return _beside(target, "old")
 
 
 def _beside(target: Path, kind: str) -> list[Path]:
-    """The folders of one kind that saves to this path left; not those of ``model.v2``."""
+    """The folders of one kind, ``part`` or ``old``, that saves to this very path left."""
     token = "[0-9a-f]" * 8
     paths = target.parent.glob(f".{glob.escape(target.name)}.{token}.{kind}")
     return sorted(path for path in paths if path.is_dir() and not path.is_symlink())
 
 
 def remove_leftovers(target: Path) -> None:
-    """Remove the parts that no process owns, and earlier versions where there is a newer one."""
+    """Remove the parts that no process owns, and earlier versions if there is a newer one."""
     with suppress(OSError):
         for part in _beside(target, "part"):
-            with locked(part, 0.0) as is_unowned:
+            with hold_lock(part, 0.0) as is_unowned:
                 if is_unowned:
                     shutil.rmtree(part, ignore_errors=True)
-        if older(target):
-            with locked(target.parent) as is_still:  # nobody is between two renames
-                if is_still and target.is_dir():
-                    for old in older(target):
+        if moved_aside(target):
+            with hold_lock(target.parent) as is_locked:  # so no save is between two renames
+                if is_locked and target.is_dir():
+                    for old in moved_aside(target):
                         shutil.rmtree(old, ignore_errors=True)
 
 
-def place(folder: str | os.PathLike[str]) -> Path:
-    """The folder that a path stands for, ``~`` and links followed; never a root."""
+def resolve_folder(folder: str | os.PathLike[str]) -> Path:
+    """The absolute path of a folder, with ``~`` and links resolved; never a root."""
     try:
         path = Path(os.path.realpath(Path(folder).expanduser()))
         path.exists()  # raises where a name is too long
@@ -128,15 +136,15 @@ def place(folder: str | os.PathLike[str]) -> Path:
     return path
 
 
-def read_whole(folder: Path, reader: Callable[[Path], Result]) -> Result:
-    """What is read of one save, after another attempt where a second one came in between."""
+def read_consistently(folder: Path, reader: Callable[[Path], Result]) -> Result:
+    """The result of a reader of a folder; read again if a save replaced the folder meanwhile."""
     for attempt in range(_ATTEMPTS):
-        root = place(folder)
+        root = resolve_folder(folder)
         before = _identity(root)
         try:
             result = reader(root)
         except SaveError:
-            if attempt == _ATTEMPTS - 1 or not _is_being_replaced(place(folder), before):
+            if attempt == _ATTEMPTS - 1 or not _is_being_replaced(resolve_folder(folder), before):
                 raise
             time.sleep(_PAUSE)
         else:
@@ -146,7 +154,7 @@ def read_whole(folder: Path, reader: Callable[[Path], Result]) -> Result:
 
 
 def _identity(root: Path) -> tuple[int, int] | None:
-    """What another folder in the same place would not have; None where there is no folder."""
+    """What tells a folder from any that replaces it; None where there is no folder."""
     try:
         status = root.stat()
     except OSError:
@@ -155,6 +163,6 @@ def _identity(root: Path) -> tuple[int, int] | None:
 
 
 def _is_being_replaced(root: Path, before: tuple[int, int] | None) -> bool:
-    """Whether a save moved another folder to this place, or is about to."""
+    """Whether a save has replaced the folder since ``before``, or is about to."""
     now = _identity(root)
-    return now != before or (now is None and bool(older(root)))
+    return now != before or (now is None and bool(moved_aside(root)))

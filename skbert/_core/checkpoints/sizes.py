@@ -13,18 +13,18 @@ from typing import Any
 
 from skbert._core.families.record import Family
 
-__all__ = ["is_whole", "memory_fault", "size_faults"]
+__all__ = ["is_whole_number", "memory_fault", "size_faults"]
 
 
-def is_whole(value: object, least: int, most: int) -> bool:
-    """Whether a value is an int within these bounds; a bool is none."""
+def is_whole_number(value: object, least: int, most: int) -> bool:
+    """Whether a value is an int within these bounds, and no bool."""
     return type(value) is int and least <= value <= most
 
 
 def size_faults(family: Family, config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Each size of a configuration that is not possible, and what would be right."""
     for key, (_, least, most) in family.sizes.items():
-        if key in config and not is_whole(config[key], least, most):
+        if key in config and not is_whole_number(config[key], least, most):
             yield key, f"a whole number from {least} to {most}"
 
 

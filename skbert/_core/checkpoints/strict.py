@@ -45,14 +45,14 @@ for _flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"):
 
 
 class Members:
-    """The files of a model's folder: what is checked is what is used, read once.
+    """The files of a model's folder, each read once: the bytes that are checked are those used.
 
     Parameters
     ----------
     folder : Path
         The folder.
     hashes : mapping of str to str, default=None
-        SHA-256 of each member, where a manifest lists them; other files are not there then.
+        SHA-256 of each member, from a manifest; files that it does not list count as absent.
     """
 
     def __init__(self, folder: Path, hashes: Mapping[str, str] | None = None) -> None:
@@ -76,7 +76,7 @@ class Members:
                     f" more than {limit}. Restore it from a whole copy."
                 )
             data = file.read(size)
-        self.prove(name, [data])
+        self.check_hash(name, [data])
         return data
 
     def open(self, name: str) -> BinaryIO:
@@ -91,8 +91,8 @@ class Members:
             raise _unreadable(path)
         return file
 
-    def prove(self, name: str, data: Iterable[bytes | memoryview]) -> None:
-        """Check the SHA-256 of a member, which comes in pieces, where a hash is known."""
+    def check_hash(self, name: str, data: Iterable[bytes | memoryview]) -> None:
+        """Check the SHA-256 of a member, whose bytes come in pieces, where a hash is known."""
         if self.hashes is None:
             return
         digest = hashlib.sha256()
@@ -184,7 +184,7 @@ def shards(members: Members) -> dict[str, list[str]]:
 
 
 def parse_json(data: bytes, origin: Path, error: type[SkbertError]) -> Any:
-    """The value that JSON describes; no key twice, no NaN, no more parts than memory is for."""
+    """The value that JSON describes; repeated keys, NaN and too many parts are errors."""
     try:
         if data.count(b"{") + data.count(b"[") > _MOST_PARTS:
             raise ValueError(f"it holds more than {_MOST_PARTS} objects and lists")  # noqa: TRY301
@@ -224,9 +224,9 @@ class TensorFile:
 
     members: Members
     name: str
-    header: bytes  # all before the data
+    header: bytes  # everything before the data
     tensors: dict[str, tuple[str, tuple[int, ...], int, int]]  # type, shape, first byte, bytes
-    state: tuple[int, ...]  # of the file: its size, and what a change changes
+    state: tuple[int, ...]  # size, time of change and inode of the file
 
     @property
     def path(self) -> Path:
@@ -239,7 +239,7 @@ class TensorFile:
         return sum(math.prod(shape) for _, shape, _, _ in self.tensors.values())
 
     def read_into(self, buffers: Mapping[str, memoryview]) -> None:
-        """Fill the buffer of each tensor, after proving that the file is the one checked."""
+        """Read each tensor into its buffer; ModelError if the file was changed since the check."""
         pieces = [buffers[name] for name in sorted(buffers, key=lambda n: self.tensors[n][2])]
         with self.members.open(self.name) as file:
             same = _state(file) == self.state and file.read(len(self.header)) == self.header
@@ -250,7 +250,7 @@ class TensorFile:
                 f"{self.path} was changed while it was opened. Open the model again when nobody"
                 " writes to its folder."
             )
-        self.members.prove(self.name, [self.header, *pieces])
+        self.members.check_hash(self.name, [self.header, *pieces])
 
 
 def tensor_file(members: Members, name: str) -> TensorFile:
@@ -292,7 +292,7 @@ def _check_places(path: Path, entries: dict[str, Any], start: int, size: int) ->
 
 
 def _state(file: BinaryIO) -> tuple[int, ...]:
-    """Size of an open file first, then what changes when somebody writes or replaces it."""
+    """Size, time of change, inode and device of an open file, by which a change shows."""
     status = os.fstat(file.fileno())
     return status.st_size, status.st_mtime_ns, status.st_ino, status.st_dev
 

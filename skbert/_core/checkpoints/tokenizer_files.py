@@ -1,4 +1,4 @@
-"""The files of a tokenizer, which may be hostile: what of them may reach the library.
+"""The files of a tokenizer, which may be hostile: checks of all that may reach the library.
 
 A tokenizer is built from the members that were checked here and from known settings only, every
 part of them of a known type. Knows file formats; nothing is loaded or run.
@@ -119,7 +119,7 @@ def _drop_mask(
     vocabulary: Mapping[str, int],
     size: int,
 ) -> None:
-    """Name no mask that is no word, where the model has no row left for another word."""
+    """Drop a mask token that the vocabulary lacks, if the model has no embedding left for it."""
     tokens = {content(table.get("mask_token", usual)) for table in (settings, named)}
     if not tokens & vocabulary.keys() and max(vocabulary.values()) + 1 >= size:
         settings["mask_token"] = None
@@ -166,7 +166,7 @@ def _described(
 
 
 def _typed_model(model: Any) -> Any:
-    """Name the type of a model that comes from the days before files said it."""
+    """The model with its type, which older files do not name."""
     match model:
         case {"type": _} | {"merges": _}:
             return model
@@ -216,7 +216,7 @@ def _check_parts(path: Path, role: str, whole: object, known: tuple[str | None, 
 
 
 def _components(role: str, whole: object) -> Iterator[dict[str, Any]]:
-    """Every part of a tokenizer that is no sequence, by a stack: nesting may be deep."""
+    """Every part of a tokenizer that is no sequence; not by recursion, as nesting may be deep."""
     stack: list[Any] = [] if whole is None else [whole]
     while stack:
         part = stack.pop()
@@ -231,7 +231,7 @@ def _components(role: str, whole: object) -> Iterator[dict[str, Any]]:
 
 
 def _check_replacements(path: Path, normalizer: object) -> None:
-    """No regular expression, and no chain of replacements that blows a text up."""
+    """Refuse regular expressions, and replacements that make a text very much longer."""
     growth = 1.0
     for part in _components("normalizer", normalizer):
         if part["type"] != "Replace":
@@ -252,7 +252,7 @@ def _check_replacements(path: Path, normalizer: object) -> None:
 
 
 def _check_template(path: Path, processor: dict[str, Any], vocabulary: dict[str, Any]) -> None:
-    """The special tokens put around a text must be those of the vocabulary, the texts in order."""
+    """Refuse special tokens around a text that the vocabulary lacks, and texts out of order."""
     texts = [["A"], ["A", "B"]]
     try:
         if processor["type"] == "TemplateProcessing":
@@ -273,7 +273,7 @@ def _check_template(path: Path, processor: dict[str, Any], vocabulary: dict[str,
 
 
 def _texts(processor: dict[str, Any], name: str) -> list[str]:
-    """Which texts a template names, in its order; all else in it are special tokens, and few."""
+    """The texts that a template names, in its order; ValueError if it holds much else."""
     texts, n_specials = [], 0
     for piece in processor[name]:
         ((kind, entry),) = piece.items()
@@ -331,7 +331,7 @@ def _check_ids(folder: Path, tokens: Iterable[tuple[str, Any]], vocab_size: int)
 
 
 def _check_added(folder: Path, words: dict[str, int], added: list[tuple[str, int]]) -> None:
-    """Each added token must be something, with one id that is no other's."""
+    """Refuse added tokens that are blank, or share an id, or are too many."""
     owners, ids = {number: word for word, number in words.items()}, dict(words)
     for token, number in added:
         if not token.strip():

@@ -1,4 +1,4 @@
-"""Settings of a tokenizer, which may be hostile: those that may reach the library, each checked.
+"""Settings of a tokenizer, which may be hostile: checks of those that may reach the library.
 
 The constructors of transformers take any keyword, and some of these open files; so what is not
 known here is dropped, and never read.
@@ -18,7 +18,7 @@ __all__ = ["FLAG", "LISTS", "ROLES", "SETTINGS", "TOKEN_FLAGS", "checked", "cont
            "is_token"]  # fmt: skip
 
 # Settings that bring code, or lead around the files that were checked.
-_LEADING_AWAY = ("auto_map", "fast_tokenizer_files", "gguf_file", "merges", "tokenizer_file",
+_REDIRECTING = ("auto_map", "fast_tokenizer_files", "gguf_file", "merges", "tokenizer_file",
                  "tokenizer_object", "vocab", "vocab_file")  # fmt: skip
 ROLES = ("cls_token", "sep_token", "unk_token", "pad_token", "mask_token", "bos_token",
          "eos_token")  # fmt: skip
@@ -83,8 +83,8 @@ SETTINGS: dict[str, tuple[Callable[[object], bool], str]] = {
 
 
 def checked(path: Path, table: dict[str, Any], known: tuple[str, ...]) -> dict[str, Any]:
-    """Take the known settings from a table, each of its type; null is as good as absent."""
-    astray = [key for key in _LEADING_AWAY if table.get(key) is not None]
+    """The known settings of a table, each checked; one that is null counts as absent."""
+    astray = [key for key in _REDIRECTING if table.get(key) is not None]
     if astray:
         raise ModelError(
             f"{path} sets {astray[0]}, which leads to code or a vocabulary outside"
@@ -103,7 +103,7 @@ def checked(path: Path, table: dict[str, Any], known: tuple[str, ...]) -> dict[s
 
 
 def _plain(key: str, value: Any) -> Any:
-    """The same without what is not known of tokens; in lists they are plain strings."""
+    """A setting without the unknown fields of its tokens; tokens in lists become strings."""
     if key in LISTS:
         tokens = value.values() if isinstance(value, dict) else value
         return [token if isinstance(token, str) else token["content"] for token in tokens]

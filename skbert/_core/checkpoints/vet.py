@@ -17,7 +17,7 @@ from skbert._core.attention.pooling import POOLINGS, TOKEN_POOLINGS
 from skbert._core.attention.pruned import are_pruned_heads
 from skbert._core.checkpoints import archive, strict
 from skbert._core.checkpoints.find import PACKAGED
-from skbert._core.checkpoints.sizes import is_whole, memory_fault, size_faults
+from skbert._core.checkpoints.sizes import is_whole_number, memory_fault, size_faults
 from skbert._core.checkpoints.strict import INDEX, SINGLE, Members, TensorFile
 from skbert._core.checkpoints.tokenizer_files import TokenizerFiles, check_tokenizer
 from skbert._core.families import FAMILIES
@@ -51,7 +51,7 @@ class Checkpoint:
     folder: Path
     config: dict[str, Any]  # of config.json the settings known here, with every size filled in
     pooling: str | None  # "mean", "cls" or "max" where a sentence encoder declares one
-    max_length: int  # positions, 512 at most; a sentence encoder's shorter habit is no limit
+    max_length: int  # positions, 512 at most; a sentence encoder's shorter setting is no limit
     tokenizer: TokenizerFiles
     weights: tuple[TensorFile, ...]  # one safetensors file, or the shards
     head_pooling: str | None  # what its own head reads, where skbert saved it
@@ -64,7 +64,7 @@ class Checkpoint:
 
     @property
     def lowercase(self) -> bool | None:
-        """Whether the tokenizer makes letters small; None where nothing declares it."""
+        """Whether the tokenizer makes text lower case; None where nothing declares it."""
         return self.tokenizer.lowercase
 
 
@@ -116,7 +116,7 @@ def _members(folder: Path) -> Members:
 
 
 def _config(folder: Path, raw: dict[str, Any]) -> dict[str, Any]:
-    """Take the settings known here from config.json, all checked."""
+    """The settings of config.json that are known here, all checked."""
     path = folder / "config.json"
     if not raw:
         raise ModelError(
@@ -156,12 +156,13 @@ def _faults(family: Family, config: dict[str, Any]) -> Iterator[tuple[str, str]]
     hidden, heads = config["hidden_size"], config["num_attention_heads"]
     checks = {
         "num_attention_heads": (hidden % heads == 0, f"a divisor of hidden_size={hidden}"),
-        "pad_token_id": (is_whole(config.get("pad_token_id", 0), 0, config["vocab_size"] - 1),
-                         "an id of the vocabulary"),
+        "pad_token_id": (
+            is_whole_number(config.get("pad_token_id", 0), 0, config["vocab_size"] - 1),
+            "an id of the vocabulary"),
         "id2label": (_are_labels(config.get("id2label", {})),
                      'different names under "0", "1" and so on'),
         "label2id": (_are_numbered(config.get("label2id", {})), "an object of numbers"),
-        "num_labels": (is_whole(config.get("num_labels", 1), 1, _MOST_LABELS),
+        "num_labels": (is_whole_number(config.get("num_labels", 1), 1, _MOST_LABELS),
                        f"a whole number from 1 to {_MOST_LABELS}"),
         **{key: (config.get(key) in (None, *known), f"one of {', '.join(known)}")
            for key, known in (*_CHOICES.items(), *family.choices.items())},
@@ -230,7 +231,7 @@ def _no_safetensors(folder: Path) -> ModelError:
 
 
 def _check_memory(path: Path, config: dict[str, Any], held: int) -> None:
-    """A small file must not make a large model; missing layers are for the loader to name."""
+    """Refuse a config.json that asks for far more weights than the files hold, or for too many."""
     labels = config.get("num_labels", len(config.get("id2label", ())))
     needed = FAMILIES[config["model_type"]].count_weights(config) + labels * config["hidden_size"]
     if needed > 2 * held + 10_000_000:
@@ -244,17 +245,17 @@ def _check_memory(path: Path, config: dict[str, Any], held: int) -> None:
 
 
 def _pooling(members: Members) -> str | None:
-    """How a sentence encoder pools its tokens, where it says so and does it one way."""
+    """The pooling that a sentence encoder declares, None for several or for none known here."""
     chain = members.load_json("modules.json")
-    place = "1_Pooling" if chain is None else _pooling_place(chain)
-    if place is None:
+    subfolder = "1_Pooling" if chain is None else _pooling_folder(chain)
+    if subfolder is None:
         return None
-    if not strict.is_plain(place):
+    if not strict.is_plain(subfolder):
         raise ModelError(
-            f"{members.folder / 'modules.json'} puts a module into {place!r}. It should be a"
+            f"{members.folder / 'modules.json'} puts a module into {subfolder!r}. It should be a"
             " folder in the same folder: do not use this model."
         )
-    table = members.load_object(f"{place}/config.json")
+    table = members.load_object(f"{subfolder}/config.json")
     modes = [key for key, on in table.items() if key.startswith("pooling_mode_") and on is True]
     match table.get("pooling_mode", modes):
         case str(mode) | [str(mode)]:
@@ -262,10 +263,10 @@ def _pooling(members: Members) -> str | None:
     return None
 
 
-def _pooling_place(chain: object) -> object:
-    """Sub-folder of the first pooling module in the chain of a sentence encoder."""
+def _pooling_folder(chain: object) -> object:
+    """Subfolder of the first pooling module that the modules.json of a sentence encoder lists."""
     for part in chain if isinstance(chain, list) else ():
         match part:
-            case {"type": str(kind), "path": place} if kind.endswith(".Pooling"):
-                return place
+            case {"type": str(kind), "path": subfolder} if kind.endswith(".Pooling"):
+                return subfolder
     return None

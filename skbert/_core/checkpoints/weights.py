@@ -28,7 +28,7 @@ _MOST = 1e9  # no model learns a larger weight, and products of such weights ove
 
 
 def read_weights(checkpoint: Checkpoint) -> dict[str, torch.Tensor]:
-    """All tensors of a checkpoint, each in memory of its own, so that all are aligned alike."""
+    """All tensors of a checkpoint, each in memory of its own, so that all are equally aligned."""
     if checkpoint.tensors is not None:
         return {name: tensor.clone() for name, tensor in checkpoint.tensors.items()}
     return {name: t for file in checkpoint.weights for name, t in _tensors(file).items()}
@@ -59,7 +59,7 @@ def check_finite(checkpoint: Checkpoint, model: torch.nn.Module, output: str) ->
 
 
 def check_learned(model: torch.nn.Module, output: str) -> None:
-    """Refuse a model whose weights the last step of a training made useless."""
+    """Refuse a model whose weights the last training step made useless."""
     for name, low, high in _useless_weights(model, output):
         raise NonFiniteError(
             f"After the last step the weight {name!r} has values from {low:g} to {high:g}, which "
@@ -82,7 +82,7 @@ def _useless_weights(model: torch.nn.Module, output: str) -> Iterator[tuple[str,
 
 
 def warn_of_odd_use(checkpoint: Checkpoint, head: Head, missing: set[str], pooling: str) -> None:
-    """Warn where weights are random, or were trained to be used otherwise."""
+    """Warn where weights are random, or were trained for another use."""
     lacks_pooler = any(map(checkpoint.family.is_of_pooler, missing))
     if head.fresh and head.reads == "rows" and pooling == POOLER and lacks_pooler:
         warn(
@@ -99,7 +99,7 @@ def warn_of_odd_use(checkpoint: Checkpoint, head: Head, missing: set[str], pooli
 def check_missing(
     checkpoint: Checkpoint, head: Head, missing: set[str], *, fresh_head: bool
 ) -> None:
-    """Refuse a checkpoint that lacks more than a head and a pooler may be lacking."""
+    """Refuse a checkpoint that lacks weights other than those of a head and a pooler."""
     family = checkpoint.family
     wanted = family.head_class(head.job)
     of_head = {name for name in missing if name.startswith(wanted.prefixes)}

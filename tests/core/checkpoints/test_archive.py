@@ -769,8 +769,8 @@ def test_a_part_that_a_process_works_on_stays_until_the_process_ends(saved: Path
     code = """
         import sys, time
         from pathlib import Path
-        from skbert._core.checkpoints.leftovers import own_part
-        with own_part(Path(sys.argv[1])) as part:
+        from skbert._core.checkpoints.leftovers import locked_part
+        with locked_part(Path(sys.argv[1])) as part:
             print(part.name, flush=True)
             time.sleep(600)
     """
