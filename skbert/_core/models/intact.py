@@ -30,7 +30,7 @@ def has_global_hooks() -> bool:
 
 
 def is_hooked(model: torch.nn.Module) -> bool:
-    """Whether calling a module of the model does more than its class says."""
+    """Whether a module of the model has hooks, or a forward function of its own."""
     return has_global_hooks() or any(
         module._forward_pre_hooks
         or module._backward_hooks
@@ -47,7 +47,7 @@ def _is_recorder(hook: Callable[..., Any]) -> bool:
 
 
 def without_recorders(model: torch.nn.Module) -> torch.nn.Module:
-    """The model without hooks that record, which cannot be pickled; a copy if it has any."""
+    """The model without recorders, which cannot be pickled; a copy if it has any."""
     if not any(_is_recorder(hook) for m in model.modules() for hook in m._forward_hooks.values()):
         return model
     tensors = chain(model.parameters(), model.buffers())

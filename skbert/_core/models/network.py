@@ -1,7 +1,7 @@
 """A model with one head, run on packed batches: layer by layer, or by the model's own forward.
 
 A model that somebody changed is run by its own forward pass. Depends on torch, and on the modules
-that compute layers, attention and pooling; knows of a head what it reads.
+that compute layers, attention and pooling; of a head it knows only what it reads.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Network:
         ``pooler``, ``cls``, ``mean``, ``max`` or ``mean_max``: how tokens become the vector of
         a row.
     layers : tuple of int or None
-        Layers whose hidden states are joined to one, 0 for the embeddings; None for the last.
+        Layers whose hidden states are combined, 0 for the embeddings; None for the last alone.
     layer_join : LayerJoin
         ``mean`` averages these states, ``concat`` puts them side by side.
     anatomy : tuple
@@ -115,7 +115,7 @@ class Network:
 
     @property
     def max_length(self) -> int:
-        """Positions that the model knows, 512 at most."""
+        """Tokens in the longest row that the model reads, 512 at most."""
         return self.family.max_length(self.model.config.max_position_embeddings)
 
     @property
@@ -134,7 +134,7 @@ class Network:
         return self.model.get_submodule(self.head_class.output_layer)
 
     def hand_out(self) -> Any:
-        """The model, for a caller who may change it: every use from now on looks at it anew."""
+        """The model, for a caller who may change it; each use from now on checks for changes."""
         self.is_handed_out = True
         return self.model
 
@@ -183,7 +183,7 @@ class Network:
         )
 
     def to(self, device: torch.device, dtype: torch.dtype) -> None:
-        """Move the weights to a device, and convert them to a type."""
+        """Move the weights to a device and a type."""
         if (self.device, self.dtype) != (device, dtype):
             with deferred_interrupts(), default_modes():
                 self.model.to(device, dtype)
@@ -199,7 +199,7 @@ class Network:
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take the modules as they are for the model's own, unless they were changed before."""
+        """Restore a network; its modules count as unchanged unless they were changed before."""
         _set_all(self, state)
         self.anatomy = anatomy_of(self.model.eval()) if state["anatomy"] else ()
 
@@ -217,8 +217,8 @@ def _set_all(network: Network, attributes: Mapping[str, Any]) -> None:
 
 
 def copy_network(network: Network, shared: Iterable[torch.Tensor] = ()) -> Network:
-    """A network of the same kind with weights of its own, but for those that are shared."""
-    twin = twin_of(network)  # of a pickle, copy.copy would take the weights to the CPU
+    """A copy of a network, with weights of its own except for those that are shared."""
+    twin = twin_of(network)  # copy.copy pickles, which would move the weights to the CPU
     twin.model = copy.deepcopy(network.model, {id(tensor): tensor for tensor in shared})
     twin.compiled, twin.word_embedding = None, None
     twin.layer_runner = copy.copy(network.layer_runner)
@@ -232,7 +232,7 @@ def has_pooler(network: Network) -> bool:
 
 
 def inference_network(network: Network) -> Network:
-    """The network to infer with: a twin that looks at the model anew where it may have changed."""
+    """The network to infer with; a twin with fresh caches where the model may have changed."""
     if not (network.is_handed_out or has_global_hooks()):
         return network
     network.model.eval()
@@ -248,7 +248,7 @@ def has_own_modules(network: Network) -> bool:
 
 
 def can_pack(network: Network) -> bool:
-    """Whether the layers can be run one by one, because nobody changed what they do."""
+    """Whether the layers can be run one by one, which needs a model that nobody changed."""
     model, here = network.model, network.layer_runner.is_enabled and network.device.type == "cpu"
     return (
         _supports_packing(model)
@@ -342,7 +342,7 @@ def _logits_of_model(network: Network, batch: Batch) -> Any:
 
 
 def _padded_inputs(network: Network, batch: Batch) -> dict[str, torch.Tensor]:
-    """The rows of a packed batch one below another, as transformers' models take them."""
+    """The rows of a packed batch as padded tensors, which transformers' models take."""
     layout = batch.layout
     at = (layout.row_of_token, batch.position_ids[0])
     shape = (len(layout.lengths), layout.max_seqlen)
@@ -371,8 +371,8 @@ def draw_output(model: Any, path: str) -> None:
     torch.nn.init.zeros_(layer.bias)
 
 
-def grow_output(network: Network, n_outputs: int, kept: IntArray) -> None:
-    """Give the output layer ``n_outputs`` outputs, of which ``kept[i]`` is the present output i.
+def grow_output(network: Network, n_outputs: int, output_map: IntArray) -> None:
+    """Give the output layer ``n_outputs`` outputs; the present output i becomes ``output_map[i]``.
 
     The others are drawn as in ``open_network``, from torch's global generator.
     """
@@ -381,8 +381,8 @@ def grow_output(network: Network, n_outputs: int, kept: IntArray) -> None:
     setattr(model, path, torch.nn.Linear(old.in_features, n_outputs, **where))
     draw_output(model, path)
     with torch.no_grad():
-        network.output_layer.weight[kept] = old.weight
-        network.output_layer.bias[kept] = old.bias
+        network.output_layer.weight[output_map] = old.weight
+        network.output_layer.bias[output_map] = old.bias
     network.head = replace(network.head, n_outputs=n_outputs)
     model.num_labels = model.config.num_labels = n_outputs
 

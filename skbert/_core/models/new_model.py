@@ -19,8 +19,8 @@ from skbert.exceptions import InputError
 __all__ = ["NewModel", "check_sizes", "learn_vocabulary"]
 
 _SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-_BYTES = 16  # of a weight that learns: itself, its gradient and two moments
-_MOST_PIECES = 30_522  # where no number is given: as many as BERT's own vocabulary has
+_TRAINING_BYTES = 16  # of a trainable weight: itself, its gradient and two moments
+_DEFAULT_VOCAB_SIZE = 30_522  # where no number is given: as many as BERT's own vocabulary has
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class NewModel:
 
 
 def check_sizes(family: Family, config: dict[str, Any]) -> None:
-    """Refuse sizes that no model has, and a model that cannot learn in this machine's memory.
+    """Refuse sizes that no model has, and a model that cannot be trained in this machine's memory.
 
     Raises
     ------
@@ -59,7 +59,7 @@ def check_sizes(family: Family, config: dict[str, Any]) -> None:
             f"num_attention_heads={heads} does not divide hidden_size={hidden}. Use a divisor: the"
             " heads of BERT are 64 wide."
         )
-    fault = memory_fault(family.count_weights(family.default_sizes | config), _BYTES)
+    fault = memory_fault(family.count_weights(family.default_sizes | config), _TRAINING_BYTES)
     if fault:
         sizes = ", ".join(f"{key}={config[key]}" for key in family.sizes if key in config)
         raise InputError(
@@ -82,7 +82,7 @@ def learn_vocabulary(texts: Sequence[str], size: int | None, *, lowercase: bool)
     """
     characters = _trained(texts, 1, _SPECIALS, lowercase=lowercase).keys() - set(_SPECIALS)
     known = (*_SPECIALS, *sorted(characters, key=lambda piece: (piece.startswith("##"), piece)))
-    vocabulary = _trained(texts, size or _MOST_PIECES, known, lowercase=lowercase)
+    vocabulary = _trained(texts, size or _DEFAULT_VOCAB_SIZE, known, lowercase=lowercase)
     count = len(vocabulary)
     if size is not None and count < size:
         raise InputError(
@@ -117,7 +117,9 @@ def _trained(
     trainer = trainers.WordPieceTrainer(
         vocab_size=size, min_frequency=2, special_tokens=list(known), show_progress=False
     )
-    skimmer = Skimmer(Tokenizer.from_str(tokenizer.to_str()))  # the other one is locked meanwhile
+    skimmer = Skimmer(
+        Tokenizer.from_str(tokenizer.to_str())
+    )  # a copy, as the trainer locks the other
     read = (t if _is_short(t, skimmer) else "".join(skimmer.chunks(t)) for t in texts)
     tokenizer.train_from_iterator(read, trainer)
     return tokenizer.get_vocab()

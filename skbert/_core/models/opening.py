@@ -135,7 +135,7 @@ def network_of(model: Any, tokenizer: Any, head: Head, pooling: str) -> Network:
 
 
 def copy_encoder(network: Network, head: Head, pooling: str, dtype: torch.dtype) -> Network:
-    """A network of a copy of another network's encoder, with all that was changed in it."""
+    """A network of a copy of another network's encoder, changes by a caller included."""
     body = copy.deepcopy(network.model.base_model).eval().to(dtype)
     if isinstance(body, _TokenPooled):
         body.__class__ = _encoder_class(network.family)
@@ -167,21 +167,21 @@ def open_network(
     if isinstance(checkpoint, NewModel):
         return network_of(*_make(checkpoint, head, dtype), head, pooling)
     output_path = checkpoint.family.head_class(head.job).output_layer
-    with _refusing(checkpoint):
+    with _model_errors(checkpoint):
         model, missing = _quietly_load(checkpoint, head, dtype, keep_head=not fresh_head)
     check_missing(checkpoint, head, missing, fresh_head=fresh_head)
     warn_of_odd_use(checkpoint, head, missing, pooling)
     if fresh_head and head.fresh:
         draw_output(model, output_path)
     check_finite(checkpoint, model, output_path)
-    with _refusing(checkpoint):
+    with _model_errors(checkpoint):
         tokenizer = _open_tokenizer(checkpoint)
     return network_of(model.eval(), tokenizer, head, pooling)
 
 
 @contextmanager
-def _refusing(checkpoint: Checkpoint) -> Iterator[None]:
-    """Turn whatever a library raises at a folder into a ModelError."""
+def _model_errors(checkpoint: Checkpoint) -> Iterator[None]:
+    """Turn whatever a library raises about a folder into a ModelError."""
     try:
         yield
     except (SkbertError, MemoryError):
@@ -206,12 +206,12 @@ def _own_pooling(checkpoint: Checkpoint | NewModel, head: Head, *, fresh_head: b
 
 
 def _make(new_model: NewModel, head: Head, dtype: torch.dtype) -> tuple[Any, Any]:
-    """A model with random weights, and its tokenizer."""
+    """A new model with random weights, and its tokenizer."""
     family = new_model.family
     config = getattr(transformers, family.config_class)(
         **family.own_settings(new_model.config), is_decoder=head.is_causal
     )
-    with _quiet(), single_precision():  # whose numbers are drawn, whatever they become then
+    with _quiet(), single_precision():  # weights are drawn in float32 and converted afterwards
         model = (
             _as_configured(getattr(transformers, family.head_class(head.job).name))(config)
             .to(dtype)
@@ -269,7 +269,7 @@ def _quietly_load(
 def _as_configured(model_class: Any, pruned: dict[str, list[int]] | None = None) -> Any:
     """A class that makes models of ``model_class``, with relative positions and pruned heads.
 
-    The modules are those of the configuration before weights are loaded into them.
+    These modules are there before weights are loaded into them.
     """
 
     def make(self: Any, config: Any) -> None:
@@ -277,7 +277,9 @@ def _as_configured(model_class: Any, pruned: dict[str, list[int]] | None = None)
         self.__class__ = model_class
         add_distances(self)
         for layer in family_of(self).layers(self):
-            layer.chunk_size_feed_forward = 0  # its chunks must all be full; ours need not
+            layer.chunk_size_feed_forward = (
+                0  # transformers needs chunks of equal size; the layers here do not
+            )
         if pruned:
             prune(self, pruned)
 
@@ -288,7 +290,7 @@ def _as_configured(model_class: Any, pruned: dict[str, list[int]] | None = None)
 def _open_tokenizer(checkpoint: Checkpoint) -> Any:
     """The tokenizer, opened from a temporary folder that holds nothing but what was vetted.
 
-    Whether it makes letters small is passed on, because the library takes it for granted.
+    Whether it makes text lower case is passed on, as the library would assume that it does.
     """
     files = checkpoint.tokenizer
     declared = {"do_lower_case": files.lowercase, "vocab": files.words}
@@ -302,7 +304,7 @@ def _open_tokenizer(checkpoint: Checkpoint) -> Any:
             **{key: value for key, value in declared.items() if value is not None},
         )
     backend = tokenizer.backend_tokenizer
-    backend.no_padding()  # a file may pad to any length; calls say how they pad and cut
+    backend.no_padding()  # a file may pad to any length
     backend.no_truncation()
     _check_opened(checkpoint, backend)
     tokenizer.name_or_path = tokenizer.init_kwargs["name_or_path"] = str(checkpoint.folder)
@@ -310,7 +312,7 @@ def _open_tokenizer(checkpoint: Checkpoint) -> Any:
 
 
 def _check_opened(checkpoint: Checkpoint, backend: Any) -> None:
-    """Refuse a tokenizer whose ids are not those vetted, or that leaves nothing of a text."""
+    """Refuse a tokenizer whose ids differ from the vetted ones, or that leaves no tokens."""
     vetted, size = checkpoint.tokenizer.vocabulary, checkpoint.config["vocab_size"]
     opened = backend.get_vocab(with_added_tokens=True)
     for token, number in opened.items() if opened != vetted else ():
@@ -348,8 +350,8 @@ def drop_pooler(network: Network) -> None:
     network.anatomy = anatomy_of(network.model)
 
 
-def _has_sizes_of_its_settings(model: Any) -> bool:
-    """Whether a model made from its configuration has weights of these sizes."""
+def _has_configured_shapes(model: Any) -> bool:
+    """Whether a model made from this one's configuration has weights of the same shapes."""
     config = copy.deepcopy(model.config)
     pruned, config.pruned_heads = getattr(config, "pruned_heads", None), {}
     with torch.device("meta"):
@@ -361,7 +363,7 @@ def _has_sizes_of_its_settings(model: Any) -> bool:
 @deferred_interrupts()
 def write_folder(network: Network, folder: Path, *, weights: bool = True) -> None:
     """Write a plain transformers folder: configuration, safetensors and tokenizer files."""
-    if not (has_own_modules(network) and _has_sizes_of_its_settings(network.model)):
+    if not (has_own_modules(network) and _has_configured_shapes(network.model)):
         raise ModelError(
             "Modules of model_ were replaced or added, and such a model cannot be opened again. "
             "Put back those it had, merge the adapter (merge_and_unload in peft), or pickle the "

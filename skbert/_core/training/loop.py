@@ -1,7 +1,7 @@
 """The training loop: a generator that yields after each pass over the items.
 
-No validation, no printing, no stopping, nothing of any one task: the caller's ``for`` does
-all that between passes. Depends on the other modules of this folder.
+It neither validates nor prints nor stops early: the caller does that between passes. Depends on
+the other modules of this folder.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from skbert._core.training.stepper import Stepper
 
 __all__ = ["DrawItems", "Epoch", "train"]
 
-# From all items, those of one pass; they take as many steps as all items would.
+# Draws the items of one pass from all items; they take as many steps as all items would.
 DrawItems = Callable[[Items, np.random.Generator], Items]
 
 
 class Epoch(NamedTuple):
-    """What one pass came to."""
+    """The results of one pass."""
 
     epoch: int  # counted from 1
     loss: float  # mean over the pass, per unit of weight
@@ -56,7 +56,7 @@ def train(
     """
     n_steps = recipe.steps_per_pass(items)
     stepper = Stepper(network, task, recipe, precision, n_steps * recipe.epochs)
-    rank = stepper.group.rank  # 0 goes on with what the caller seeded
+    rank = stepper.group.rank  # 0 keeps the generator that the caller seeded
     dropout_seed = seeded(seed + rank, network.device) if rank else nullcontext()
     with dropout_seed, closing(stepper):
         for number in range(1, recipe.epochs + 1):

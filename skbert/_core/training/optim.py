@@ -25,8 +25,8 @@ __all__ = [
     "freeze",
     "gradient_norm",
     "is_encoder_frozen",
-    "multiplier",
     "parameter_groups",
+    "rate_factor",
     "take_step",
     "trainable_parameters",
     "warmup_steps",
@@ -86,7 +86,9 @@ def trainable_parameters(
             f"freeze={layers}: the model has {n_layers} layers. Use freeze='all' to train nothing "
             "but the output layer."
         )
-    highest = math.inf if layers == "all" else int(layers) or -1  # 0 freezes no embeddings, too
+    highest = (
+        math.inf if layers == "all" else int(layers) or -1
+    )  # 0 does not freeze the embeddings either
     return [
         parameter
         for name, parameter in model.named_parameters()
@@ -104,7 +106,7 @@ def _n_layers(model: torch.nn.Module) -> int:
 
 
 def _depths(model: torch.nn.Module) -> dict[str, int]:
-    """The layer of each parameter, counted from 1: 0 for the embeddings, else one beyond all."""
+    """The layer of each parameter, from 1; 0 for the embeddings, n_layers + 1 for the rest."""
     family = family_of(model)
     embeddings = encoder_part(model, family.encoder.embeddings)
     parts = [embeddings, *family.layers(model)]
@@ -124,7 +126,7 @@ def _cosine(progress: float) -> float:
     return 0.5 * (1.0 + math.cos(math.pi * progress))
 
 
-# What is left of the rate after a share of the way, from the end of the warm-up to the last step.
+# Factor of the learning rate by the progress, from 0 after the warm-up to 1 at the last step.
 SCHEDULES: dict[str, Callable[[float], float]] = {
     "linear": lambda progress: 1.0 - progress,
     "cosine": _cosine,
@@ -135,11 +137,11 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
 }
 
 
-def multiplier(schedule: str, step: int, n_steps: int, n_warmup: int, rate: float) -> float:
-    """What the learning rate is multiplied by at ``step``, counted from 0.
+def rate_factor(schedule: str, step: int, n_steps: int, n_warmup: int, rate: float) -> float:
+    """The factor of the learning rate at ``step``, counted from 0.
 
     ``rate`` is the rate that is multiplied: the polynomial schedule ends at a fixed one.
-    ``constant`` knows no warm-up.
+    ``constant`` has no warm-up.
     """
     if schedule != "constant" and step < n_warmup:
         return step / max(1, n_warmup)
@@ -151,7 +153,7 @@ def multiplier(schedule: str, step: int, n_steps: int, n_warmup: int, rate: floa
 
 
 class AdamW(torch.optim.AdamW):
-    """AdamW (Loshchilov and Hutter 2019) in one pass over memory, where there is one.
+    """AdamW (Loshchilov and Hutter 2019), fused where torch can.
 
     Attributes
     ----------
@@ -174,14 +176,14 @@ class AdamW(torch.optim.AdamW):
 
 
 def adamw(groups: list[dict[str, Any]], device: torch.device) -> AdamW:
-    """The fastest optimizer that there is for these parameters."""
+    """AdamW for these parameters, in the fastest form that can be used."""
     if can_fuse_adamw(p for group in groups for p in group["params"]):
         return _CompiledAdamW(groups)
     return AdamW(groups, fused=device.type != "mps")
 
 
 class _CompiledAdamW(AdamW):
-    """AdamW in a kernel, which reads gradients in bfloat16 as they are."""
+    """AdamW in a compiled kernel, which also reads gradients in bfloat16."""
 
     bf16_grads: dict[torch.Tensor, torch.Tensor]
     grad_scale: torch.Tensor | None = None
@@ -210,7 +212,7 @@ class _CompiledAdamW(AdamW):
     def _prepare(
         self, group: dict[str, Any], weight: torch.Tensor, gradient: torch.Tensor
     ) -> AdamWTensor:
-        """A weight with all that its step needs, which is counted."""
+        """A weight with all that its next step needs; the step is counted."""
         state, rate = self.state[weight], group["lr"]
         if not state:
             state["step"] = 0

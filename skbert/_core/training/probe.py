@@ -23,18 +23,18 @@ __all__ = ["probe"]
 
 _ITERATIONS = 60
 _TOLERANCE = 1e-4  # on the largest entry of the gradient of the mean loss
-_TOKENS = 100_000  # to read features of at most, about
+_MAX_TOKENS = 100_000  # about how many to compute features of at most
 
 
 def probe(network: Network, task: Task, items: Items, precision: Precision) -> None:
     """Fit the output layer on frozen features, by L-BFGS on the task's loss.
 
-    The weights are held back by half their squared norm over the total weight, which is
-    scikit-learn's ``LogisticRegression(C=1)`` for a cross-entropy of three classes or more; by
-    more where the task's head says so.
+    The L2 penalty is half the squared norm of the weights over the total sample weight, which for
+    a cross-entropy of three classes or more is scikit-learn's ``LogisticRegression(C=1)``; it is
+    larger where the task's head says so.
     """
     layer = network.output_layer
-    share = _TOKENS / items.sizes.sum()
+    share = _MAX_TOKENS / items.sizes.sum()
     if share < 1.0:
         some = torch.randperm(len(items))[: max(1, int(share * len(items)))]
         items = items.take(some.sort().values.numpy())

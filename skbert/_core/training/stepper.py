@@ -1,7 +1,7 @@
 """One optimizer step after another: micro-batches, gradient accumulation, and what can fail.
 
-Memory that runs out, and gradients beyond the range of float16, make a step start over. Depends
-on torch, a network, a task's own loss and ``optim``.
+A step starts over when memory runs out, or gradients leave the range of float16. Depends on
+torch, a network, a task's own loss and ``optim``.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from skbert._core.training.optim import (
     adamw,
     freeze,
     gradient_norm,
-    multiplier,
     parameter_groups,
+    rate_factor,
     take_step,
     warmup_steps,
 )
@@ -87,9 +87,9 @@ class LossScale:
 
 
 class Stepper:
-    """Takes optimizer steps without waiting for the device to have computed them.
+    """Takes optimizer steps without waiting for the device to compute them.
 
-    A step that is not finite changes nothing, and neither does any step after it.
+    A step whose loss or gradient is not finite changes no weight, nor does any step after it.
 
     Attributes
     ----------
@@ -111,7 +111,7 @@ class Stepper:
         self._network, self._task, self._recipe, self._precision = network, task, recipe, precision
         self._budget = Budget(TRAINING_TOKENS[network.device.type])
         self._loss_scale = LossScale(precision)
-        self._n_steps, self._n_done = n_steps, 0
+        self._n_steps, self._n_steps_done = n_steps, 0
         self._pending: deque[StepResult] = deque()
         self._failed = torch.zeros((), device=network.device, dtype=torch.float32)  # 1: not finite
         if network.is_handed_out:
@@ -164,8 +164,10 @@ class Stepper:
         self._update_learning_rates()
         gradients = self._compute_gradients(item_indices)
         scalars = gradients.scalars
-        self._n_done += 1
-        result = StepResult(AsyncScalars(scalars), item_indices, self._n_done, self.learning_rate)
+        self._n_steps_done += 1
+        result = StepResult(
+            AsyncScalars(scalars), item_indices, self._n_steps_done, self.learning_rate
+        )
         self._pending.append(result)
         if result.scalars.is_ready():
             self._raise_if_not_finite(result)
@@ -206,7 +208,7 @@ class Stepper:
         self._network.model.eval()
 
     def close(self) -> None:
-        """Leave the network as an ordinary model in eval mode, and let go of the gradients."""
+        """Leave an ordinary model in eval mode, with all weights trainable and no gradients."""
         self.finish_pass()
         self._clear_gradients()
         model = self._network.model
@@ -249,19 +251,21 @@ class Stepper:
         return [part[cut] for part in parts for cut in by_budget(self._sizes[part], budget)]
 
     def _logits(self, part: IntArray, batch: Batch) -> Any:
-        """Logits of a micro-batch; the rows of an item beyond the budget are computed in turns.
+        """Logits of a micro-batch; the rows of an item beyond the budget are computed in parts.
 
-        Each turn is computed once more in the backward pass, so that only one is in memory.
+        Each part is computed again in the backward pass, so that only one is in memory.
         """
         network, budget = self._network, self._budget.tokens
         rows = self._items.take(part).by_row()
         if len(part) > 1 or len(rows) == 1 or rows.sizes.sum() <= budget:
             return network.logits(batch)
-        turns = (
+        row_batches = (
             collate(rows, np.arange(len(rows))[cut], network.device, self._precision.weight_dtype)
             for cut in by_budget(rows.sizes, budget)
         )
-        return torch.cat([checkpoint(network.logits, turn, use_reentrant=False) for turn in turns])
+        return torch.cat(
+            [checkpoint(network.logits, each, use_reentrant=False) for each in row_batches]
+        )
 
     def _update_learning_rates(self) -> None:
         """Set the learning rates of the next step, as the schedule says."""
@@ -269,7 +273,7 @@ class Stepper:
         n_warmup = warmup_steps(recipe.warmup, n_steps)
 
         def scheduled(rate: float) -> float:
-            return rate * multiplier(recipe.schedule, self._n_done, n_steps, n_warmup, rate)
+            return rate * rate_factor(recipe.schedule, self._n_steps_done, n_steps, n_warmup, rate)
 
         for group in self._optimizer.param_groups:
             group["lr"] = scheduled(group["initial_lr"])
@@ -324,7 +328,7 @@ def _can_train_used_rows(network: Network) -> bool:
 
 
 def _checkpointing(verb: str, model: Any) -> Callable[..., None]:
-    """The method that turns it on or off; transformers 5 gave it another name on the way."""
+    """The model's method that turns it on or off; its name differs among versions of 5.x."""
     old = f"gradient_checkpointing_{verb}"
     new = f"activation_checkpointing_{verb}"
     method: Callable[..., None] = getattr(model, new if hasattr(model, new) else old)

@@ -30,8 +30,8 @@ from skbert._core.training.optim import (
     SCHEDULES,
     freeze,
     gradient_norm,
-    multiplier,
     parameter_groups,
+    rate_factor,
     take_step,
     warmup_steps,
 )
@@ -69,7 +69,7 @@ def rates_of_transformers(name: str, rate: float, n_steps: int, n_warmup: int) -
 def test_schedules_follow_transformers_step_by_step(
     name: str, n_steps: int, warmup: int, rate: float
 ) -> None:
-    ours = [rate * multiplier(name, step, n_steps, warmup, rate) for step in range(n_steps)]
+    ours = [rate * rate_factor(name, step, n_steps, warmup, rate) for step in range(n_steps)]
     theirs = rates_of_transformers(name, rate, n_steps, warmup)
     np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-18)
 
@@ -80,7 +80,7 @@ def test_the_schedules_are_those_that_are_promised() -> None:
 
 
 def test_a_worked_schedule() -> None:
-    made = [multiplier("linear", step, 10, 4, 1.0) for step in range(10)]
+    made = [rate_factor("linear", step, 10, 4, 1.0) for step in range(10)]
     assert made == pytest.approx([0, 1 / 4, 2 / 4, 3 / 4, 1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6])
 
 

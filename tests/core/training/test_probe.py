@@ -176,7 +176,7 @@ def test_of_many_rows_it_reads_some(minilm: Path, monkeypatch: pytest.MonkeyPatc
         read.append(int(items.sizes.sum()))
         return infer(network, items, *args, **kwargs)
 
-    monkeypatch.setattr("skbert._core.training.probe._TOKENS", 100)
+    monkeypatch.setattr("skbert._core.training.probe._MAX_TOKENS", 100)
     monkeypatch.setattr("skbert._core.training.probe.infer", counted)
     _, logits = probed(network, Labels(), items)
     assert 50 < read[0] <= 120
