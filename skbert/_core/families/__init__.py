@@ -20,4 +20,4 @@ NEW = BERT  # of a model that is made from nothing
 
 def family_of(model: Any) -> Family:
     """The record of a model's architecture."""
-    return FAMILIES[model.config.model_type]
+    return FAMILIES[type(model.config).model_type]
