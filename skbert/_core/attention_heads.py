@@ -38,7 +38,7 @@ Result = TypeVar("Result")
 def share_weights(network: Network) -> Network:
     """Another network over the same weights: in eval mode, not compiled, reading the last layer.
 
-    Nothing that is done to it changes the first one, except weights changed in place.
+    It can get hooks and new modules without an effect on the first; only weights are shared.
     """
     model = network.model
     shared = {id(tensor): tensor for tensor in chain(model.parameters(), model.buffers())}
@@ -75,7 +75,7 @@ def gate_gradients(network: Network, task: Task, items: Items) -> FloatArray:
         np.add.at(by_sample, owner[item_indices], gradients)
         total += weight
     means = np.abs(by_sample).sum(axis=0) / total
-    return _in_place(network, np.split(means, ends[:-1]))
+    return _with_nan_for_pruned(network, np.split(means, ends[:-1]))
 
 
 @deferred_interrupts()
@@ -99,10 +99,10 @@ def attention_weights(
     def compute(item_indices: IntArray) -> list[FloatArray]:
         with torch.inference_mode():
             batch = collate(rows, item_indices, network.device, network.dtype)
-            with _gated(network, factors), _watched(network, batch.layout) as seen:
+            with _gated(network, factors), _recorded(network, batch.layout) as seen:
                 network.hidden(batch)
         order = range(len(item_indices)) if batch.row_order is None else batch.row_order.tolist()
-        return [_in_place(network, [layer[row] for layer in seen]) for row in order]
+        return [_with_nan_for_pruned(network, [layer[row] for layer in seen]) for row in order]
 
     by_row = {
         row: weights * mask[:, :, None, None]
@@ -129,8 +129,8 @@ def _in_parts(
         yield item_indices, result
 
 
-def _in_place(network: Network, parts: Sequence[FloatArray]) -> FloatArray:
-    """Values of the remaining heads of each layer, with NaN in the place of the pruned ones."""
+def _with_nan_for_pruned(network: Network, parts: Sequence[FloatArray]) -> FloatArray:
+    """Values of all heads of each layer, from those of the remaining ones; NaN for the pruned."""
     left, n_heads = remaining_heads(network.model.config), network.model.config.num_attention_heads
     whole = np.full((len(left), n_heads, *parts[0].shape[1:]), np.nan, parts[0].dtype)
     for layer, (heads, part) in enumerate(zip(left, parts, strict=True)):
@@ -167,8 +167,8 @@ def _gated(network: Network, factors: Sequence[torch.Tensor]) -> Iterator[None]:
 
 
 @contextmanager
-def _watched(network: Network, layout: Layout) -> Iterator[list[list[FloatArray]]]:
-    """Yield a list that gets the weights of each row, layer by layer, as these are computed."""
+def _recorded(network: Network, layout: Layout) -> Iterator[list[list[FloatArray]]]:
+    """Yield a list, to which each layer adds the attention weights of all rows as it runs."""
     seen: list[list[FloatArray]] = []
     starts = layout.cu_seqlens[layout.row_of_token]
 

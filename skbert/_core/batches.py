@@ -1,4 +1,4 @@
-"""Plans of which items go together, and the packed batches made from them.
+"""Plans of which items share a batch, and the packed batches made from them.
 
 Depends on numpy, torch tensors and items; knows no model. A packed batch holds the tokens of
 all its rows one after another, ``(1, n_tokens)``, and not one token of padding.

@@ -31,8 +31,8 @@ class Head:
     job: Job
     n_outputs: int  # 0: as many as there are word pieces
     reads: Literal["rows", "tokens", "selected tokens", "selected tokens and rows"] = "rows"
-    fresh: bool = True  # drawn anew before training; else only what the checkpoint lacks
-    ridge: float = 0.0  # of the probe, for each unit of weight squared; 1 in all at least
+    fresh: bool = True  # whether all of it is drawn anew; else only what the checkpoint lacks
+    ridge: float = 0.0  # L2 penalty of the probe per squared total weight; 1 in all at least
 
     @property
     def has_output_layer(self) -> bool:
@@ -41,7 +41,7 @@ class Head:
 
     @property
     def is_causal(self) -> bool:
-        """Whether a token sees only itself and those before it."""
+        """Whether a token attends only to itself and those before it."""
         return self.job == "causal language modelling"
 
 
@@ -58,12 +58,12 @@ class Items:
     samples: IntArray  # (n_items,)
     weights: FloatArray  # (n_items,)
     targets: Array | Ragged | None = None  # (n_items, ...) or a row per item
-    places: Ragged | None = None  # of each token, in the task's own terms; for decode only
+    places: Ragged | None = None  # what each token stands for; only the task's decode reads it
     n_truncated: int = 0
     selected_tokens: Ragged | None = (
         None  # their positions in each row, for a head that reads them
     )
-    is_counted_alone: bool = False  # a step counts items, not samples
+    is_counted_alone: bool = False  # whether a step counts items, not samples
 
     @classmethod
     def one_row_each(cls, encoded: EncodedTexts, targets: Array | None) -> Items:

@@ -66,7 +66,7 @@ class Answers:
         assert X.second is not None
         questions, question = _distinct(X.first)
         contexts, context = _distinct(X.second)
-        max_tokens = self.max_length - tokenizer.specials(pair=True)
+        max_tokens = self.max_length - tokenizer.n_specials(pair=True)
         question_ids = tokenizer.pieces(questions, max_tokens)
         ids, spans, _ = tokenizer.pieces_with_offsets(contexts)
         n_question, n_context = question_ids.lengths[question], ids.lengths[context]

@@ -70,7 +70,7 @@ def check_temperature(value: object) -> None:
 
 def encode_masked(texts: list[str], tokenizer: TextTokenizer, max_length: int) -> Items:
     """Return one row per text, with each [MASK] as the special token, and selected."""
-    max_tokens = max_length - tokenizer.specials(pair=False)
+    max_tokens = max_length - tokenizer.n_specials(pair=False)
     parts = [text.split(_MASK) for text in texts]
     pieces = tokenizer.pieces([part for of_text in parts for part in of_text])
     masked = Vocabulary.of(tokenizer).mask

@@ -118,7 +118,7 @@ def pair(
     replaced by one from another document, cut where the row would be too long.
     """
     assert items.places is not None
-    max_tokens = max_length - tokenizer.specials(pair=True)
+    max_tokens = max_length - tokenizer.n_specials(pair=True)
     rows = np.arange(len(items))
     n_special = len(tokenizer.prefix), len(tokenizer.prefix) + len(tokenizer.suffix)
     lengths = items.tokens.lengths - n_special[1]

@@ -146,7 +146,7 @@ def _of_words(
 
 def _rows_of_text(texts: list[str], tokenizer: TextTokenizer, max_length: int) -> Items:
     """Return rows cut end to end from each text; the last one is as long as the rest."""
-    max_tokens = max_length - tokenizer.specials(pair=False)
+    max_tokens = max_length - tokenizer.n_specials(pair=False)
     pieces = tokenizer.pieces(texts)
     windows = Windows.end_to_end(pieces.lengths, max_tokens)
     tokens = assemble(tokenizer, pieces.windows(windows), None)
@@ -185,7 +185,7 @@ def _runs_of_sentences(X: Documents, tokenizer: TextTokenizer, max_length: int) 
     A sentence is cut to half of the row. The place of a token is the number of its sentence in
     the row, -1 for special tokens.
     """
-    max_tokens = max_length - tokenizer.specials(pair=True)
+    max_tokens = max_length - tokenizer.n_specials(pair=True)
     documents = X.sentences()
     owner = np.repeat(np.arange(len(documents)), [len(sentences) for sentences in documents])
     pieces = tokenizer.pieces(

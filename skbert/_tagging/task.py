@@ -58,7 +58,7 @@ class WordTags:
         ``y`` holds an array of codes for each row, or is `CharacterSpans`. With it, windows
         without a target are left out.
         """
-        max_tokens = self.max_length - tokenizer.specials(pair=False)
+        max_tokens = self.max_length - tokenizer.n_specials(pair=False)
         limit = max(1, min(_LONGEST_WORD, max_tokens // 2))
         pieces, rows = (
             _cut_rows(X, tokenizer, limit) if isinstance(X, WordRows)

@@ -417,8 +417,8 @@ def test_distinct_texts_are_tokenised_once() -> None:
         def __init__(self) -> None:
             self.seen = {}
 
-        def specials(self, *, pair: bool) -> int:
-            return LOWER.specials(pair=pair)
+        def n_specials(self, *, pair: bool) -> int:
+            return LOWER.n_specials(pair=pair)
 
         def pieces(self, texts: list[str], room: int) -> Ragged:
             self.seen["pieces"] = texts

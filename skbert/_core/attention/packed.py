@@ -16,7 +16,7 @@ from skbert._core.task import Layout
 
 try:
     from torch.nn.attention import varlen
-except ImportError:  # a build without flash attention: the grouped way serves
+except ImportError:  # a build without flash attention: rows are grouped by length instead
     varlen = None  # type: ignore[assignment]
 
 __all__ = [
@@ -30,8 +30,8 @@ __all__ = [
 
 NAME = "skbert_packed"
 
-_LONG_ROW = 128  # tokens: from there on the fused kernel is faster in float32 on a CPU
-_SCORES = 1 << 21  # to compute at a time: about what a CPU's caches hold
+_MIN_FUSED_LENGTH = 128  # tokens: from there on the fused kernel is faster in float32 on a CPU
+_MAX_SCORES = 1 << 21  # computed at a time: about what the caches of a CPU hold
 
 
 # Not compiled: the runs differ from batch to batch, and each would make a graph of its own.
@@ -102,16 +102,16 @@ def _attend(
 ) -> torch.Tensor:
     """Attention of rows of one length, ``(n_rows, n_heads, length, head_size)``.
 
-    On a CPU two plain products of some rows at a time beat the fused kernel, in float32 where
-    rows are short.
+    On a CPU two matrix products for some rows at a time are faster than torch's fused kernel, in
+    float32 only where rows are short.
     """
     length = q.shape[2]
-    plain = q.device.type == "cpu" and (q.dtype == torch.bfloat16 or length < _LONG_ROW)
+    plain = q.device.type == "cpu" and (q.dtype == torch.bfloat16 or length < _MIN_FUSED_LENGTH)
     if not plain and not has_distances(module):
         return F.scaled_dot_product_attention(
             q, k, v, dropout_p=dropout, is_causal=_is_causal(module), scale=scaling
         )
-    at_once = max(1, _SCORES // (q.shape[1] * length**2))
+    at_once = max(1, _MAX_SCORES // (q.shape[1] * length**2))
     parts = []
     for some_q, some_k, some_v in zip(*(torch.split(x, at_once) for x in (q, k, v)), strict=True):
         weights = torch.softmax(scores(module, some_q, some_k, scaling), dim=-1)
@@ -132,7 +132,7 @@ def padded_attention(
 ) -> tuple[torch.Tensor, None]:
     """Attend within padded rows, all states ``(n_rows, n_heads, length, head_size)``.
 
-    The mask is True where a token may look, and broadcasts to the scores.
+    The mask is True where a token may attend, and broadcasts to the scores.
     """
     logits = scores(module, query, key, scaling)
     if attention_mask is not None:
@@ -155,5 +155,5 @@ def scores(
 
 
 def causal_mask(length: int, device: torch.device | None = None) -> torch.Tensor:
-    """Which tokens, in a line, come after each token, ``(length, length)``."""
+    """Whether the token of each column comes after that of each row, ``(length, length)``."""
     return torch.ones(length, length, dtype=torch.bool, device=device).triu(1)

@@ -17,7 +17,7 @@ __all__ = ["are_pruned_heads", "prune", "remaining_heads"]
 
 
 def are_pruned_heads(config: Mapping[str, Any]) -> bool:
-    """Whether a config.json names heads that there are, and not all of a layer; or none."""
+    """Whether the pruned heads of a config.json exist, and leave each layer one at least."""
     entry, n_heads = config.get("pruned_heads", {}), config["num_attention_heads"]
     layers = {str(layer) for layer in range(config["num_hidden_layers"])}
     if not isinstance(entry, dict) or not entry.keys() <= layers:
@@ -41,7 +41,7 @@ def remaining_heads(config: Any) -> list[list[int]]:
 
 
 def prune(model: Any, pruned: Mapping[Any, Collection[int]]) -> None:
-    """Cut heads out of a model, which may lack others, and note it in its configuration."""
+    """Prune heads of a model, in addition to those pruned before, and note it in its config."""
     numbered, config, noted = _numbered(pruned), model.config, {}
     for number, heads in enumerate(remaining_heads(config)):
         kept = [head for head in heads if head not in numbered.get(number, ())]
@@ -55,11 +55,11 @@ def prune(model: Any, pruned: Mapping[Any, Collection[int]]) -> None:
 
 
 def _shrink(family: Family, layer: Any, kept: list[int]) -> None:
-    """Keep the weights of the heads with these places among the heads that the layer has."""
+    """Keep only the weights of these heads, counted among those that the layer still has."""
     paths, names = family.layer, family.attention
     attention, output = attrgetter(paths.attention, paths.attention_out)(layer)
     size = getattr(attention, names.head_size)
-    rows = [place * size + i for place in kept for i in range(size)]
+    rows = [head * size + i for head in kept for i in range(size)]
     for linear in attrgetter(*paths.qkv)(layer):
         linear.weight, linear.bias = _like(linear.weight, rows), _like(linear.bias, rows)
         linear.out_features = len(rows)

@@ -1,4 +1,4 @@
-"""Relative positions: attention by how far apart two tokens are, not by where they stand.
+"""Relative positions: attention that reads the distance of two tokens, not their positions.
 
 ``relative_key`` (Shaw et al. 2018) adds to a score the product of the query and a vector for the
 distance, ``relative_key_query`` (Huang et al. 2020, method 4) that of the key, too. transformers 5
@@ -31,23 +31,23 @@ def add_distances(model: Any) -> None:
     kind = getattr(config, "position_embedding_type", "absolute")
     if kind == "absolute":
         return
-    most = config.max_position_embeddings
-    table = _UnusedPositions(most, config.hidden_size)
+    n_positions = config.max_position_embeddings
+    table = _UnusedPositions(n_positions, config.hidden_size)
     model.base_model.set_submodule(family.encoder.position_table, table)
     for layer in family.layers(model):
         attention = attrgetter(family.layer.attention)(layer)
         size = getattr(attention, family.attention.head_size)
-        attention.distance_embedding = torch.nn.Embedding(2 * most - 1, size)
+        attention.distance_embedding = torch.nn.Embedding(2 * n_positions - 1, size)
         attention.distances_of_keys = kind == "relative_key_query"
 
 
 def has_distances(attention: Any) -> bool:
-    """Whether a layer's attention has vectors for distances."""
+    """Whether a layer's attention has relative positions."""
     return hasattr(attention, "distance_embedding")
 
 
 def distance_scores(attention: Any, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
-    """The share of distances in the scores, ``(n_rows, n_heads, length, length)``, before scaling.
+    """What relative positions add to scores, ``(n_rows, n_heads, length, length)``, unscaled.
 
     ``query`` and ``key`` are ``(n_rows, n_heads, length, head_size)``.
     """

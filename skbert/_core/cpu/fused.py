@@ -134,7 +134,7 @@ def can_fuse_layernorm(x: torch.Tensor, residual: torch.Tensor, norm: torch.nn.L
 
 
 def _is_vector(weight: torch.Tensor | None, size: int) -> bool:
-    """Whether a norm's weight is that many numbers, side by side."""
+    """Whether a norm's weight is a contiguous float32 vector of this size."""
     if weight is None or weight.dtype != torch.float32:
         return False
     return weight.shape == (size,) and is_readable(weight)
@@ -145,7 +145,7 @@ def fused_layernorm(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Layer normalisation of ``x`` after dropout plus the residual, both ``(n_tokens, size)``.
 
-    Returned in float32, as the residual is, and rounded to the type of ``x``. What is kept for
+    Returned in float32, as the residual is, and rounded to the type of ``x``. What is saved for
     the backward pass is rounded, too.
     """
     output, rounded = _apply(_LayerNorm, x, residual, norm.weight, norm.bias, norm.eps, dropout)
@@ -153,7 +153,7 @@ def fused_layernorm(
 
 
 class _LayerNorm(torch.autograd.Function):
-    """Layer normalisation in float32, and rounded, None where ``x`` is in float32."""
+    """Layer normalisation in float32, and rounded to bfloat16; None where ``x`` is in float32."""
 
     @staticmethod
     def forward(
@@ -193,7 +193,7 @@ class _LayerNorm(torch.autograd.Function):
 
 
 class _NoGrad:
-    """The context of a function of autograd where nothing needs a gradient."""
+    """Stands for the ``ctx`` of an autograd function where nothing needs a gradient."""
 
     needs_input_grad = ()
 
@@ -205,7 +205,7 @@ def _apply(function: Any, *arguments: Any) -> Any:
 
 
 def _draw_seed(dropout: float) -> int:
-    """A seed from torch's generator, where anything is dropped."""
+    """A seed from torch's generator; 0 without dropout."""
     return int(torch.empty((), dtype=torch.int64, device="cpu").random_()) if dropout else 0
 
 
@@ -232,8 +232,8 @@ def can_fuse_linear(weights: Iterable[torch.Tensor], dtype: torch.dtype) -> bool
 class StackedLinear:
     """Linear layers side by side, whose weights are rounded to bfloat16 as they are multiplied.
 
-    They are read in each product, and no copies are kept: weights that are changed between a
-    product and its backward pass are read as they have become.
+    Each product reads the weights anew, without copies: a backward pass sees weights that were
+    changed since the forward pass as they are then.
     """
 
     def __init__(self, linears: Sequence[torch.nn.Linear]) -> None:

@@ -1,9 +1,9 @@
 """Encoder layers over packed batches on a CPU, with few passes over memory.
 
 The arithmetic is that of transformers' modules, whose parameters are read where they are. In
-training, rows of about one length share their attention, whose backward pass is written out, and
-dropout draws fewer random numbers. Depends on torch, ``packed``, ``bindings``, ``fused``,
-``linear`` and the record of a family; knows no task.
+training, rows of similar length share one call of attention, whose backward pass is written by
+hand, and dropout draws fewer random numbers. Depends on torch, ``packed``, ``bindings``,
+``fused``, ``linear`` and the record of a family; knows no task.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from skbert._core.task import Layout
 
 __all__ = ["Layers", "can_compute"]
 
-# Scores per head that rows may compute for nothing to share a call: about what a call costs.
+# Scores per head that padding may cost when rows share a call: about what another call costs.
 _SPARE_SCORES = 2000
 # oneDNN, unlike the kernels, prepares a product anew for each size that it has not seen.
-_TOKENS_STEP, _PLACES_STEP = 16, 4
+_TOKENS_STEP, _LENGTH_STEP = 16, 4
 _DRAWN_BELOW = 1 << 15  # the numbers that dropout draws
 
 
 class Layers:
-    """Computes encoder layers, and keeps what it makes of their weights.
+    """Computes encoder layers, and caches what it makes of their weights.
 
     Attributes
     ----------
@@ -56,12 +56,12 @@ class Layers:
         self.products: dict[Any, ProductCache] = {}  # by the layer's module
         self.bf16_grads: GradsByWeight | None = None
 
-    def forget(self, bf16_grads: GradsByWeight | None = None) -> None:
-        """Keep nothing of the weights, and put gradients in bfloat16 into ``bf16_grads``."""
+    def reset(self, bf16_grads: GradsByWeight | None = None) -> None:
+        """Clear the caches, and put gradients in bfloat16 into ``bf16_grads`` from now on."""
         self.products, self.bf16_grads = {}, bf16_grads
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickle without what was made of the weights."""
+        """Pickle without the caches."""
         return {"is_enabled": self.is_enabled, "products": {}, "bf16_grads": None}
 
     def __call__(
@@ -125,7 +125,7 @@ def can_compute(family: Family, module: Any) -> bool:
 def _pad_tokens(
     states: torch.Tensor, caches: Sequence[ProductCache], dtype: torch.dtype
 ) -> torch.Tensor:
-    """States to train on, followed by tokens that belong to no row where that saves time."""
+    """States to train on, with padding tokens at the end where that saves time."""
     weights = [cache.parts.mlp_out.weight for cache in caches[:1]]
     n_more = 0 if can_fuse_linear(weights, dtype) else -len(states) % _TOKENS_STEP
     return F.pad(states, (0, 0, 0, n_more)) if n_more else states
@@ -167,7 +167,7 @@ def _add_and_norm(
 
 
 def _attention(module: Any, names: AttentionNames, qkv: torch.Tensor, rows: _Rows) -> torch.Tensor:
-    """Attention from query, key and value side by side; in groups, or as the rows come."""
+    """Attention from query, key and value side by side, by the fastest way that can be used."""
     rate = getattr(module, names.dropout).p if module.training else 0.0
     head_size, scaling = getattr(module, names.head_size), getattr(module, names.scaling)
     relative = has_distances(module)
@@ -183,7 +183,7 @@ def _attention(module: Any, names: AttentionNames, qkv: torch.Tensor, rows: _Row
 
 
 def _dropout_mask(like: torch.Tensor, rate: float) -> torch.Tensor:
-    """Factors of dropout: 0 for a share of ``rate``, and for the rest what makes up for it.
+    """Factors of dropout: 0 for a share of ``rate``, about ``1 / (1 - rate)`` for the rest.
 
     One draw of torch's generator, which is slow, serves four numbers of 15 bits.
     """
@@ -215,7 +215,7 @@ class _Group(NamedTuple):
         return values if self.is_token is None else values[self.is_token.flatten()]
 
     def masked(self, *, is_causal: bool) -> torch.Tensor | None:
-        """Scores that do not count, like ``(n_rows, n_heads, max_seqlen, max_seqlen)``."""
+        """True at scores to mask; broadcasts to ``(n_rows, n_heads, max_seqlen, max_seqlen)``."""
         masked = None if self.is_token is None else ~self.is_token[:, None, None]
         if not is_causal:
             return masked
@@ -224,30 +224,30 @@ class _Group(NamedTuple):
 
 
 class _Rows:
-    """The rows of a batch in the forms that attention reads, each made where it is needed."""
+    """The rows of a batch in the forms that attention reads, each made when it is needed."""
 
     def __init__(self, layout: Layout, *, training: bool) -> None:
         self.layout, self.training = layout, training
 
     @cached_property
     def packed(self) -> PackedRows:
-        """For the kernel."""
+        """The rows for the kernel."""
         return PackedRows(self.layout.cu_seqlens)
 
     @cached_property
     def groups(self) -> list[_Group]:
-        """For training without it."""
+        """The rows for training without the kernel."""
         return _group_rows(self.layout.lengths)
 
 
 def _group_rows(lengths: IntArray) -> list[_Group]:
-    """Rows, ascending by length, in groups that compute few scores for nothing."""
+    """Rows, ascending by length, in groups that need little padding."""
     groups: list[_Group] = []
     ends = np.cumsum(lengths)
     last = len(lengths)
     while last:
         max_seqlen = int(lengths[last - 1])
-        max_seqlen += -max_seqlen % _PLACES_STEP
+        max_seqlen += -max_seqlen % _LENGTH_STEP
         spare = np.cumsum(max_seqlen**2 - lengths[:last][::-1] ** 2)
         first = last - max(1, int(np.searchsorted(spare, _SPARE_SCORES, side="right")))
         own = lengths[first:last]

@@ -1,4 +1,4 @@
-"""The four products of an encoder layer on a CPU: its weights as the arithmetic wants them.
+"""The four products of an encoder layer on a CPU, with its weights as the kernels read them.
 
 Query, key and value are one product. For inference weights are converted to the lower precision
 and packed as the kernel or oneDNN reads them, once for as long as they stay the same. In training
@@ -26,9 +26,10 @@ from skbert._core.families.record import LayerParts
 
 __all__ = ["GradsByWeight", "LayerProducts", "ProductCache"]
 
-Map = Callable[[torch.Tensor], torch.Tensor]
+TensorFunction = Callable[[torch.Tensor], torch.Tensor]
 GradsByWeight = dict[torch.Tensor, torch.Tensor]
-Home = tuple[torch.dtype, list[tuple[int, int]]]  # where the weights are, and of what type
+# The type of the products, and the identity and address of each weight.
+WeightKey = tuple[torch.dtype, list[tuple[int, int]]]
 
 
 class LayerProducts(NamedTuple):
@@ -37,16 +38,17 @@ class LayerProducts(NamedTuple):
     Each is from ``(n_tokens, n_in)`` to ``(n_tokens, n_out)`` in the precision of products.
     """
 
-    qkv: Map  # side by side
-    attention_out: Map
-    mlp: Map  # two, with the activation between them
+    qkv: TensorFunction  # side by side
+    attention_out: TensorFunction
+    mlp: TensorFunction  # two products, with the activation between them
 
 
 class ProductCache:
-    """Makes the products of a layer, and keeps them until its weights are others.
+    """Makes the products of a layer, and keeps them until its weights change.
 
-    That is seen where other memory holds them or torch counted a change. Who hands the model out
-    must not keep this object: a change by ``.data`` or a fused optimizer is counted nowhere.
+    A change shows by the address of a weight, or by the version that torch counts. Changes by
+    ``.data`` and by fused optimizers do not show: whoever hands the model out must not keep this
+    object.
 
     After a backward pass the gradients of the weights are in ``grad`` like any others, but
     ``torch.autograd.grad`` does not see them. Gradients in bfloat16 are put into ``bf16_grads``
@@ -55,7 +57,7 @@ class ProductCache:
 
     def __init__(self, parts: LayerParts[Any], bf16_grads: GradsByWeight | None = None) -> None:
         self.parts, self.bf16_grads = parts, bf16_grads
-        # What is multiplied side by side.
+        # The linear layers of each product.
         self.linears: list[Sequence[torch.nn.Linear]] = [
             parts.qkv,
             [parts.attention_out],
@@ -69,15 +71,15 @@ class ProductCache:
         """The products in ``dtype``, for training or for inference."""
         linears = [linear for each in self.linears for linear in each]
         weights = [weight for linear in linears for weight in (linear.weight, linear.bias)]
-        home = (dtype, [*zip(map(id, weights), addresses(*weights), strict=True)])
-        return self._training(home) if training else self._inference(home, weights)
+        weight_key = (dtype, [*zip(map(id, weights), addresses(*weights), strict=True)])
+        return self._training(weight_key) if training else self._inference(weight_key, weights)
 
-    def _training(self, home: Home) -> LayerProducts:
-        key, made = self.for_training
-        self.for_inference = (None, [])  # a step will change the weights, and count no version up
-        if key != home:
-            made = [TrainingLinear(each, home[0], self.bf16_grads) for each in self.linears]
-            self.for_training = (home, made)
+    def _training(self, weight_key: WeightKey) -> LayerProducts:
+        made_for, made = self.for_training
+        self.for_inference = (None, [])  # a step changes the weights, but not their versions
+        if made_for != weight_key:
+            made = [TrainingLinear(each, weight_key[0], self.bf16_grads) for each in self.linears]
+            self.for_training = (weight_key, made)
         for product in made:
             product.refresh()
         qkv, attention_out, mlp_in, mlp_out = made
@@ -85,30 +87,30 @@ class ProductCache:
             qkv, attention_out, TrainingMLP(mlp_in, mlp_out, self.parts.activation)
         )
 
-    def _inference(self, home: Home, weights: list[torch.Tensor]) -> LayerProducts:
-        state = home, [weight._version for weight in weights]
-        key, made = self.for_inference
-        if key != state:
+    def _inference(self, weight_key: WeightKey, weights: list[torch.Tensor]) -> LayerProducts:
+        state = weight_key, [weight._version for weight in weights]
+        made_for, made = self.for_inference
+        if made_for != state:
             activations = None, None, self.parts.activation, None
             pairs = zip(self.linears, activations, strict=True)
-            made = [InferenceLinear(each, activation, home[0]) for each, activation in pairs]
+            made = [InferenceLinear(each, activation, weight_key[0]) for each, activation in pairs]
             self.for_inference = state, made
         qkv, attention_out, mlp_in, mlp_out = made
         return LayerProducts(qkv, attention_out, lambda x: mlp_out(mlp_in(x)))
 
 
 class InferenceLinear:
-    """A product for inference: weights as the kernel or oneDNN reads them, and GELU in passing."""
+    """A product for inference, with weights as the kernel or oneDNN reads them, and fused GELU."""
 
     def __init__(
         self,
         linears: Sequence[torch.nn.Linear],
-        activation: Map | None,
+        activation: TensorFunction | None,
         dtype: torch.dtype,
     ) -> None:
         self.linears, self.activation, self.dtype = linears, activation, dtype
-        self.by_onednn = _can_use_onednn(dtype)
-        self.gelu = self.by_onednn and _is_gelu(activation)
+        self.uses_onednn = _can_use_onednn(dtype)
+        self.gelu = self.uses_onednn and _is_gelu(activation)
         self.bias = torch.cat([linear.bias.detach() for linear in linears])
         n_in = linears[0].weight.shape[1]
         self.max_packed_tokens = max_packed_tokens(n_in, len(self.bias), dtype)
@@ -125,7 +127,7 @@ class InferenceLinear:
     def _unpacked(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Weights and biases as oneDNN, or torch, reads them."""
         weight = self._weight()
-        if self.by_onednn:
+        if self.uses_onednn:
             weight = torch.ops.mkldnn._reorder_linear_weight(weight, None)
         return weight, self.bias.to(self.dtype)
 
@@ -133,7 +135,7 @@ class InferenceLinear:
         x = x.to(self.dtype)
         if x.shape[0] <= self.max_packed_tokens:
             output = packed_linear(x=x.contiguous(), weights=self._packed, gelu=self.gelu)
-        elif self.by_onednn:
+        elif self.uses_onednn:
             product, epilogue = torch.ops.mkldnn._linear_pointwise, "gelu" if self.gelu else "none"
             output = torch.as_tensor(product(x, *self._unpacked, epilogue, [], "none"))
         else:
@@ -141,8 +143,8 @@ class InferenceLinear:
         return output if self.gelu or self.activation is None else self.activation(output)
 
 
-def _is_gelu(activation: Map | None) -> bool:
-    """Whether it is GELU itself, and none of its approximations."""
+def _is_gelu(activation: TensorFunction | None) -> bool:
+    """Whether an activation is exact GELU, and none of its approximations."""
     return getattr(activation, "act", None) is F.gelu
 
 
@@ -190,7 +192,7 @@ class _CastLinear:
 
 
 class TrainingLinear:
-    """A product for training, which adds to the gradients of its weights itself."""
+    """A product for training, whose backward pass adds to the gradients of its weights itself."""
 
     def __init__(
         self,
@@ -232,12 +234,12 @@ class TrainingLinear:
                 self._add_grad(weight, gradient)
 
     def _grad_buffers(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Memory for gradients: the same at each step, since fresh memory costs time.
+        """Memory for gradients: the same at each step, as allocating large buffers costs time.
 
-        But gradients that stay in lower precision are small enough to take that of activations.
+        Gradients that stay in lower precision are small enough to get new memory each time.
         """
         if self.bf16_grads is None and all(weight.grad is None for weight in self.weights):
-            return self._lasting_buffers
+            return self._reused_buffers
         return self._new_buffers()
 
     def _new_buffers(self) -> tuple[torch.Tensor, torch.Tensor]:
@@ -245,7 +247,7 @@ class TrainingLinear:
         return torch.empty(shape, dtype=self.dtype), torch.empty(shape[0], dtype=self.dtype)
 
     @cached_property
-    def _lasting_buffers(self) -> tuple[torch.Tensor, torch.Tensor]:
+    def _reused_buffers(self) -> tuple[torch.Tensor, torch.Tensor]:
         return self._new_buffers()
 
     def _add_grad(self, weight: torch.Tensor, gradient: torch.Tensor) -> None:
@@ -263,11 +265,13 @@ class TrainingLinear:
 class TrainingMLP:
     """Two products for training, with the activation between them.
 
-    Only what the activation reads is kept. It is computed again in the backward pass, which takes
-    less than to keep its result.
+    Only the input of the activation is saved. The backward pass computes the activation again,
+    which takes less time than to store its result.
     """
 
-    def __init__(self, mlp_in: TrainingLinear, mlp_out: TrainingLinear, activation: Map) -> None:
+    def __init__(
+        self, mlp_in: TrainingLinear, mlp_out: TrainingLinear, activation: TensorFunction
+    ) -> None:
         self.mlp_in, self.mlp_out, self.activation = mlp_in, mlp_out, activation
         self.dtype, self.weights = mlp_in.dtype, mlp_in.weights + mlp_out.weights
         self.fused = _is_gelu(activation) and mlp_in.fused and mlp_out.fused
@@ -276,7 +280,7 @@ class TrainingMLP:
         return _run_training(self, x)
 
     def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
-        """The result, and what the activation reads."""
+        """The result, and the input of the activation."""
         if self.fused:
             active = x.new_empty(len(x), sum(self.mlp_in.sizes))
             hidden = self.mlp_in.linear.forward(x, gelu_output=active)

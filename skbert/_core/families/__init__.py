@@ -1,7 +1,7 @@
 """The families of models: one record for each architecture, and the table of them.
 
-A record is the only module that names a class of an architecture, a module path or a setting that
-is its own; all others ask the record of the model's family.
+Only records name the classes of an architecture, its modules and its own settings; all other code
+asks the record of the model's family.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from skbert._core.families.record import Family
 __all__ = ["FAMILIES", "NEW", "family_of"]
 
 FAMILIES: Mapping[str, Family] = {family.model_type: family for family in (BERT,)}
-NEW = BERT  # of a model that is made from nothing
+NEW = BERT  # the family of a new model
 
 
 def family_of(model: Any) -> Family:

@@ -77,7 +77,7 @@ class LayerParts(NamedTuple, Generic[Part]):
 
 
 class AttentionNames(NamedTuple):
-    """The attributes of the attention module of a layer that transformers calls as it likes."""
+    """Names of attributes of a layer's attention module, which differ among families."""
 
     n_heads: str
     head_size: str
@@ -126,12 +126,12 @@ class TokenizerFormat:
 
 @dataclass(frozen=True)
 class Family:
-    """All that is known of an architecture."""
+    """The record of an architecture."""
 
     model_type: str  # in config.json
     config_class: str
     settings: Mapping[str, str]  # what config.json calls a common setting, where it does otherwise
-    sizes: Mapping[str, Size]  # in config.json, as are the next two, by their common names
+    sizes: Mapping[str, Size]  # by common name, as the next two
     rates: Mapping[str, float]  # numbers up to 1, and the least that each may be
     choices: Mapping[str, tuple[str, ...]]  # what a setting may be
     count_weights: Callable[[Mapping[str, Any]], int]  # about, of whole settings, without a head
@@ -151,7 +151,7 @@ class Family:
         return {key: size.default for key, size in self.sizes.items()}
 
     def own_settings(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Settings of common names by the names that they have in config.json."""
+        """Settings by their names in config.json, from settings by their common names."""
         return {self.settings.get(key, key): value for key, value in settings.items()}
 
     def max_length(self, n_positions: int) -> int:

@@ -45,21 +45,21 @@ def pick_device(name: str) -> torch.device:
 
     Each process of torchrun has a GPU of its own where none is named.
     """
-    there = {
+    n_devices = {
         "cuda": torch.cuda.device_count(),
         "mps": int(torch.backends.mps.is_available()),
         "cpu": 1,
     }
     if name == "auto":
-        name = next(kind for kind, count in there.items() if count)
+        name = next(kind for kind, count in n_devices.items() if count)
     picked = f"cuda:{local_rank()}" if name == "cuda" else name
     kind, _, index = picked.partition(":")
     if not _DEVICE.fullmatch(name):
         raise InputError(
             f"device={name!r} is not a device: give 'auto', 'cpu', 'cuda', 'cuda:1' or 'mps'."
         )
-    if int(index or 0) >= there[kind]:
-        seen = f"{there[kind] or 'no'} {kind.upper()} device{'s' * (there[kind] > 1)}"
+    if int(index or 0) >= n_devices[kind]:
+        seen = f"{n_devices[kind] or 'no'} {kind.upper()} device{'s' * (n_devices[kind] > 1)}"
         raise InputError(f"device={name!r}: torch sees {seen}; use device='auto'.")
     return torch.device(picked)
 
@@ -102,7 +102,7 @@ def _has_fast_bfloat16(device: torch.device) -> bool:
 
 
 def has_instructions(name: str) -> bool:
-    """Whether torch knows that the processor has these instructions, such as avx512_bf16."""
+    """Whether torch reports that the processor has these instructions, such as avx512_bf16."""
     capabilities: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()
     return bool(capabilities.get(name))
 
@@ -114,7 +114,7 @@ class Budget:
         self.tokens = tokens
 
     def halve(self, error: BaseException, device: torch.device) -> None:
-        """Halve the number, or raise with advice where it is very small already."""
+        """Halve the budget; MemoryError with advice if it is very small already."""
         if self.tokens < 64:
             raise MemoryError(
                 f"Out of memory on {device} with only {self.tokens} tokens at a time: the model "
@@ -134,7 +134,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 class AsyncScalars:
-    """Numbers on their way from a device, which may have yet to compute them."""
+    """Numbers copied from a device without waiting for it to compute them."""
 
     def __init__(self, scalars: torch.Tensor) -> None:
         self._event: Any = None

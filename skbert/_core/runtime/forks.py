@@ -1,4 +1,4 @@
-"""What a process may not inherit from the one it was forked from.
+"""Forks of a process that computes in threads.
 
 The threads of OpenMP do not live on in a child, which would wait for them for ever, as it would
 for a lock that another thread of the parent held. Locks within torch and oneDNN cannot be reached
@@ -16,7 +16,7 @@ import torch
 
 __all__ = ["ForkSafeLock", "deferred_forks"]
 
-_PATIENCE = 60.0  # seconds that a fork waits at most
+_MAX_WAIT = 60.0  # seconds that a fork waits at most
 
 
 class ForkSafeLock:
@@ -37,15 +37,15 @@ class ForkSafeLock:
         self.lock = threading.RLock()
 
 
-class _Turns:
-    """Lets those compute who do not meet a fork, and those fork who meet nobody computing."""
+class _ForkGate:
+    """Keeps computations and forks of different threads apart: each waits for the other."""
 
     def __init__(self) -> None:
         self.depths: dict[int, int] = {}  # of computations within each other, by thread
         self.begin_child()
 
     def enter(self) -> None:
-        """Begin to compute, once nobody forks any more."""
+        """Begin to compute, once no other thread forks."""
         thread = threading.get_ident()
         with self.changed:
             if thread not in self.depths:
@@ -66,7 +66,7 @@ class _Turns:
         thread = threading.get_ident()
         with self.changed:
             self.n_forks += 1
-            self.changed.wait_for(lambda: self.depths.keys() <= {thread}, _PATIENCE)
+            self.changed.wait_for(lambda: self.depths.keys() <= {thread}, _MAX_WAIT)
 
     def end_fork(self) -> None:
         """Let the others go on."""
@@ -82,27 +82,27 @@ class _Turns:
         self.n_forks = 0
 
 
-_turns = _Turns()
+_gate = _ForkGate()
 
 
 @contextmanager
 def deferred_forks() -> Iterator[None]:
-    """Let other threads fork before or after what is computed inside, and not meanwhile."""
-    _turns.enter()
+    """Make forks by other threads wait until the ``with`` block ends."""
+    _gate.enter()
     try:
         yield
     finally:
-        _turns.leave()
+        _gate.leave()
 
 
 def _begin_child() -> None:
-    _turns.begin_child()
+    _gate.begin_child()
     torch.set_num_threads(1)
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
-        before=_turns.begin_fork,
-        after_in_parent=_turns.end_fork,
+        before=_gate.begin_fork,
+        after_in_parent=_gate.end_fork,
         after_in_child=_begin_child,
     )

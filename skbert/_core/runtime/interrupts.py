@@ -1,8 +1,8 @@
-"""Ctrl-C that waits for a place where it breaks nothing.
+"""Ctrl-C that is deferred to a point where it breaks nothing.
 
 Python raises KeyboardInterrupt between any two instructions of the main thread, also where a mode
 of torch was just changed and nothing will change it back. Inside `deferred_interrupts` it is noted
-instead, and raised where the code says that it may be: after a step or a batch, or at the end.
+instead, and raised by `raise_deferred`, after a step or a batch, or at the end.
 Depends on the standard library only.
 """
 

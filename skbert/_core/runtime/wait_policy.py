@@ -25,9 +25,9 @@ import torch
 
 __all__ = ["adaptive_wait_policy"]
 
-_LOOK = 0.03  # seconds between two measurements
-_NEWEST = 0.3  # weight of the newest measurement in their moving average
-_BUSY, _CALM = 0.3, 0.05  # shares of its time that a thread is ready to run and does not
+_INTERVAL = 0.03  # seconds between two measurements
+_SMOOTHING = 0.3  # weight of the newest measurement in their moving average
+_BUSY, _CALM = 0.3, 0.05  # shares of its time that a thread waits for a processor
 _LINGER = 1.0  # seconds for which a thread is watched after a computation
 _POLICIES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
 
@@ -38,7 +38,7 @@ def adaptive_wait_policy() -> Iterator[None]:
     if torch.get_num_threads() == 1 or _runtime() is None:
         yield
         return
-    with _watch.over(threading.get_native_id()):
+    with _monitor.watch(threading.get_native_id()):
         yield
 
 
@@ -71,7 +71,7 @@ class _Sleepers:
         self.thread.join()
 
 
-class _Watch:
+class _WaitMonitor:
     """Measures how long computing threads wait for a processor, as long as there are any."""
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ class _Watch:
         self.until: dict[int, float] = {}  # by thread: until when it is watched
 
     @contextmanager
-    def over(self, thread: int) -> Iterator[None]:
+    def watch(self, thread: int) -> Iterator[None]:
         """Watch a thread inside the ``with``, and some time longer."""
         with self.lock:
             outer = self.until.get(thread)
@@ -109,11 +109,11 @@ class _Watch:
         level, before, began = 0.0, self._waited(), time.monotonic()
         sleepers: _Sleepers | None = None
         while self._is_needed():
-            time.sleep(_LOOK)
+            time.sleep(_INTERVAL)
             waited, now = self._waited(), time.monotonic()
             longest = max((waited[thread] - before.get(thread, math.inf) for thread in waited),
                           default=0.0)  # fmt: skip
-            level += _NEWEST * (max(0.0, longest) / (now - began) - level)
+            level += _SMOOTHING * (max(0.0, longest) / (now - began) - level)
             before, began = waited, now
             if sleepers is None and level > _BUSY:
                 sleepers = _Sleepers()
@@ -142,4 +142,4 @@ class _Watch:
         return seconds
 
 
-_watch = _Watch()
+_monitor = _WaitMonitor()

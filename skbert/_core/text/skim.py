@@ -48,9 +48,9 @@ class _Run(NamedTuple):
 class Skimmer:
     """Leaves out of long texts what has no effect on their tokens.
 
-    A character is judged by what it does between two letters. That holds everywhere, as no step of
-    the tokenizer looks at more than one character to separate words; where one does, nothing is
-    left out.
+    The kind of a character is what the tokenizer makes of it between two letters. It is the same
+    everywhere, as no step of the tokenizer looks at more than one character to separate words; for
+    tokenizers with such a step nothing is left out.
     """
 
     backend: Tokenizer
@@ -61,7 +61,7 @@ class Skimmer:
         return self._rules[0]
 
     def chunks(self, text: str) -> Iterator[str]:
-        """Parts of the text, in order, which joined have the same token ids as the text."""
+        """Parts of the text, in order, which joined give the same token ids as the text."""
         run = _Run()
         for at in range(0, len(text), _CHUNK):
             chunk = text[at : at + _CHUNK]
@@ -94,7 +94,7 @@ class Skimmer:
     def _kinds(self) -> IntArray:
         """The kind of every character, as far as it is known."""
         kinds = np.zeros(sys.maxunicode + 1, np.uint8)
-        kinds[0xD800:0xE000] = _KEPT  # half characters, which no tokenizer reads
+        kinds[0xD800:0xE000] = _KEPT  # surrogates, which no tokenizer reads
         if self._rules[1]:
             kinds[_letters()] = _COUNTS
             for start, end in _CHINESE:

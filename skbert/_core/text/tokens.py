@@ -1,8 +1,7 @@
 """Ragged tables of token ids, exact truncation and windows.
 
-Knows text and the raw tokenizer; depends on numpy, ``tokenizers``,
-``skim`` and ``windows``. It holds no
-model and no device, and everything after the tokenizer's own call is vectorised.
+Depends on numpy, ``tokenizers``, ``skim`` and ``windows``; knows no model and no device. All that
+follows the tokenizer's own call is vectorised.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ LongText = Literal["truncate", "head_tail", "windows"]
 
 _LONG = 1 << 16  # characters from which a text is skimmed for endless words before it is read
 _JOINERS = {"\u200c", "\u200d", *map(chr, range(0xE0020, 0xE0080))}  # with the tags in flags
-_FAR = 8000  # ids beyond which the texts of a pair count as equally long
+_MAX_TIED = 8000  # ids beyond which the texts of a pair count as equally long
 
 
 @dataclass(frozen=True)
@@ -114,7 +113,7 @@ class TextTokenizer:
     """The raw tokenizer, used without its own truncation and padding.
 
     Their settings belong to the tokenizer, not to the call, which is not safe under threads. The
-    special tokens are read off once and added here; in the user's texts they are plain text.
+    special tokens are looked up once and added here; in the texts of users they are plain text.
     """
 
     backend: Tokenizer
@@ -145,8 +144,8 @@ class TextTokenizer:
     def __reduce__(self) -> tuple[Any, ...]:
         return TextTokenizer, (self.backend,)
 
-    def specials(self, *, pair: bool) -> int:
-        """How many special tokens a row holds."""
+    def n_specials(self, *, pair: bool) -> int:
+        """Number of special tokens in a row."""
         return len(self.prefix) + len(self.suffix) + (len(self.middle) if pair else 0)
 
     def pieces(self, texts: Sequence[str], limit: int | None = None) -> Ragged:
@@ -266,7 +265,7 @@ def encode_texts(
     In a pair the first text then keeps half the row at the most, and the windows run over the
     second.
     """
-    max_tokens = max_length - tokenizer.specials(pair=second is not None)
+    max_tokens = max_length - tokenizer.n_specials(pair=second is not None)
     limit = max_tokens if long_text == "truncate" else None
     if second is None:
         a, b = tokenizer.pieces(first, limit), None
@@ -285,7 +284,7 @@ def _pair_pieces(
     Where neither fits into an odd number of places, the longer text gets one place more.
     """
     a, b = tokenizer.pieces(first, limit), tokenizer.pieces(second, limit)
-    if limit is None or limit % 2 == 0 or limit > _FAR:
+    if limit is None or limit % 2 == 0 or limit > _MAX_TIED:
         return a, b
     tied = np.flatnonzero((a.lengths > limit) & (b.lengths > limit))
     if not len(tied):

@@ -1,7 +1,7 @@
 """How a sequence that is too long for one row becomes several windows, and one result again.
 
-Every rule of it has its home here: where windows begin, how much neighbours share, what a window
-weighs, and which of several results counts. A sequence is known by its length alone. Depends on
+Here is where windows begin, how much neighbours share, what a window weighs, and which of several
+results counts. Of a sequence only the length is known. Depends on
 numpy only.
 """
 

@@ -121,7 +121,7 @@ class Stepper:
         freeze(network.model, network.head_class.prefixes, recipe.freeze)
         self._optimizer = _optimizer_of(network, recipe)
         is_alone = self.group.size == 1
-        network.layer_runner.forget(self._optimizer.bf16_grads if is_alone else None)
+        network.layer_runner.reset(self._optimizer.bf16_grads if is_alone else None)
         if recipe.gradient_checkpointing:
             _checkpointing("enable", network.model)({"use_reentrant": False})
         self.group.broadcast([tensor.detach() for tensor in network.model.parameters()])
@@ -213,7 +213,7 @@ class Stepper:
         self._clear_gradients()
         model = self._network.model
         self._network.word_embedding = None
-        self._network.layer_runner.forget()
+        self._network.layer_runner.reset()
         model.eval().requires_grad_(True)
         if self._recipe.gradient_checkpointing:
             _checkpointing("disable", model)()

@@ -242,7 +242,7 @@ def test_a_row_attends_to_itself_only(
     layout = layout_of(lengths)
     generator = torch.Generator().manual_seed(sum(lengths))
     q, k, v = torch.randn(3, 1, 2, sum(lengths), 4, generator=generator, dtype=torch.float64)
-    with mock.patch.object(packed, "_SCORES", at_once):
+    with mock.patch.object(packed, "_MAX_SCORES", at_once):
         got, none = packed.attention(
             torch.nn.Module(), q, k, v, None, layout=layout, scaling=scaling
         )

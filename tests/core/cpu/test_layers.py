@@ -240,20 +240,20 @@ def test_gradients_may_stay_in_the_precision_of_products(tiny_model: Path) -> No
 
     whole = gradient(1).clone()
     assert whole.dtype == torch.float32
-    network.layer_runner.forget(low)
+    network.layer_runner.reset(low)
     assert gradient(1) is low[weight]
     assert low[weight].dtype == torch.bfloat16
     assert torch.equal(low[weight].float(), whole)
     assert gradient(3).dtype == torch.float32  # sums are not rounded again
     assert torch.equal(gradient(3), 3 * whole)
     assert weight not in low
-    network.layer_runner.forget()
+    network.layer_runner.reset()
     assert torch.equal(gradient(1), whole)
 
 
 def test_gradients_in_the_precision_of_products_keep_no_memory(tiny_model: Path) -> None:
     network, low = open_model(tiny_model), dict[torch.Tensor, torch.Tensor]()
-    network.layer_runner.forget(low)
+    network.layer_runner.reset(low)
     with torch.autocast("cpu", torch.bfloat16):
         loss = network.logits(batch_for(network)).square().sum()
     loss.backward()
@@ -304,7 +304,7 @@ def test_a_changed_weight_is_read_again(
     change(network.hand_out().get_parameter(WEIGHT))
     after = logits(inference_network(network), precision)
     assert not torch.equal(after, before)
-    network.layer_runner.forget()
+    network.layer_runner.reset()
     assert torch.equal(logits(network, precision), after)
 
 

@@ -59,7 +59,7 @@ def times_asleep() -> int:
 def watch(monkeypatch: pytest.MonkeyPatch) -> Any:
     """One that looks often; ``share`` is how much of its time a thread waits."""
 
-    class Watch(wait_policy._Watch):
+    class Watch(wait_policy._WaitMonitor):
         share = 0.0
 
         def _waited(self) -> dict[int, float]:
@@ -74,7 +74,7 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Any:
         def leave(self) -> None:
             team.remove(self)
 
-    monkeypatch.setattr(wait_policy, "_LOOK", 0.005)
+    monkeypatch.setattr(wait_policy, "_INTERVAL", 0.005)
     monkeypatch.setattr(wait_policy, "_LINGER", 0.05)
     monkeypatch.setattr(wait_policy, "_Sleepers", Sleepers)
     watch: Any = Watch()
@@ -84,7 +84,7 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_there_are_sleepers_while_somebody_who_computes_waits(watch: Any) -> None:
     watch.share = 0.9
-    with watch.over(HERE):
+    with watch.watch(HERE):
         wait_until(lambda: len(watch.team) == 1)
         time.sleep(0.05)
         assert len(watch.team) == 1
@@ -95,7 +95,7 @@ def test_there_are_sleepers_while_somebody_who_computes_waits(watch: Any) -> Non
 
 def test_nobody_waits_on_an_idle_machine(watch: Any) -> None:
     watch.share = 0.1
-    with watch.over(HERE):
+    with watch.watch(HERE):
         time.sleep(0.2)
         assert watch.thread.is_alive()
         assert not watch.team
@@ -103,35 +103,35 @@ def test_nobody_waits_on_an_idle_machine(watch: Any) -> None:
 
 def test_the_last_one_out_ends_the_watch_and_the_sleepers(watch: Any) -> None:
     watch.share = 0.9
-    with watch.over(HERE):
-        with watch.over(HERE):
+    with watch.watch(HERE):
+        with watch.watch(HERE):
             thread = watch.thread
         assert watch.until == {HERE: math.inf}  # a fit goes on after it has predicted
         wait_until(lambda: len(watch.team) == 1)
     thread.join(30)
     assert not thread.is_alive()
     assert (watch.thread, watch.until, watch.team) == (None, {}, [])
-    with watch.over(HERE):  # and another one begins
+    with watch.watch(HERE):  # and another one begins
         wait_until(lambda: len(watch.team) == 1)
     wait_until(lambda: watch.thread is None)
 
 
 def test_one_watch_does_for_what_comes_soon(watch: Any) -> None:
-    with watch.over(HERE):
+    with watch.watch(HERE):
         thread = watch.thread
-    with watch.over(HERE):
+    with watch.watch(HERE):
         assert watch.thread is thread
 
 
 def test_an_error_ends_it_too(watch: Any) -> None:
-    with pytest.raises(KeyboardInterrupt), watch.over(HERE):
+    with pytest.raises(KeyboardInterrupt), watch.watch(HERE):
         raise KeyboardInterrupt
     wait_until(lambda: watch.thread is None)
 
 
 @serves
 def test_how_long_a_thread_has_waited_is_read() -> None:
-    watch = wait_policy._Watch()
+    watch = wait_policy._WaitMonitor()
     watch.until = {HERE: math.inf, 2**22 + 1: math.inf}  # no thread has that number
     assert watch._waited().keys() == {HERE}
     assert watch._waited()[HERE] >= 0
@@ -168,8 +168,8 @@ def test_sleepers_let_waiting_threads_sleep() -> None:
 def test_fits_and_predictions_are_watched(
     tiny_model: Path, sentiment: Sentiment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    watch = wait_policy._Watch()
-    monkeypatch.setattr(wait_policy, "_watch", watch)
+    watch = wait_policy._WaitMonitor()
+    monkeypatch.setattr(wait_policy, "_monitor", watch)
     classifier = BertClassifier(tiny_model, epochs=1, device="cpu", random_state=0)
     classifier.fit(sentiment.texts, sentiment.labels)
     assert watch.until.keys() == {threading.get_native_id()}
@@ -193,7 +193,7 @@ def test_results_are_the_same_bits(tiny_model: Path, sentiment: Sentiment) -> No
 
 
 def test_one_thread_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wait_policy, "_watch", None)
+    monkeypatch.setattr(wait_policy, "_monitor", None)
     assert torch.get_num_threads() == 1
     with adaptive_wait_policy():
         pass
@@ -215,7 +215,7 @@ def test_what_the_user_has_set_holds(name: str, setting: str) -> None:
 @serves
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # of forks beside threads
 def test_a_forked_process_watches_anew(watch: Any) -> None:
-    with watch.over(HERE):
+    with watch.watch(HERE):
         child = os.fork()
         if child == 0:
             os._exit(0 if watch.thread is None and not watch.until else 1)

@@ -132,7 +132,7 @@ def test_the_special_tokens_are_read_off_the_tokenizer(tiny: Both) -> None:
     ours, reference = tiny.ours, tiny.reference
     cls, sep = (reference.convert_tokens_to_ids(name) for name in ("[CLS]", "[SEP]"))
     assert (ours.prefix, ours.middle, ours.suffix) == ((cls,), (sep,), (sep,))
-    assert (ours.specials(pair=False), ours.specials(pair=True)) == (2, 3)
+    assert (ours.n_specials(pair=False), ours.n_specials(pair=True)) == (2, 3)
     assert ours.skimmer.longest_word == 100
 
 

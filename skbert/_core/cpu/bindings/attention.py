@@ -46,7 +46,7 @@ class PackedRows:
     max_seqlen : int
         Tokens in the longest row.
     n_tokens : int
-        The end of the last row.
+        Tokens up to the end of the last row.
     """
 
     def __init__(self, cu_seqlens: torch.Tensor) -> None:
@@ -111,7 +111,7 @@ def attention_backward(
 def _check_attention(
     qkv: torch.Tensor, rows: PackedRows, settings: AttentionSettings, seed: int
 ) -> tuple[int, int]:
-    """Raise an error unless a kernel computes this; tokens and heads."""
+    """Raise an error unless a kernel computes this; return numbers of tokens and heads."""
     n_tokens, width = shape_of("qkv", qkv, 2)
     check_type("rows", rows, PackedRows)
     head_size = settings.head_size
@@ -132,7 +132,7 @@ def _check_attention(
 def _arguments(
     qkv: torch.Tensor, n_heads: int, rows: PackedRows, settings: AttentionSettings, seed: int
 ) -> tuple[Any, ...]:
-    """What the kernel takes in either direction."""
+    """Arguments that the kernels of both directions share."""
     return (
         *addresses(rows.cu_seqlens), len(rows.cu_seqlens) - 1, n_heads, settings.head_size,
         rows.max_seqlen, bool(settings.is_causal), qkv.dtype == torch.bfloat16, settings.scaling,

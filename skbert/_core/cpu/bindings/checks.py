@@ -1,6 +1,6 @@
-"""Checks of all that a kernel is given, made before C is entered.
+"""Checks of all arguments of a kernel, made before C is called.
 
-A kernel trusts the addresses and numbers that it is given, so that each of them comes from here.
+A kernel trusts its addresses and numbers, so that each of them is checked here.
 What has a wrong type raises TypeError, and any other fault ValueError. Depends on torch only.
 """
 
@@ -13,10 +13,10 @@ import torch
 __all__ = [
     "address_of",
     "addresses",
-    "check_apart",
     "check_dropout",
     "check_integer",
     "check_multiple",
+    "check_no_overlap",
     "check_ranges",
     "check_real",
     "check_type",
@@ -90,13 +90,13 @@ def shape_of(name: str, x: torch.Tensor, n_dims: int) -> torch.Size:
 
 
 def is_readable(x: torch.Tensor) -> bool:
-    """Whether a kernel can read a tensor of this layout."""
+    """Whether a kernel can read a tensor: strided, contiguous and aligned, on the CPU."""
     is_dense = x.is_cpu and x.layout == torch.strided and x.is_contiguous()
     return is_dense and not x.data_ptr() % x.itemsize
 
 
 def address_of(name: str, x: torch.Tensor, shape: Sequence[int], dtype: torch.dtype) -> int:
-    """Where a tensor begins; an error unless it is what a kernel reads there."""
+    """The address of a tensor; an error unless it has this shape and type and is readable."""
     if not isinstance(x, torch.Tensor):
         raise _type_error(name, x)
     if x.shape == shape and x.dtype == dtype and is_readable(x):
@@ -110,12 +110,12 @@ def address_of(name: str, x: torch.Tensor, shape: Sequence[int], dtype: torch.dt
 def optional_address(
     name: str, x: torch.Tensor | None, shape: Sequence[int], dtype: torch.dtype
 ) -> int:
-    """Where a tensor begins, 0 for none."""
+    """The address of a tensor, checked; 0 for None."""
     return 0 if x is None else address_of(name, x, shape, dtype)
 
 
 def addresses(*tensors: torch.Tensor | None) -> list[int]:
-    """Where tensors begin that need no check, such as those made for a kernel; 0 for none."""
+    """The addresses of tensors that need no check, such as new ones; 0 for None."""
     return [0 if x is None else x.data_ptr() for x in tensors]
 
 
@@ -148,7 +148,7 @@ def _has_overlap(written: Iterable[Range], read: Iterable[Range]) -> bool:
     return False
 
 
-def check_apart(written: Iterable[torch.Tensor], read: Iterable[torch.Tensor]) -> None:
+def check_no_overlap(written: Iterable[torch.Tensor], read: Iterable[torch.Tensor]) -> None:
     """Raise ValueError if a contiguous tensor that is written to overlaps with any other."""
     check_ranges(map(_range_of, written), map(_range_of, read))
 

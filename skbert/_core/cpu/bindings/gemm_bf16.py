@@ -10,8 +10,8 @@ from skbert._core.cpu.bindings import module
 from skbert._core.cpu.bindings.checks import (
     address_of,
     addresses,
-    check_apart,
     check_multiple,
+    check_no_overlap,
     check_type,
     optional_address,
     shape_of,
@@ -108,7 +108,7 @@ def linear_stacked(
     )  # fmt: skip
     gelu_address = optional_address("gelu_output", gelu_output, shape, torch.bfloat16)
     if gelu_output is not None:
-        check_apart([gelu_output], [x, bias, *weights.weights])
+        check_no_overlap([gelu_output], [x, bias, *weights.weights])
     output = x.new_empty(shape)
     module.kernels.linear_forward(
         *inputs, *addresses(output), gelu_address,
@@ -168,7 +168,7 @@ def linear_grad_weight(
         address_of("grad_weight", grad_weight, (n_out, n_in), torch.bfloat16),
         address_of("grad_bias", grad_bias, (n_out,), torch.bfloat16),
     )
-    check_apart([grad_weight, grad_bias], [grad_output, x])
+    check_no_overlap([grad_weight, grad_bias], [grad_output, x])
     module.kernels.linear_grad_weight(
         *begins, n_tokens, n_in, n_out, bool(gelu), torch.get_num_threads()
     )
