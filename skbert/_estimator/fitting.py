@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from functools import partial
 from numbers import Integral
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -28,7 +27,7 @@ from skbert._core.runtime.device import Precision, pick_device, seeded
 from skbert._core.runtime.distributed import process_group
 from skbert._core.task import Items, Task
 from skbert._core.text.tokens import TextTokenizer
-from skbert._core.training.loop import DrawItems, train
+from skbert._core.training.loop import DrawItems, as_they_are, train
 from skbert._core.training.optim import SCHEDULES, is_encoder_frozen, trainable_parameters
 from skbert._core.training.probe import probe
 from skbert._core.training.recipe import Recipe
@@ -46,11 +45,9 @@ from skbert.exceptions import InputError
 
 __all__ = [
     "BertEstimator",
-    "Draw",
     "Run",
     "TrainedEstimator",
     "TrainingPlan",
-    "as_they_are",
     "draw_seed",
 ]
 
@@ -61,13 +58,6 @@ _HEAD_RATE = 1e-3  # ten times what the encoder gets by default
 # returns their score, the second attributes that are tuned on them.
 Metric = Callable[[Array, Array], float]
 Tune = Callable[[Array, Array], dict[str, Any]]
-# Draws the items of one pass from all items, as many as there are.
-Draw = Callable[[TextTokenizer, Items, np.random.Generator], Items]
-
-
-def as_they_are(_tokenizer: TextTokenizer, items: Items, _rng: np.random.Generator) -> Items:
-    """The same items in every pass."""
-    return items
 
 
 class TrainingPlan(NamedTuple):
@@ -83,7 +73,7 @@ class TrainingPlan(NamedTuple):
     strata: Array | None = None  # (n_samples,) codes to hold out evenly by
     weights: Array | None = None  # (n_samples,) of the loss; None: all alike
     tune: Tune | None = None  # after training
-    draw: Draw = as_they_are
+    draw: DrawItems = as_they_are
     output_map: IntArray | None = None  # index of each old output among the new; None: unchanged
 
 
@@ -265,12 +255,11 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
         if self.compile:
             network.compile()
         items = encode(plan.task, rows, plan.targets, network)
-        draw_items = partial(plan.draw, network.text_tokenizer)
-        parts = _split(items, self.validation_fraction, plan, seed, draw_items)
+        parts = _split(items, self.validation_fraction, plan, seed, network.text_tokenizer)
         use_encoder_rate = _is_pooler_trained_on_pairs(network, parts[0], self.freeze)
         recipe = self._recipe(parts[0], epochs, use_encoder_rate=use_encoder_rate)
         n_cut = items.n_truncated
-        return Run(network, plan.task, *parts, recipe, precision, seed, draw_items, n_cut)
+        return Run(network, plan.task, *parts, recipe, precision, seed, plan.draw, n_cut)
 
     def _recipe(self, items: Items, epochs: int | None, *, use_encoder_rate: bool) -> Recipe:
         """How to train; with ``epochs``, at constant rates, as a part of a stream is not its end.
@@ -387,7 +376,7 @@ def _copy_to_train(network: Network, freeze: int | str, precision: Precision) ->
 
 
 def _split(
-    items: Items, fraction: float | None, plan: TrainingPlan, seed: int, draw_items: DrawItems
+    items: Items, fraction: float | None, plan: TrainingPlan, seed: int, tokenizer: TextTokenizer
 ) -> tuple[Items, Items | None]:
     """Items to train on and items held out, by sample; items held out are drawn only once."""
     if fraction is None:
@@ -405,7 +394,7 @@ def _split(
             "All rows on one side of the hold-out have a weight of 0. Use "
             "validation_fraction=None, or drop the rows that weigh nothing."
         )
-    return training, draw_items(validation, np.random.default_rng(seed))
+    return training, plan.draw(tokenizer, validation, np.random.default_rng(seed))
 
 
 def _check_accumulate(n_rows: int, n_parts: int, size: int) -> None:

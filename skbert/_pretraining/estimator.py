@@ -18,10 +18,11 @@ from skbert._core.models.network import Network, twin_of
 from skbert._core.models.new_model import NewModel
 from skbert._core.runtime.device import Precision
 from skbert._core.task import Head, Task
+from skbert._core.training.loop import DrawItems
 from skbert._estimator.base import COUNT, RealInterval, encode, predict_rows
 from skbert._estimator.callbacks import with_callbacks
 from skbert._estimator.fitted import Fitted
-from skbert._estimator.fitting import Draw, TrainedEstimator, TrainingPlan, draw_seed
+from skbert._estimator.fitting import TrainedEstimator, TrainingPlan, draw_seed
 from skbert._pretraining.completion import (
     check_count,
     check_temperature,
@@ -415,7 +416,7 @@ class BertPretrainer(TrainedEstimator):
             )
         return TrainingPlan(task, True, {}, None, draw=self._draw(self.objective, max_length))
 
-    def _draw(self, objective: str, max_length: int) -> Draw:
+    def _draw(self, objective: str, max_length: int) -> DrawItems:
         """What draws the items of each pass."""
         return draw_of(objective, max_length, self.mask_fraction, whole_words=self.whole_words)
 

@@ -13,7 +13,7 @@ from typing import Any
 from skbert._core.families import NEW
 from skbert._core.models.new_model import NewModel, check_sizes, learn_vocabulary
 from skbert._core.task import Task
-from skbert._estimator.fitting import Draw, as_they_are
+from skbert._core.training.loop import DrawItems, as_they_are
 from skbert._pretraining.masking import mask, pair, pair_and_mask
 from skbert._pretraining.tasks import MaskedWords, NextSentence, NextWord, WordsAndSentences
 from skbert._validation.documents import Documents
@@ -33,10 +33,10 @@ SIZES = (
 )  # fmt: skip
 
 
-def draw_of(objective: str, max_length: int, fraction: float, *, whole_words: bool) -> Draw:
+def draw_of(objective: str, max_length: int, fraction: float, *, whole_words: bool) -> DrawItems:
     """What draws the items of each pass."""
     masks: dict[str, Any] = {"fraction": fraction, "whole_words": whole_words}
-    draws: dict[str, Draw] = {
+    draws: dict[str, DrawItems] = {
         "mlm": partial(mask, **masks),
         "nsp": partial(pair, max_length=max_length),
         "mlm+nsp": partial(pair_and_mask, max_length=max_length, **masks),

@@ -34,6 +34,7 @@ from skbert._core.models.network import Network
 from skbert._core.models.new_model import learn_vocabulary
 from skbert._core.models.opening import open_network
 from skbert._core.runtime.device import Precision, seeded
+from skbert._core.text.tokens import TextTokenizer
 from skbert._core.training.loop import train
 from skbert._core.training.recipe import Recipe
 from skbert._core.training.stepper import TRAINING_TOKENS
@@ -264,9 +265,9 @@ def test_every_pass_has_items_of_its_own(tiny_model: Path, stories: list[list[st
     base = task.encode(documents(stories), True, network.text_tokenizer)
     seen: list[Items] = []
 
-    def fresh(items: Items, rng: np.random.Generator) -> Items:
+    def fresh(tokenizer: TextTokenizer, items: Items, rng: np.random.Generator) -> Items:
         assert items is base
-        seen.append(mask(network.text_tokenizer, items, rng, **HOW))
+        seen.append(mask(tokenizer, items, rng, **HOW))
         return seen[-1]
 
     for seed in (0, 0):

@@ -18,13 +18,14 @@ from skbert._core.models.network import Network
 from skbert._core.runtime.device import Precision, seeded
 from skbert._core.runtime.interrupts import raise_deferred
 from skbert._core.task import Items, Task
+from skbert._core.text.tokens import TextTokenizer
 from skbert._core.training.recipe import Recipe
 from skbert._core.training.stepper import Stepper
 
-__all__ = ["DrawItems", "Epoch", "train"]
+__all__ = ["DrawItems", "Epoch", "as_they_are", "train"]
 
 # Draws the items of one pass from all items; they take as many steps as all items would.
-DrawItems = Callable[[Items, np.random.Generator], Items]
+DrawItems = Callable[[TextTokenizer, Items, np.random.Generator], Items]
 
 
 class Epoch(NamedTuple):
@@ -38,6 +39,11 @@ class Epoch(NamedTuple):
     seconds: float
 
 
+def as_they_are(_tokenizer: TextTokenizer, items: Items, _rng: np.random.Generator) -> Items:
+    """The same items in every pass."""
+    return items
+
+
 def train(
     network: Network,
     task: Task,
@@ -46,7 +52,7 @@ def train(
     precision: Precision,
     seed: int,
     on_step: Callable[[float], object] = lambda loss: None,
-    draw_items: DrawItems = lambda items, rng: items,
+    draw_items: DrawItems = as_they_are,
 ) -> Iterator[Epoch]:
     """Fine-tune the network in place, one pass at a time.
 
@@ -63,7 +69,7 @@ def train(
             began, total, weight = time.perf_counter(), 0.0, 0.0
             rng = np.random.default_rng([seed, number])
             network.model.train()
-            drawn = draw_items(items, rng)
+            drawn = draw_items(network.text_tokenizer, items, rng)
             stepper.set_items(drawn)
             steps = steps_of_a_pass(drawn, recipe.samples_per_step, rng)
             for step_loss, step_weight in stepper.run(steps):
