@@ -1,6 +1,6 @@
-"""Collects what the benchmarks wrote into one table and one plot, beside what skbert aims at.
+"""Collects what the benchmarks wrote into one table and one plot, beside the speed targets.
 
-Reads the JSON files of a folder, which ``make bench`` fills; what is not there is left out. The
+Reads the JSON files of a folder, which ``make bench`` fills; missing files are left out. The
 prototype is a sketch of the same ideas on two cores of another processor, one with AMX, whose
 products in bfloat16 are seven times as fast as those in float32.
 
@@ -28,22 +28,22 @@ ST, LOW_ST, OPENVINO = (
 
 @dataclass(frozen=True)
 class Target:
-    """One aim, and where to find how near it is.
+    """One speed target, and where to find the measurement to compare with it.
 
     Attributes
     ----------
     what, beside : str
-        Names for the table: the work, and what it is compared with.
+        Names for the table: what is measured, and what it is compared with.
     file : str
         The JSON file, without its ending.
     measure : callable
-        From the file's content to the number.
+        Takes the file's content and returns the number.
     prototype : float or None
-        What the prototype had.
+        The number of the prototype.
     aim : float
-        At least, for memory at most.
+        The least that is wanted; for memory the most.
     unit : {"times", "GB", "share"}, default="times"
-        Of the three numbers.
+        Unit of all three numbers.
     """
 
     what: str
@@ -51,7 +51,7 @@ class Target:
     file: str
     measure: Callable[[Any], float | None]
     prototype: float | None
-    aim: float
+    goal: float
     unit: str = "times"
 
     def show(self, number: float | None) -> str:
@@ -195,13 +195,13 @@ TARGETS = (
 def main() -> None:
     """Write the page and the plot."""
     options = _options()
-    found = list(measured(options.folder))
-    options.page.write_text(page(found, options.plot.name), encoding="utf-8")
-    draw(found, options.plot)
+    measurements = list(read_measurements(options.folder))
+    options.page.write_text(page(measurements, options.plot.name), encoding="utf-8")
+    draw(measurements, options.plot)
 
 
-def measured(folder: Path) -> Iterator[tuple[Target, float]]:
-    """Each target that something was found for, with its number; NaN where nothing reached it."""
+def read_measurements(folder: Path) -> Iterator[tuple[Target, float]]:
+    """Each target with a measurement, and its number; NaN where nothing reached it."""
     for target in TARGETS:
         one, lines = folder / f"{target.file}.json", folder / f"{target.file}.jsonl"
         number = None
@@ -214,37 +214,37 @@ def measured(folder: Path) -> Iterator[tuple[Target, float]]:
             yield target, number
 
 
-def page(found: list[tuple[Target, float]], plot: str) -> str:
+def page(measurements: list[tuple[Target, float]], plot: str) -> str:
     """Write the page: the machine, the table, the plot."""
     lines = [
-        "# Aims of speed",
+        "# Speed targets",
         "",
-        "Written by `make bench`: what skbert aims at, and how near it is on this machine.",
+        "Written by `make bench`: the speed targets of skbert, and its speed on this machine.",
         "",
         machine.headline(machine.describe()) + ".",
         "",
-        "| | beside | here | prototype, with AMX | aim |",
+        "| | beside | here | prototype, with AMX | target |",
         "|---|---|---|---|---|",
     ]
-    for target, number in found:
-        numbers = (target.show(n) for n in (number, target.prototype, target.aim))
+    for target, number in measurements:
+        numbers = (target.show(n) for n in (number, target.prototype, target.goal))
         lines.append(f"| {target.what} | {target.beside} | {' | '.join(numbers)} |")
-    lines += ["", f"![Times faster than the peers, with the aims]({plot})", ""]
+    lines += ["", f"![Times faster than the peers, with the targets]({plot})", ""]
     return "\n".join(lines)
 
 
-def draw(found: list[tuple[Target, float]], path: Path) -> None:
-    """Draw how many times faster, one bar a target, with the aim as a line across."""
+def draw(measurements: list[tuple[Target, float]], path: Path) -> None:
+    """Draw how many times faster, one bar for each measurement, with the target as a line."""
     import matplotlib as mpl
 
     mpl.use("agg")
     from matplotlib import pyplot as plt
 
-    shown = [(t, number) for t, number in found if t.unit == "times"][::-1]
+    shown = [(t, number) for t, number in measurements if t.unit == "times"][::-1]
     figure, axis = plt.subplots(figsize=(9, 0.32 * len(shown) + 1), layout="constrained")
     places = np.arange(len(shown))
     axis.barh(places, [number for _, number in shown], color="tab:blue", label="here")
-    axis.plot([t.aim for t, _ in shown], places, "k|", markersize=12, label="aim")
+    axis.plot([t.goal for t, _ in shown], places, "k|", markersize=12, label="target")
     axis.set_yticks(places, [f"{t.what}  ·  {t.beside}" for t, _ in shown])
     axis.set(xscale="log", xlabel="times faster")
     axis.axvline(1, color="grey", linewidth=0.8)
