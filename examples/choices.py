@@ -1,8 +1,8 @@
-"""Learn to choose how a sentence goes on, and show what was chosen.
+"""Fit a ranker that chooses how a sentence continues, and show its choices.
 
     python examples/choices.py
 
-Runs on two processor cores without a network, given the ``offline`` extra.
+Needs two processor cores, and no network if the ``offline`` extra is installed.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from skbert.metrics import mean_reciprocal_rank
 
 
 def main() -> None:
-    """Fit on three quarters of the sentences and look at the rest."""
+    """Fit on three quarters of the sentences, and test on the rest."""
     X, y = load_choices(return_X_y=True)
     X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=0.25, random_state=0)
-    print(f"{len(X_train)} sentences to learn from, {len(X_test)} to test on")
+    print(f"{len(X_train)} training sentences, {len(X_test)} to test on")
 
     ranker = BertChoiceRanker(random_state=0, verbose=1).fit(X_train, y_train)
     guessing = (1 / X_test["choices"].map(len)).mean()

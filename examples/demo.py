@@ -1,8 +1,8 @@
-"""Learn to sort messages to a support desk, and show how well it went.
+"""Fit a classifier on messages to a support desk, and print a report.
 
     python examples/demo.py
 
-Runs on two processor cores without a network, given the ``offline`` extra.
+Needs two processor cores, and no network if the ``offline`` extra is installed.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from skbert.datasets import load_intents
 
 
 def main() -> None:
-    """Fit on three quarters of the messages and look at the rest."""
+    """Fit on three quarters of the messages, and test on the rest."""
     X, y = load_intents(return_X_y=True)
     X_train, X_test, y_train, y_test = train_test_split(
         X, y, test_size=0.25, stratify=y, random_state=0
     )
-    print(f"{len(X_train)} messages to learn from, {len(X_test)} to test on")
+    print(f"{len(X_train)} training messages, {len(X_test)} to test on")
 
     classifier = BertClassifier(random_state=0, verbose=1).fit(X_train, y_train)
     print(classification_report(y_test, classifier.predict(X_test), zero_division=0))

@@ -1,8 +1,8 @@
-"""Learn to find persons, places and dates in messages, and show how well it went.
+"""Fit a tagger that finds persons, places and dates in messages, and print a report.
 
     python examples/entities.py
 
-Runs on two processor cores without a network, given the ``offline`` extra.
+Needs two processor cores, and no network if the ``offline`` extra is installed.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from skbert.metrics import entity_report
 
 
 def main() -> None:
-    """Fit on three quarters of the messages, look at the rest, then at a raw text."""
+    """Fit on three quarters of the messages, test on the rest, and tag a raw text."""
     X, y = load_entities(return_X_y=True)
     X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=0.25, random_state=0)
-    print(f"{len(X_train)} messages to learn from, {len(X_test)} to test on")
+    print(f"{len(X_train)} training messages, {len(X_test)} to test on")
 
     tagger = BertTokenTagger(epochs=8, learning_rate=3e-4, random_state=0, verbose=1)
     tagger.fit(X_train, y_train)

@@ -1,8 +1,8 @@
-"""Texts and numbers in one pipeline: vectors of reviews beside numbers, against word counts.
+"""Texts and numbers in one pipeline: BERT vectors of reviews, compared with word counts.
 
     python examples/features.py
 
-Runs on two processor cores without a network, given the ``offline`` extra.
+Needs two processor cores, and no network if the ``offline`` extra is installed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from skbert.datasets import load_ratings
 
 
 def main() -> None:
-    """Search for the best way to read reviews, and print what it found."""
+    """Search for the best features and regularisation, and print the scores."""
     reviews, ratings = load_ratings(return_X_y=True)
     table = pd.DataFrame(
         {
@@ -45,15 +45,15 @@ def main() -> None:
         )
         start = time.perf_counter()
         search.fit(table, ratings)
-        took = time.perf_counter() - start
+        seconds = time.perf_counter() - start
 
     results = pd.DataFrame(search.cv_results_)
     results["text"] = [type(text).__name__ for text in results["param_columns__text"]]
     scores = results.pivot_table("mean_test_score", "param_ridge__alpha", "text")
     print(f"R2 over 5 folds\n{scores.round(3).to_string()}")
     names = search.best_estimator_["columns"].get_feature_names_out()
-    print(f"\nthe best reads {len(names)} columns, from {names[0]} to {names[-1]}")
-    print(f"{len(results)} candidates in {took:.0f} s; the encoder read each review once")
+    print(f"\nthe best pipeline has {len(names)} columns, from {names[0]} to {names[-1]}")
+    print(f"{len(results)} candidates in {seconds:.0f} s; the encoder read each review once")
 
 
 if __name__ == "__main__":

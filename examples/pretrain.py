@@ -1,9 +1,9 @@
-"""Pre-train a small BERT from nothing, and give it to every other estimator.
+"""Pre-train a small BERT from scratch, and use it in every other estimator.
 
     python examples/pretrain.py
 
-The texts are those that ship with the package, some 100 kB: enough to see how it goes, not to
-make a good model. Runs in about a minute on two processor cores, and needs no network.
+The texts come with the package and have about 100 kB: enough to see how it works, too little for a
+good model. It takes about a minute on two processor cores, and needs no network.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from skbert.datasets import (
 
 
 def texts_of_all() -> list[str]:
-    """Every text of the data sets, without any label."""
+    """Every text of the bundled data sets, without labels."""
     texts = [*load_intents().data, *load_ratings().data, *load_questions().data["context"]]
     texts += [" ".join(words) for words in load_entities().data]
     choices = load_choices().data
@@ -44,7 +44,7 @@ def texts_of_all() -> list[str]:
 
 
 def perplexity_of_counts(tokenizer: Any, seen: list[str], new: list[str]) -> float:
-    """Perplexity of guessing each word piece by how often it was seen, whatever is around it."""
+    """Perplexity of predicting each word piece from its frequency alone, without context."""
     old, ids = (
         [piece for row in tokenizer(texts, add_special_tokens=False).input_ids for piece in row]
         for texts in (seen, new)
@@ -55,7 +55,7 @@ def perplexity_of_counts(tokenizer: Any, seen: list[str], new: list[str]) -> flo
 
 
 def main() -> None:
-    """Learn from nine tenths of the texts, look at the rest, then use what was learned."""
+    """Pre-train on nine tenths of the texts, test on the rest, and use the model elsewhere."""
     texts = texts_of_all()
     new = texts[::10]
     seen = sorted(set(texts) - set(new))
@@ -73,7 +73,7 @@ def main() -> None:
     ).fit(seen)
     by_counts = perplexity_of_counts(pretrainer.tokenizer_, seen, new)
     print(f"perplexity on {len(new)} texts not seen: {pretrainer.perplexity(new):.0f}")
-    print(f"by counting word pieces alone:        {by_counts:.0f}")
+    print(f"by word piece frequencies alone:      {by_counts:.0f}")
     text = "I would like to [MASK] my order."
     print(f"\n{text}\n{pretrainer.predict_masked([text]).round(3).to_string(index=False)}\n")
 
@@ -90,7 +90,7 @@ def main() -> None:
         for kind, load in jobs:
             X, y = load(return_X_y=True)
             score = kind(folder, epochs=1, random_state=0).fit(X, y).score(X, y)
-            print(f"{kind.__name__} after one pass, on its own rows: {score:.2f}")
+            print(f"{kind.__name__} after one epoch, on its training rows: {score:.2f}")
         print(f"BertTransformer: {BertTransformer(folder).fit_transform(new).shape}")
 
 

@@ -3,9 +3,9 @@
     python examples/pruning.py
     python examples/pruning.py --folder data/intents --rows 3000 --plot docs/pruning.png
 
-Runs on two processor cores without a network, given the ``offline`` extra, in less than a minute
-on the bundled messages. Another folder has to hold train.csv and test.csv with columns text and
-label; ``--rows`` learns from so many of its rows, drawn at random.
+Takes less than a minute on two processor cores with the bundled messages, and needs no network if
+the ``offline`` extra is installed. Another folder must hold train.csv and test.csv with columns
+text and label; ``--rows`` trains on that many of its rows, drawn at random.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from skbert.datasets import load_intents
 from skbert.inspection import attentions, head_importance, prune_heads
 
 FRACTIONS = (0.0, 0.25, 0.5, 0.75)
-ENOUGH = 2000  # rows to tell importance by
+ENOUGH = 2000  # rows to estimate importance on
 
 
 def seconds_to_predict(estimators: list[BertClassifier], X: list[str]) -> list[float]:
-    """Best of three for each, in turns, so that a busy moment of the machine hurts all alike."""
+    """Best of three times for each, in turns, so that a busy moment slows all alike."""
     best = [float("inf")] * len(estimators)
     for _ in range(3):
         for i, estimator in enumerate(estimators):
@@ -38,7 +38,7 @@ def seconds_to_predict(estimators: list[BertClassifier], X: list[str]) -> list[f
 
 
 def curve(classifier: BertClassifier, parts: list[Any]) -> pd.DataFrame:
-    """Accuracy on new messages and time, for each fraction of the heads that is pruned."""
+    """Accuracy and speed on test messages for each fraction of pruned heads."""
     X_train, X_test, y_train, y_test = parts
     importance = head_importance(classifier, X_train[:ENOUGH], y_train[:ENOUGH])
     pruned = [
@@ -66,7 +66,7 @@ def curve(classifier: BertClassifier, parts: list[Any]) -> pd.DataFrame:
 
 
 def parts_of(folder: Path | None, rows: int | None) -> list[Any]:
-    """Texts and labels to learn from and to test on, as ``train_test_split`` orders them."""
+    """Training and test texts and labels, in the order of ``train_test_split``."""
     if folder is None:
         X, y = load_intents(return_X_y=True)
         return list(train_test_split(X, y, test_size=0.25, stratify=y, random_state=0))
@@ -76,22 +76,22 @@ def parts_of(folder: Path | None, rows: int | None) -> list[Any]:
 
 
 def draw(table: pd.DataFrame, path: Path) -> None:
-    """Accuracy and speed against the fraction pruned."""
+    """Plot accuracy and speed against the fraction of pruned heads."""
     from matplotlib import pyplot as plt
 
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.5), layout="constrained")
     table.plot(x="pruned", y=["accuracy", "after one more epoch"], marker="o", ax=axes[0])
     table.plot(x="pruned", y=["speed-up", "on long texts"], marker="o", ax=axes[1])
-    for axis, name in zip(axes, ("accuracy on new texts", "times faster"), strict=True):
-        axis.set(xlabel="fraction of the heads that is pruned", ylabel=name)
+    for axis, name in zip(axes, ("accuracy on test texts", "times faster"), strict=True):
+        axis.set(xlabel="fraction of pruned heads", ylabel=name)
     figure.savefig(path, dpi=120)
 
 
 def main() -> None:
-    """Fit, prune more and more, and look at the head that matters most."""
+    """Fit, prune more and more heads, and show the attention of the most important one."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--folder", type=Path, help="of train.csv and test.csv")
-    parser.add_argument("--rows", type=int, help="to learn from; default: all of the folder's")
+    parser.add_argument("--folder", type=Path, help="folder of train.csv and test.csv")
+    parser.add_argument("--rows", type=int, help="number of training rows; default: all")
     parser.add_argument("--plot", type=Path, help="draw the curves into this file")
     options = parser.parse_args()
     parts = parts_of(options.folder, options.rows)
@@ -105,7 +105,7 @@ def main() -> None:
     layer, head = divmod(int(importance.argmax()), importance.shape[1])
     ((_, tokens, weights),) = attentions(classifier, parts[1][:1])
     looks = pd.DataFrame(weights[layer, head], index=tokens, columns=tokens)
-    print(f"\nWhere head {head} of layer {layer} looks, the one whose gate moves the loss most:")
+    print(f"\nAttention of head {head} of layer {layer}, the most important one:")
     print(looks.round(2).to_string())
 
 

@@ -1,8 +1,8 @@
-"""Learn to answer questions with a part of a text, and to say when it holds no answer.
+"""Fit an extractor that answers questions with a part of a text, or with none.
 
     python examples/questions.py
 
-Runs on two processor cores without a network, given the ``offline`` extra.
+Needs two processor cores, and no network if the ``offline`` extra is installed.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from skbert.metrics import squad_em
 
 
 def main() -> None:
-    """Fit on the questions about most paragraphs and look at those about the rest."""
+    """Fit on the questions about most paragraphs, and test on those about the rest."""
     X, y = load_questions(return_X_y=True)
     parts = GroupShuffleSplit(1, test_size=0.2, random_state=0)
     train, test = next(parts.split(X, groups=X["context"]))
     X_train, X_test, y_train, y_test = X.iloc[train], X.iloc[test], y.iloc[train], y.iloc[test]
-    print(f"{len(X_train)} questions to learn from, {len(X_test)} about other texts to test on")
+    print(f"{len(X_train)} training questions, {len(X_test)} about other texts to test on")
 
     extractor = BertSpanExtractor(epochs=8, learning_rate=3e-4, random_state=0, verbose=1)
     extractor.fit(X_train, y_train)

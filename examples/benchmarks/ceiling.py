@@ -1,4 +1,4 @@
-"""What the processor can do in its fastest matrix products, and what an encoder must compute.
+"""The processor's peak speed in matrix products, and how many operations an encoder needs.
 
 Imports nothing of the other scripts.
 """
@@ -17,27 +17,27 @@ TRIES, SECONDS = 5, 0.1  # how often each product is timed, and for how long
 
 
 def peak(dtype: torch.dtype) -> float:
-    """Time the products of BERT's layers alone, their weights laid out beforehand.
+    """Time the matrix products of BERT's layers alone, with weights packed beforehand.
 
     Parameters
     ----------
     dtype : torch.dtype
-        Of both factors.
+        Data type of both factors.
 
     Returns
     -------
     float
-        10^12 floating-point operations a second, of the fastest of them.
+        Speed of the fastest product, in 10^12 floating-point operations per second.
     """
-    found = []
+    speeds = []
     for size in SIZES:
         for n_in, n_out in ((size, 3 * size), (size, 4 * size), (4 * size, size)):
             x, bias = torch.randn(TOKENS, n_in, dtype=dtype), torch.randn(n_out, dtype=dtype)
             weight = torch.randn(n_out, n_in, dtype=dtype)
             blocks = torch.ops.mkldnn._reorder_linear_weight(weight, None)
-            took = min(_seconds_of(x, blocks, bias) for _ in range(TRIES))
-            found.append(2e-12 * TOKENS * n_in * n_out / took)
-    return max(found)
+            seconds = min(_seconds_of(x, blocks, bias) for _ in range(TRIES))
+            speeds.append(2e-12 * TOKENS * n_in * n_out / seconds)
+    return max(speeds)
 
 
 def operations(texts: list[str], folder: str) -> float:
@@ -46,14 +46,14 @@ def operations(texts: list[str], folder: str) -> float:
     Parameters
     ----------
     texts : list of str
-        What is read, 512 tokens of each at most.
+        The texts, cut at 512 tokens each.
     folder : str
-        Of the model.
+        Folder of the model.
 
     Returns
     -------
     float
-        Those of the layers' products and of attention within rows, nothing else.
+        Operations of the layers' products and of attention within rows; others are not counted.
     """
     config = AutoConfig.from_pretrained(folder)
     encoded = AutoTokenizer.from_pretrained(folder)(texts, truncation=True, max_length=512)
@@ -65,8 +65,8 @@ def operations(texts: list[str], folder: str) -> float:
 
 def _seconds_of(x: torch.Tensor, blocks: torch.Tensor, bias: torch.Tensor) -> float:
     """Mean time of one product."""
-    done, began = 0, time.perf_counter()
-    while time.perf_counter() - began < SECONDS:
+    n_products, start = 0, time.perf_counter()
+    while time.perf_counter() - start < SECONDS:
         torch.ops.mkldnn._linear_pointwise(x, blocks, bias, "none", [], "none")
-        done += 1
-    return (time.perf_counter() - began) / done
+        n_products += 1
+    return (time.perf_counter() - start) / n_products

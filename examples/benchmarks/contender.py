@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from skbert._estimator.fitting import BertEstimator
 
 WARM_UP_ROWS = 32
-# By kind of target; labels are the classifier's.
+# By kind of target; the classifier takes the others.
 ESTIMATORS = {
     "regression": "BertRegressor",
     "token_classification": "BertTokenTagger",
@@ -32,16 +32,16 @@ def build(kind: Kind, seed: int | None, **settings: object) -> BertEstimator:
     kind : str
         transformers' name of the problem.
     seed : int or None
-        Fixes every draw.
+        Seed of every random draw.
     **settings : object
         Parameters of the estimator that differ from its defaults.
 
     Returns
     -------
     BertEstimator
-        Of the class for that job, not fitted.
+        An unfitted estimator for that task.
     """
-    # Here, so that the plain side need not load it.
+    # Imported here, so that the plain script does not load it.
     import skbert
 
     estimator = getattr(skbert, ESTIMATORS.get(kind, "BertClassifier"))()
@@ -49,7 +49,7 @@ def build(kind: Kind, seed: int | None, **settings: object) -> BertEstimator:
 
 
 def parameters(kind: Kind, **settings: object) -> dict[str, object]:
-    """List all parameters of a fit, its defaults too, as a record of it needs them."""
+    """All parameters of a fit for its record, defaults included."""
     everything = build(kind, None, **settings).get_params()
     return {k: v for k, v in everything.items() if k not in ("model", "random_state")}
 
@@ -69,17 +69,17 @@ def fit_predict(
 ) -> tuple[np.ndarray, float]:
     """Fit, then predict the test rows (untimed): classes, scores or each label's probability."""
     estimator, seconds = fit(train, kind, seed, **settings)
-    asked = "predict_proba" if kind == "multi_label_classification" else "predict"
-    return np.asarray(getattr(estimator, asked)(test.X)), seconds
+    method = "predict_proba" if kind == "multi_label_classification" else "predict"
+    return np.asarray(getattr(estimator, method)(test.X)), seconds
 
 
 def first_rows(rows: Rows) -> Rows:
-    """Pick a few rows for an untimed fit that pays for imports and first-time set-up."""
+    """A few rows, for an untimed fit that takes the time of imports and first-time set-up."""
     return rows.take(np.arange(min(len(rows), WARM_UP_ROWS)))
 
 
 def append_line(path: Path | None, record: dict[str, object]) -> None:
-    """Append one record as a JSON line; nothing where no path is given."""
+    """Append one record as a JSON line; write nothing if the path is None."""
     if path is None:
         return
     with path.open("a", encoding="utf-8") as file:

@@ -5,7 +5,7 @@ encoder, to vectors of length 1; tokenising is counted, opening the model is not
 sentence-transformers with its default arguments, another the same with weights in bf16. They take
 turns, and each repetition starts with another of them. Vectors that differ by more than the
 precision explains end the run. The share of the peak is that of the products of BERT's layers,
-timed alone in the same precision, which the layers' arithmetic comes to in the contender's time.
+timed alone in the same precision, that the layers' operations reach in the contender's time.
 
     python examples/benchmarks/embed.py --repeats 5 --accuracy
     python examples/benchmarks/embed.py --texts documents --rows 1000
@@ -96,10 +96,10 @@ def accuracy(embed: Embed, parts: dict[str, Rows]) -> float:
     Parameters
     ----------
     embed : callable
-        From texts to vectors.
+        Turns texts into vectors.
     parts : dict of str to Rows
-        Learns from all of ``train``, with the penalty that is best on ``validation``, and is
-        tested on all of ``test``.
+        The model is fitted on all of ``train``, with the penalty that is best on
+        ``validation``, and scored on all of ``test``.
 
     Returns
     -------
@@ -131,7 +131,7 @@ def check(result: dict[str, Any]) -> None:
 
 
 def table(result: dict[str, Any]) -> str:
-    """Write the result as a markdown table: one line a contender."""
+    """Write the result as a markdown table: one line per contender."""
     lines = [
         (
             f"\n{result['model']}, intents ({result['texts']}), {result['rows']} rows, "
@@ -158,11 +158,11 @@ def _read(folder: Path, part: str) -> Rows:
 
 
 def _open(name: str, folder: str) -> Embed:
-    """Open a contender's model, and give what embeds with it: the mean of all tokens."""
+    """Open a contender's model, and return the function that embeds texts with mean pooling."""
     if name.startswith(PEER):
         dtype = torch.bfloat16 if name == LOW_PEER else torch.float32
         peer = SentenceTransformer(folder, model_kwargs={"dtype": dtype})
-        peer.max_seq_length = 512  # as the others; MiniLM's own is 256
+        peer.max_seq_length = 512  # as for the others; MiniLM's own limit is 256
         return lambda texts: peer.encode(texts, normalize_embeddings=True)
     if name == ONNX:
         return runtimes.onnx_runtime(folder)

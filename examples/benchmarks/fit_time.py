@@ -1,8 +1,9 @@
 """How long a fit takes: transformers' Trainer with default arguments against skbert's defaults.
 
-Both get the same rows of ``intents``, passes and batch size, everything else stays as it comes;
-opening the model and tokenising are counted. The contenders take turns, and each repetition
-starts with another of them. A BERT of the usual size has random weights, and no probe.
+Both get the same rows of ``intents``, passes and batch size, and keep their defaults for
+everything else; opening the model and tokenising are counted. The contenders take turns, and each
+repetition starts with another of them. A BERT of the usual size has random weights, and its head
+too.
 
     python examples/benchmarks/fit_time.py --repeats 5
     python examples/benchmarks/fit_time.py --texts documents --rows 320 --passes 1
@@ -52,7 +53,7 @@ def compare(options: argparse.Namespace, train: Rows, folder: str) -> dict[str, 
     options : Namespace
         As read from the command line.
     train : Rows
-        What to learn from.
+        The training rows.
     folder : str
         Of the model.
 
@@ -61,13 +62,13 @@ def compare(options: argparse.Namespace, train: Rows, folder: str) -> dict[str, 
     dict
         What was timed, and all times.
     """
-    given = {"batch_size": options.batch_size, "folder": folder}
+    arguments = {"batch_size": options.batch_size, "folder": folder}
     for name in options.contenders:
-        # Imports and first-time set-up are nobody's training time.
-        fit(name, contender.first_rows(train), passes=1, **given)
+        # An untimed fit, so that imports and first-time set-up are not counted.
+        fit(name, contender.first_rows(train), passes=1, **arguments)
     seconds = take_turns(
         {
-            name: partial(fit, name, train, passes=options.passes, **given)
+            name: partial(fit, name, train, passes=options.passes, **arguments)
             for name in options.contenders
         },
         options.repeats,
@@ -90,9 +91,9 @@ def fit(name: str, train: Rows, *, passes: int, batch_size: int, folder: str) ->
     Parameters
     ----------
     name : {"trainer", "trainer-tuned", "skorch", "skbert"}
-        Who fits. The tuned Trainer trains in bf16 on batches of similar lengths.
+        The contender. The tuned Trainer trains in bf16 on batches of similar lengths.
     train : Rows
-        What to learn from.
+        The training rows.
     passes, batch_size : int
         The same for all.
     folder : str
@@ -103,15 +104,15 @@ def fit(name: str, train: Rows, *, passes: int, batch_size: int, folder: str) ->
         settings = {"epochs": passes, "batch_size": batch_size, "model": folder, **head}
         contender.fit(train, KIND, 0, **settings)
         return
-    given: dict[str, Any] = {"passes": passes, "batch_size": batch_size, "folder": folder}
+    arguments: dict[str, Any] = {"passes": passes, "batch_size": batch_size, "folder": folder}
     if name == "skorch":
-        skorch_peer.fit(train, **given)
+        skorch_peer.fit(train, **arguments)
     else:
-        plain.trainer_fit(train, KIND, tuned=name == "trainer-tuned", **given)
+        plain.trainer_fit(train, KIND, tuned=name == "trainer-tuned", **arguments)
 
 
 def table(result: dict[str, Any]) -> str:
-    """Write the result as a markdown table: one line a contender."""
+    """Write the result as a markdown table: one line per contender."""
     lines = [
         (
             f"\n{result['model']}, intents ({result['texts']}), {result['rows']} rows, "

@@ -1,8 +1,8 @@
-"""Whether time stays in proportion: seconds a row for many rows, seconds a token for long texts.
+"""Whether time grows linearly: seconds per row for many rows, per token for long texts.
 
 A fitted ``BertClassifier`` reads frames of 10,000 different texts of three words, one frame after
-another, up to a million rows, with the peak of the process beside; and ``BertTransformer`` reads
-texts of 8 to 512 tokens, the same number of tokens for each length.
+another, up to a million rows, and the peak memory of the process is noted; ``BertTransformer``
+reads texts of 8 to 512 tokens, the same number of tokens for each length.
 
     python examples/benchmarks/growth.py --plot docs/growth.png
 
@@ -29,7 +29,7 @@ from skbert import BertClassifier, BertTransformer
 
 FRAME = 10_000  # rows
 LENGTHS = (8, 16, 32, 64, 128, 256, 512)
-N_WORDS = 100  # a million texts of three
+N_WORDS = 100  # enough for a million texts of three words
 
 
 def main() -> None:
@@ -68,7 +68,7 @@ def rows_read(most: int) -> list[tuple[int, float, float]]:
     classifier = BertClassifier(plain.model_folder(), epochs=1, random_state=0).fit(texts, labels)
     words = words_of(classifier)
     classifier.predict(next(frames(FRAME, words)))
-    found, seen, seconds = [], 0, 0.0
+    points, seen, seconds = [], 0, 0.0
     for frame in frames(most, words):
         began = time.perf_counter()
         classifier.predict(frame)
@@ -76,8 +76,8 @@ def rows_read(most: int) -> list[tuple[int, float, float]]:
         seen += len(frame)
         if seen in (10**power for power in range(3, 10)):
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-            found.append((seen, seconds / seen, peak))
-    return found
+            points.append((seen, seconds / seen, peak))
+    return points
 
 
 def words_of(estimator: BertClassifier | BertTransformer) -> list[str]:

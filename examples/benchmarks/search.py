@@ -54,21 +54,21 @@ def _few_classes(rows: Rows) -> Rows:
 
 
 def _plain(rows: Rows) -> float:
-    """Mean accuracy of the best rate."""
+    """Mean accuracy of the best learning rate."""
     scores = []
     for rate in RATES:
-        found = []
-        for train, held in FOLDS.split(rows.first, rows.y):
+        accuracies = []
+        for train, test in FOLDS.split(rows.first, rows.y):
             predicted, _ = plain.fit_predict(
-                rows.take(train), rows.take(held), KIND, passes=1, learning_rate=rate
+                rows.take(train), rows.take(test), KIND, passes=1, learning_rate=rate
             )
-            found.append(np.mean(predicted == rows.y[held]))
-        scores.append(np.mean(found))
+            accuracies.append(np.mean(predicted == rows.y[test]))
+        scores.append(np.mean(accuracies))
     return float(max(scores))
 
 
 def _skbert(rows: Rows, n_jobs: int) -> float:
-    """The same by scikit-learn's search."""
+    """The same with scikit-learn's grid search."""
     search = GridSearchCV(
         contender.build(KIND, 0, epochs=1),
         {"learning_rate": list(RATES)},

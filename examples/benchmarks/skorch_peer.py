@@ -1,7 +1,7 @@
-"""skorch as a peer: transformers' classifier as its documentation wraps one.
+"""skorch: transformers' classifier, wrapped as in skorch's documentation.
 
-Every text is padded to the longest of all, skorch's tokenizer knows no other way; AdamW with one
-constant learning rate, float32, and no rows held out.
+Every text is padded to the longest of all, as skorch's tokenizer offers no other way; AdamW with
+one constant learning rate, float32, and no rows held out.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ def fit(train: Rows, *, passes: int, batch_size: int, folder: str) -> None:
     Parameters
     ----------
     train : Rows
-        What to learn from, with a class each.
+        The training rows, with one class each.
     passes, batch_size : int
         As for the others.
     folder : str
-        Of the model.
+        Folder of the model.
     """
     torch.manual_seed(0)
     lengths = map(len, AutoTokenizer.from_pretrained(folder)(train.first)["input_ids"])
-    longest = min(max(lengths), plain.LONGEST)
+    max_length = min(max(lengths), plain.LONGEST)
     classes, codes = np.unique(train.y, return_inverse=True)
     net = NeuralNetClassifier(
         _Logits,
@@ -60,7 +60,7 @@ def fit(train: Rows, *, passes: int, batch_size: int, folder: str) -> None:
         device=plain.DEVICE,
         verbose=0,
     )
-    tokenized = HuggingfacePretrainedTokenizer(folder, max_length=longest).fit_transform(
+    tokenized = HuggingfacePretrainedTokenizer(folder, max_length=max_length).fit_transform(
         train.first
     )
     net.fit(tokenized, codes)

@@ -1,8 +1,8 @@
 """The sweep behind skbert's default training parameters.
 
-Learns on the train files and scores on the *validation* files; the test files stay unread. Every
-run is one line of the record, so a stopped sweep goes on where it was. The most telling runs come
-first: one setting changed at a time, then pairs of settings that depend on each other, then
+Fits on the training files and scores on the *validation* files; the test files are not read. Every
+run is one line of the record, so a stopped sweep continues where it was. The most informative runs
+come first: one setting changed at a time, then pairs of settings that depend on each other, then
 further seeds.
 
     python examples/benchmarks/sweep.py --out sweep.jsonl --budget-minutes 60
@@ -80,23 +80,23 @@ def main() -> None:
 
 
 def plan(names: list[str], seeds: list[int]) -> Iterator[tuple[str, int, dict[str, object]]]:
-    """Yield task, seed and changed settings of every run, the most telling first.
+    """Yield task, seed and changed settings of every run, the most informative first.
 
     Parameters
     ----------
     names : list of str
         Tasks of the sweep.
     seeds : list of int
-        The first one sees the whole grid before the next one starts.
+        The whole grid is run with one seed before the next.
 
     Yields
     ------
     name : str
         A task.
     seed : int
-        Draws the rows and fixes the fit.
+        Draws the rows, and is the ``random_state`` of the fit.
     changed : dict
-        What differs from the start; empty for the start itself.
+        Settings that differ from the starting ones; empty for these themselves.
     """
     grid = [{}, *ONE_AT_A_TIME, *_pairs_of_settings()]
     for seed, changed, name in product(seeds, grid, names):
@@ -277,7 +277,7 @@ def _options() -> argparse.Namespace:
         help="default: all but intents with all its rows",
     )
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--rows", type=int, help="learn from at most this many rows")
+    parser.add_argument("--rows", type=int, help="train on at most this many rows")
     parser.add_argument("--validation-rows", type=int, help="score on at most this many rows")
     parser.add_argument("--passes", type=int, help="passes of every run")
     parser.add_argument("--budget-minutes", type=float, default=float("inf"))

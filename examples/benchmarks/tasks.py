@@ -1,7 +1,6 @@
 """The tasks of the benchmarks: their data, the usual recipe and the metric.
 
-Knows no torch, and of skbert only the metrics: what is read here is handed alike to every
-contender.
+Does not import torch, and of skbert only the metrics. Every contender gets the same data.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ Kind = Literal[
     "question_answering",
     "multiple_choice",
 ]
-# What a premise of the choices data asks for.
+# The question to a premise of the choices data.
 ASKED = {"cause": "What was the cause?", "effect": "What happened as a result?"}
 
 DATA = Path(
@@ -58,14 +57,14 @@ class Rows:
         """Count the rows."""
         return len(self.first)
 
-    def take(self, chosen: Sequence[int] | np.ndarray) -> Rows:
+    def take(self, indices: Sequence[int] | np.ndarray) -> Rows:
         """Pick rows by position."""
-        second = None if self.second is None else [self.second[i] for i in chosen]
-        return Rows([self.first[i] for i in chosen], second, self.y[np.asarray(chosen)])
+        second = None if self.second is None else [self.second[i] for i in indices]
+        return Rows([self.first[i] for i in indices], second, self.y[np.asarray(indices)])
 
     @property
     def X(self) -> list:  # noqa: N802
-        """What an skbert estimator is given: texts, words, or pairs of a text and another cell."""
+        """X for an estimator of skbert: texts, words, or pairs of a text and another cell."""
         if self.second is None:
             return self.first
         return list(zip(self.first, self.second, strict=True))
@@ -212,8 +211,8 @@ def sample_per_class(rows: Rows, n: int, seed: int) -> Rows:
             "for this task use --rows."
         )
     shuffled = np.random.default_rng(seed).permutation(len(rows))
-    place = pd.Series(rows.y[shuffled]).groupby(rows.y[shuffled]).cumcount().to_numpy()
-    return rows.take(shuffled[place < n])
+    rank = pd.Series(rows.y[shuffled]).groupby(rows.y[shuffled]).cumcount().to_numpy()
+    return rows.take(shuffled[rank < n])
 
 
 def score(task: Task, y: np.ndarray, predicted: np.ndarray) -> float:

@@ -1,4 +1,4 @@
-"""Contenders that take turns: whatever else the machine does falls on all of them.
+"""Timing in turns, so that other work of the machine slows all contenders alike.
 
 Imports nothing of the other scripts.
 """
@@ -25,7 +25,7 @@ def take_turns(
     repeats : int
         How many turns.
     warm_up : int, default=0
-        How many turns to take before those, untimed.
+        How many untimed turns to take first.
 
     Returns
     -------
@@ -54,7 +54,7 @@ def times_faster(seconds: Mapping[str, list[float]]) -> dict[str, float]:
 
 
 def table(what: str, seconds: Mapping[str, list[float]]) -> str:
-    """Write a markdown table: one line a contender, ``what`` above their names."""
+    """Write a markdown table: one line per contender, ``what`` above their names."""
     lines = [f"\n| {what} | {HEADER} |", "|---|---|---|---|"]
     return "\n".join([*lines, *(f"| {name} | {own} |" for name, own in cells(seconds).items())])
 

@@ -1,4 +1,4 @@
-"""What the timings run on: short texts, documents or long ones, MiniLM or a usual BERT."""
+"""The texts and models of the timings: short or long texts or documents; MiniLM or BERT-base."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TOKENS_PER_TEXT = 9  # of the short texts that documents are joined from
 
 
 def texts_of(rows: Rows, texts: str, seed: int = 0) -> Rows:
-    """Have the rows as they are, or joined to longer ones.
+    """Return the rows as they are, or joined into longer ones.
 
     Parameters
     ----------
@@ -32,12 +32,12 @@ def texts_of(rows: Rows, texts: str, seed: int = 0) -> Rows:
         What to make of them. A document or a long text is a row's text followed by those of rows
         drawn at random, until it has as many tokens, about, as a log-normal or uniform draw says.
     seed : int, default=0
-        Fixes the draws.
+        Seed of the draws.
 
     Returns
     -------
     Rows
-        As many, with the same targets.
+        As many rows, with the same targets.
     """
     if texts == "short":
         return rows
@@ -55,13 +55,13 @@ def texts_of(rows: Rows, texts: str, seed: int = 0) -> Rows:
 
 @contextmanager
 def model_of(model: str) -> Iterator[str]:
-    """Give the folder of MiniLM, or that of a BERT of the usual size with random weights.
+    """Yield the folder of MiniLM, or of a BERT of the usual size with random weights.
 
     Parameters
     ----------
     model : {"minilm", "base"}
-        Which. The second has 12 layers of 768 and MiniLM's tokenizer, whose vocabulary is BERT's;
-        it is written to a temporary folder and serves to measure speed and memory, no more.
+        Which model. ``base`` has 12 layers of 768 and MiniLM's tokenizer, whose vocabulary is
+        BERT's; it is written to a temporary folder, and serves to measure speed and memory only.
     """
     if model == "minilm":
         yield plain.model_folder()
