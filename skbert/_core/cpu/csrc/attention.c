@@ -34,7 +34,8 @@ INLINE ints attention_mask(const Attention *a, int token, int length, int first)
     return mask_before(a->causal ? token + 1 : length, first);
 }
 
-/* One of the three parts of a unit, (n, head_size) with zeros below; and transposed. */
+/* Copies query, key or value of a unit, (n, head_size) with zeros at the end, as it is to `to` and
+transposed to `transposed`; NULL: not wanted. */
 INLINE void read_part(const Attention *a, const char *from, int64_t stride, int64_t offset,
                       int length, int n, float factor, float *to, float *transposed) {
     for (int i = 0; i < n; i += LANES)
@@ -61,7 +62,7 @@ INLINE void write_part(const Attention *a, char *to, int64_t stride, int64_t off
 
 /* ---- Forward ---- */
 
-/* Exponentials in place of a token's n scores, some of them dropped; their sum before that. */
+/* Replaces a token's n scores by their exponentials, after dropout; returns the sum before it. */
 INLINE float softmax_weights(const Attention *a, const Unit *u, int token, int n, float scaling,
                              float *line) {
     floats maxima = (floats){0} - INFINITY, total = {0};
@@ -113,7 +114,7 @@ static void forward_unit(const Attention *a, int number, float *memory) {
 }
 
 #ifdef HAS_BF16_DOT
-/* Pairs of numbers of one token each, (head_size / 2, n, 2). */
+/* The key as pairs of numbers of one token, (head_size / 2, n, 2). */
 BF16_DOT INLINE void pair_columns(const Attention *a, int64_t stride, int64_t offset, int length,
                                   int n, uint16_t *to) {
     const uint16_t *from = (const uint16_t *)a->qkv + offset;
@@ -128,7 +129,7 @@ BF16_DOT INLINE void pair_columns(const Attention *a, int64_t stride, int64_t of
         }
 }
 
-/* Pairs of numbers of two tokens each, (n / 2, head_size, 2). */
+/* The value as pairs of numbers of two neighbouring tokens, (n / 2, head_size, 2). */
 BF16_DOT INLINE void pair_tokens(const Attention *a, int64_t stride, int64_t offset, int length,
                                  int n, uint16_t *to) {
     const char *from = a->qkv;
@@ -176,8 +177,8 @@ BF16_DOT static void forward_unit_bf16(const Attention *a, int number, float *me
 
 /* ---- Backward ---- */
 
-/* For the n scores of a token: the weights after dropout, and the gradient of the scores, in
-place of the scores and of the gradient of the weights. */
+/* Replaces the n scores of a token by the weights after dropout, and the gradient of the weights
+by that of the scores. */
 INLINE void softmax_backward(const Attention *a, const Unit *u, int token, int n, float *line,
                              float *grad) {
     int64_t index = u->first + (int64_t)token * a->n_heads;

@@ -1,4 +1,4 @@
-/* Dropout: a seed and the place of a number say whether it is dropped; no mask is stored. */
+/* Dropout: whether a number is dropped follows from a seed and its position; no mask is stored. */
 
 #ifndef SKBERT_DROPOUT_H
 #define SKBERT_DROPOUT_H
@@ -15,7 +15,7 @@ INLINE uint32_t dropout_key(uint64_t seed, uint64_t row) {
     return mix_bits((uint32_t)seed + mix_bits((uint32_t)(seed >> 32) + mix_bits((uint32_t)row)));
 }
 
-/* Factors of the numbers of a row from `first` on: 0, or what makes up for those that are 0. */
+/* Factors of the numbers of a row from `first` on: 0, or 1 / (1 - rate). */
 INLINE floats dropout_mask(uint32_t mask_key, int first, float rate) {
     uints x = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     x = (x + (uint32_t)first) * 0x9e3779b9u + mask_key;

@@ -49,7 +49,7 @@ BF16_DOT INLINE floats dot_pairs(floats sum, const uint16_t *pair, const uint16_
                                     (__m512bh)_mm512_loadu_si512(pairs));
 }
 
-/* As gemm_block, of bfloat16: a is (m, k), b (k / 2, n, 2). */
+/* Like gemm_block in bfloat16: a is (m, k), b (k / 2, n, 2). */
 BF16_DOT INLINE void gemm_block_bf16(int columns, int k, const uint16_t *a, const uint16_t *b,
                                      int n, float *c) {
     floats total[4][4] = {0};

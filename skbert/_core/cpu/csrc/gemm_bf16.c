@@ -17,9 +17,9 @@ pairs, so that a vector holds a pair for each of sixteen columns. */
 /* ---- GELU ---- */
 
 /* The normal distribution's CDF (Abramowitz and Stegun 1964, 7.1.26), and exp(-x x / 2),
-a power of 2 whose broken part is a polynomial: within 4e-6 of itself, enough for bfloat16. */
+a power of 2 whose fractional part is a polynomial: errors are below 4e-6, enough for bfloat16. */
 BF16_DOT INLINE floats normal_cdf(floats x, floats *density) {
-    __m512 far = _mm512_set1_ps(20); /* where they are 1 and 0; what is no number stays so */
+    __m512 far = _mm512_set1_ps(20); /* where they are 1 and 0; NaN stays NaN */
     floats size = (floats)_mm512_min_ps(far, _mm512_abs_ps((__m512)x));
     floats divisor = 1 + size * (0.3275911f * 0.70710678f);
     floats t = (floats)_mm512_rcp14_ps((__m512)divisor);
@@ -81,7 +81,7 @@ BF16_DOT INLINE void store_bf16(void *to, floats left, floats right) {
     _mm512_storeu_si512(to, (__m512i)_mm512_cvtne2ps_pbh((__m512)right, (__m512)left));
 }
 
-/* PANEL rows of float32, pairs of neighbours in a row; first rounded as they come in memory. */
+/* PANEL rows of float32, as pairs of neighbours in a row; first rounded in the order of memory. */
 BF16_DOT static void pack_rows(const float *from, int64_t width, uint16_t *to,
                                uint16_t *rounded) {
     for (int half = 0; half < 2; half++, from += LANES * width) {
@@ -214,7 +214,7 @@ static Panel panel_of(const Linear *a, int64_t number, const uint16_t *packed) {
     return panel;
 }
 
-/* For each thread there is memory for a packed panel, and for LANES rows to round. */
+/* Each thread has memory for a packed panel and for LANES rounded rows. */
 static void compute_panels(const Linear *a, uint16_t *memory, int n_threads) {
     int64_t n_panels = a->n_out / PANEL, n_splits = (2 * n_threads + n_panels - 1) / n_panels;
 #pragma omp parallel num_threads(n_threads)

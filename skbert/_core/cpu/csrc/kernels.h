@@ -16,7 +16,7 @@ function that needs memory of its own returns -1 where there is none, otherwise 
 #define LANES 16 /* numbers in a vector */
 #define PANEL 32 /* columns of a product that are computed together */
 
-/* Threads for work on so many numbers: waking another one takes longer than a little work. */
+/* Threads for work on so many numbers: to wake more of them costs more than little work. */
 static inline int threads_for(int64_t numbers, int n_threads) {
     return numbers < 1 << 15 ? 1 : n_threads;
 }
@@ -89,14 +89,14 @@ extern int has_bf16_dot; /* the processor, too, has products of bfloat16 */
 int linear_forward(const Linear *a, int n_threads);
 int linear_grad_weight(const GradWeight *a, int n_threads);
 
-/* A tensor that is trained: a row of a table of whole numbers, */
+/* A tensor that is trained: a row of an int64 table, */
 typedef struct {
     int64_t n, is_bf16; /* the gradient's type */
     const char *gradient;
     float *weight, *exp_avg, *exp_avg_sq;
 } TrainedTensor;
 
-/* and of a table of floats. */
+/* and its factors: a row of a float table. */
 typedef struct {
     float decay; /* the share of the weight that weight decay leaves */
     float step_size, bias_correction2_sqrt;

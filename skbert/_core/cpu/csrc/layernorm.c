@@ -40,7 +40,7 @@ void layernorm_forward(const LayerNorm *a, int n_threads) {
     for (int64_t token = 0; token < a->n_tokens; token++) forward_token(a, token);
 }
 
-/* The gradient of the output, which was used whole, rounded, or both. */
+/* The gradient of the output: the sum of those in float32 and rounded, where there are such. */
 INLINE floats grad_at(const LayerNorm *a, int64_t offset) {
     floats x = {0};
     if (a->grad_output) x += load((const char *)a->grad_output, offset, 0);
