@@ -25,6 +25,7 @@ from skbert._core.batches import by_length, collate
 from skbert._core.infer import INFERENCE_TOKENS
 from skbert._core.models.network import Network, can_pack
 from skbert._core.runtime.device import is_out_of_memory
+from skbert._core.runtime.forks import deferred_forks
 from skbert._core.runtime.interrupts import deferred_interrupts
 from skbert._core.runtime.modes import default_modes
 from skbert._core.task import Batch, Items, Layout, Task
@@ -120,7 +121,8 @@ def _in_parts(
     while waiting:
         item_indices = waiting.pop()
         try:
-            result = compute(item_indices)
+            with deferred_forks():
+                result = compute(item_indices)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error) or len(item_indices) == 1:
                 raise
