@@ -65,10 +65,10 @@ def head_importance(
         Rows as in ``fit``. Rows that were not used in ``fit`` are more informative.
     y : array-like, default=None
         Their targets as in ``fit``, all of them known to the estimator. None for
-        `BertPretrainer`, whose masks and pairs are drawn alike in every call.
+        `BertPretrainer`, whose masks and pairs are the same in every call.
     normalize : bool, default=True
-        Divide the importances of each layer by their L2 norm, as the authors do; layers are then
-        alike. If False they are in units of the loss.
+        Divide the importances of each layer by their L2 norm, as the authors do; all
+        layers then have the norm 1. If False they are in units of the loss.
 
     Returns
     -------
@@ -126,10 +126,11 @@ def prune_heads(
 ) -> _Trained:
     """Copy a fitted estimator without some of its attention heads.
 
-    Their query, key, value and output weights are cut out, so that the copy is smaller and faster.
-    It predicts what the estimator would if these heads gave zeros. With ``warm_start=True`` its
-    ``fit`` goes on without them. A `sklearn.base.clone`, or a fit with ``warm_start=False``, has
-    all heads again, unless ``model`` is the folder of a pruned estimator's ``save``.
+    Their query, key, value and output weights are removed, so that the copy is smaller and faster.
+    It predicts what the estimator would if the outputs of these heads were zero. With
+    ``warm_start=True`` its ``fit`` continues without them. A `sklearn.base.clone`, or a fit with
+    ``warm_start=False``, has all heads again, unless ``model`` is the folder of a pruned
+    estimator's ``save``.
 
     Parameters
     ----------
@@ -142,7 +143,7 @@ def prune_heads(
         Share of the remaining heads to prune, from 0 to below 1, the least important first. Each
         layer keeps its most important one.
     importance : array-like of shape (n_layers, n_heads), default=None
-        What `head_importance` gave; needed with ``fraction``.
+        The result of `head_importance`; needed with ``fraction``.
 
     Returns
     -------
@@ -199,7 +200,7 @@ def prune_heads(
 def attentions(estimator: TextEstimator, X: Any, *, head_mask: Any = None) -> list[Attention]:
     """Compute where each attention head looks.
 
-    The weights are those that transformers gives with ``output_attentions=True`` and eager
+    The weights are those that transformers returns with ``output_attentions=True`` and eager
     attention, in the precision of the weights. They take memory: all heads of a model like
     BERT-base need 151 MB for a row of 512 tokens.
 
@@ -210,8 +211,8 @@ def attentions(estimator: TextEstimator, X: Any, *, head_mask: Any = None) -> li
     X : array-like
         Rows as in ``predict`` or ``transform``.
     head_mask : array-like of shape (n_layers, n_heads), default=None
-        Factors on what the heads give, 0 to switch one off; None leaves all as they are. The
-        weights are given with their factors.
+        Factors of the heads' outputs, 0 to switch one off; None leaves all as they are. The
+        returned weights are multiplied by them.
 
     Returns
     -------

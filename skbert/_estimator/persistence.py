@@ -58,7 +58,7 @@ def is_packed(state: Mapping[str, Any]) -> bool:
 
 
 def unpack(cls: type[Any], state: Mapping[str, Any]) -> Any:
-    """The estimator that `pack` was given, after all checks that a folder goes through."""
+    """The estimator of a state that `pack` made, checked like a saved folder."""
     with _describing(Path("state"), cls):
         members = {str(name): text.encode() for name, text in state["members"].items()}
         tensors = {n: torch.from_numpy(np.array(array)) for n, array in state["tensors"].items()}
@@ -113,7 +113,7 @@ def export(network: Network, folder: str | os.PathLike[str]) -> None:
         raise
     except Exception as error:  # safetensors and tokenizers have none of their own for a full disk
         raise SaveError(
-            f"{target} could not be written: {error}. What is there is not whole: remove it, and "
+            f"{target} could not be written: {error}. The folder is incomplete: remove it, and "
             "write again where there is room, into a folder you may write."
         ) from error
 
@@ -132,7 +132,7 @@ def _build(
     tensors: dict[str, torch.Tensor],
     folder: Path | None,
 ) -> Any:
-    """The estimator of what `_parts` gave, every value checked; ``folder`` None for no folder."""
+    """The estimator of a header, members and tensors, checked; ``folder`` is None without one."""
     where = Path("state") if folder is None else folder
     if header.get("class") != cls.__name__:
         raise SaveError(
@@ -189,7 +189,7 @@ def _opened(
 
 
 def _count_outputs(network: Network) -> int:
-    """How many outputs the head has, which must be as many as the task counts on."""
+    """The number of outputs of the head; ValueError if the task needs another number."""
     promised = network.head.n_outputs
     there = (
         getattr(network.output_layer, "out_features", promised)
@@ -225,6 +225,6 @@ def _parameters(estimator: FittedEstimator) -> dict[str, Any]:
         params["model"] = ""
     if isinstance(params.get("random_state"), np.random.RandomState):
         params["random_state"] = None
-    if "memory" in params:  # where this machine writes is no matter of others
+    if "memory" in params:  # a cache folder of this machine means nothing elsewhere
         params["memory"] = None
     return params

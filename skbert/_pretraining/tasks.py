@@ -1,4 +1,4 @@
-"""The tasks of `BertPretrainer`: the rows to learn from, and losses.
+"""The tasks of `BertPretrainer`: training rows and losses.
 
 Masks and pairs are drawn in `masking`, and texts to complete are encoded in `completion`. Depends
 on ``_core``; knows no estimator.
