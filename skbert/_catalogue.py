@@ -1,56 +1,32 @@
-"""The estimators: the one table that the package, ``skbert.load`` and the tests read.
+"""The table of public names, estimators among them, and the modules that they come from.
 
-A new estimator is a folder of its own, and a line in each part of this table. Nothing is imported
-when the code runs: torch is loaded with the first use of an estimator.
+``__init__.pyi`` is the table, since type checkers read no other. Nothing that it names is imported
+before it is used: torch is loaded with the first use of an estimator.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from importlib import import_module
+from pathlib import Path
+from typing import Any
 
-if TYPE_CHECKING:  # what editors and type checkers read
-    from skbert._choice.estimator import BertChoiceRanker
-    from skbert._classification.estimator import BertClassifier
-    from skbert._core.families.record import Job
-    from skbert._embedding.estimator import BertTransformer
-    from skbert._extraction.estimator import BertSpanExtractor
-    from skbert._pretraining.estimator import BertPretrainer
-    from skbert._regression.estimator import BertRegressor
-    from skbert._tagging.estimator import BertTokenTagger
-
-__all__ = [
-    "BertChoiceRanker",
-    "BertClassifier",
-    "BertPretrainer",
-    "BertRegressor",
-    "BertSpanExtractor",
-    "BertTokenTagger",
-    "BertTransformer",
-]
+__all__ = ["ESTIMATORS", "MODULES", "load_name"]
 
 
-class Entry(NamedTuple):
-    """Where an estimator is defined, and with which heads a checkpoint can be opened by it."""
+def _read(path: Path) -> dict[str, str]:
+    """The public names in a stub file, each with its module."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    imports = [line.split() for line in lines if line.startswith("from ")]
+    return {name: module for _, module, _, name, *_ in imports}
 
-    module: str
-    heads: tuple[Job, ...]
+
+MODULES = _read(Path(__file__).with_name("__init__.pyi"))
+ESTIMATORS = {name: home for name, home in MODULES.items() if home.endswith(".estimator")}
 
 
-# By public name.
-ESTIMATORS: dict[str, Entry] = {
-    "BertChoiceRanker": Entry("skbert._choice.estimator", ("multiple choice",)),
-    "BertClassifier": Entry("skbert._classification.estimator", ("sequence classification",)),
-    "BertPretrainer": Entry(
-        "skbert._pretraining.estimator",
-        (
-            "masked language modelling",
-            "causal language modelling",
-            "next sentence prediction",
-            "pre-training",
-        ),
-    ),
-    "BertRegressor": Entry("skbert._regression.estimator", ("sequence classification",)),
-    "BertSpanExtractor": Entry("skbert._extraction.estimator", ("question answering",)),
-    "BertTokenTagger": Entry("skbert._tagging.estimator", ("token classification",)),
-    "BertTransformer": Entry("skbert._embedding.estimator", ()),
-}
+def load_name(name: str) -> Any:
+    """The object, or the module, of a public name."""
+    home = import_module(MODULES[name])
+    if home.__name__ == "skbert":
+        return import_module(f"skbert.{name}")
+    return getattr(home, name)

@@ -11,6 +11,7 @@ from sklearn.utils._param_validation import StrOptions
 
 from skbert._arrays import Array
 from skbert._choice.task import Choice
+from skbert._core.families.record import Job
 from skbert._core.models.network import Network
 from skbert._core.task import Head, Task
 from skbert._core.text.tokens import LongText
@@ -179,6 +180,7 @@ class BertChoiceRanker(BertEstimator):
         "long_text": [StrOptions({"truncate", "head_tail"})],
     }
     _tasks: ClassVar[tuple[type, ...]] = (Choice,)
+    _opens: ClassVar[tuple[Job, ...]] = ("multiple choice",)
     _y_holds: ClassVar[str] = (
         "the right option of each row: its position, counted from 0, or its text"
     )

@@ -22,6 +22,7 @@ from skbert._classification.task import (
     is_right,
     union_of,
 )
+from skbert._core.families.record import Job
 from skbert._core.infer import infer
 from skbert._core.models.network import Network, grow_output, scale_output
 from skbert._core.task import Task
@@ -203,6 +204,7 @@ class BertClassifier(ClassifierMixin, BertEstimator):
         "tune_thresholds": ["boolean"],
     }
     _tasks: ClassVar[tuple[type, ...]] = (SingleLabel, MultiLabel)
+    _opens: ClassVar[tuple[Job, ...]] = ("sequence classification",)
     _y_holds: ClassVar[str] = "a label per row, or an indicator matrix"
 
     @requires_y

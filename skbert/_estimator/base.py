@@ -19,7 +19,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from skbert._arrays import Array
-from skbert._catalogue import ESTIMATORS
+from skbert._catalogue import ESTIMATORS, load_name
 from skbert._core.attention.pooling import POOLINGS
 from skbert._core.checkpoints.find import find
 from skbert._core.checkpoints.vet import Checkpoint, vet
@@ -101,6 +101,7 @@ class TextEstimator(PortableEstimator):
         "device": [str],
     }
     _tasks: ClassVar[tuple[Any, ...]] = ()  # the task classes of this estimator
+    _opens: ClassVar[tuple[Job, ...]] = ()  # the jobs of heads that from_pretrained opens
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save the fitted estimator to a folder of JSON and safetensors, nothing pickled.
@@ -296,7 +297,7 @@ def _check_job(checkpoint: Checkpoint, head: Head) -> None:
 
 def _opener_of(job: Job) -> str:
     """The estimators that open a checkpoint with the head for a job, in words."""
-    return " or ".join(name for name, entry in ESTIMATORS.items() if job in entry.heads)
+    return " or ".join(name for name in ESTIMATORS if job in load_name(name)._opens)
 
 
 def encode(task: Task, texts: Texts, targets: Any, network: Network) -> Items:

@@ -6,11 +6,10 @@ Depends on ``_core`` and the catalogue, where estimators are looked up by their 
 from __future__ import annotations
 
 import os
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from skbert._catalogue import ESTIMATORS
+from skbert._catalogue import ESTIMATORS, load_name
 from skbert._core.checkpoints import archive
 from skbert.exceptions import SaveError
 
@@ -56,5 +55,4 @@ def load(path: str | os.PathLike[str]) -> Any:
             f"{os.fspath(path)} holds a {name!r:.80}, which this version of skbert does not have;"
             f" it has {known}. Give another folder, or load it with the class that saved it."
         )
-    cls: Any = getattr(import_module(ESTIMATORS[name].module), name)
-    return cls.load(path)
+    return load_name(name).load(path)

@@ -12,6 +12,7 @@ from scipy.special import softmax
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from skbert._arrays import Array
+from skbert._core.families.record import Job
 from skbert._core.models.network import Network
 from skbert._core.task import Task
 from skbert._core.text.windows import most_overlap
@@ -203,6 +204,7 @@ class BertSpanExtractor(BertEstimator):
         "no_answer_threshold": [RealInterval(None, None, closed="both"), StrOptions({"auto"})],
     }
     _tasks: ClassVar[tuple[type, ...]] = (Answers,)
+    _opens: ClassVar[tuple[Job, ...]] = ("question answering",)
     _y_holds: ClassVar[str] = "the answer to each question, and '' where its context holds none"
 
     def predict(self, X: Any) -> Array:

@@ -13,6 +13,7 @@ from sklearn.utils._param_validation import StrOptions
 from skbert._arrays import Array
 from skbert._core.checkpoints.vet import Checkpoint
 from skbert._core.families import NEW
+from skbert._core.families.record import Job
 from skbert._core.infer import mean_loss
 from skbert._core.models.network import Network, twin_of
 from skbert._core.models.new_model import NewModel
@@ -223,6 +224,10 @@ class BertPretrainer(TrainedEstimator):
         "position_embedding_type": [StrOptions(set(NEW.choices["position_embedding_type"]))],
     }
     _tasks: ClassVar[tuple[Any, ...]] = tuple(TASKS.values())
+    _opens: ClassVar[tuple[Job, ...]] = (
+        "masked language modelling", "causal language modelling", "next sentence prediction",
+        "pre-training",
+    )  # fmt: skip
 
     @with_callbacks
     def fit(self, X: Any, y: Any = None) -> Self:

@@ -11,6 +11,7 @@ from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 
 from skbert._arrays import Array
+from skbert._core.families.record import Job
 from skbert._core.models.network import Network, scale_output
 from skbert._core.task import Task
 from skbert._core.text.tokens import LongText
@@ -169,6 +170,7 @@ class BertRegressor(RegressorMixin, BertEstimator):
         **ROW_HEAD_CONSTRAINTS,
     }
     _tasks: ClassVar[tuple[type, ...]] = (Numbers,)
+    _opens: ClassVar[tuple[Job, ...]] = ("sequence classification",)
     _y_holds: ClassVar[str] = "a number per row, or several"
 
     def predict(self, X: Any) -> Array:

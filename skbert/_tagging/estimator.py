@@ -11,6 +11,7 @@ from scipy.special import softmax
 from sklearn.utils._param_validation import StrOptions
 
 from skbert._arrays import Array
+from skbert._core.families.record import Job
 from skbert._core.models.network import Network, grow_output
 from skbert._core.task import Task
 from skbert._estimator.callbacks import with_callbacks
@@ -207,6 +208,7 @@ class BertTokenTagger(BertEstimator):
         "decoding": [StrOptions({"viterbi", "argmax"})],
     }
     _tasks: ClassVar[tuple[type, ...]] = (WordTags,)
+    _opens: ClassVar[tuple[Job, ...]] = ("token classification",)
     _y_holds: ClassVar[str] = (
         "a list per row: a tag for each word, or in texts (start, end, label) for each span"
     )

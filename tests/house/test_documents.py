@@ -49,7 +49,7 @@ FEWEST_BLOCKS = {
 }
 # Modules whose docstrings have examples, and how many lines of them at least.
 FEWEST_EXAMPLES = {
-    **{entry.module: 4 for entry in ESTIMATORS.values()},
+    **dict.fromkeys(ESTIMATORS.values(), 4),
     "skbert._conversion.tensorflow": 3,
     "skbert._estimator.loading": 5,
     "skbert.datasets": 30,
