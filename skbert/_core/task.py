@@ -60,9 +60,7 @@ class Items:
     targets: Array | Ragged | None = None  # (n_items, ...) or a row per item
     places: Ragged | None = None  # what each token stands for; only the task's decode reads it
     n_truncated: int = 0
-    selected_tokens: Ragged | None = (
-        None  # their positions in each row, for a head that reads them
-    )
+    selected_tokens: Ragged | None = None  # for a head that reads them: positions in each row
     is_counted_alone: bool = False  # whether a step counts items, not samples
 
     @classmethod

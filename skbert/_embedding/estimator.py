@@ -35,9 +35,11 @@ from skbert._estimator.base import COUNT, ROW_HEAD_CONSTRAINTS, TextEstimator, p
 from skbert._estimator.checks import are_numbers
 from skbert._estimator.fitted import Fitted, Learned
 from skbert._validation.columns import FitRecord, input_names
-from skbert.exceptions import InputError, SaveError
+from skbert.exceptions import InputError
 
 __all__ = ["BertTransformer"]
+
+_OF_PCA = ("components_", "mean_", "explained_variance_ratio_")
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -156,13 +158,11 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
     memory: str | os.PathLike[str] | joblib.Memory | None = None
 
     components_ = Learned[Array](
-        are_numbers, "n_components", "n_numbers", optional=True, needs="mean_"
+        are_numbers, "n_components", "n_numbers", optional=True, needs=_OF_PCA
     )
-    mean_ = Learned[Array](
-        are_numbers, "n_numbers", optional=True, needs="explained_variance_ratio_"
-    )
+    mean_ = Learned[Array](are_numbers, "n_numbers", optional=True, needs=_OF_PCA)
     explained_variance_ratio_ = Learned[Array](
-        are_numbers, "n_components", optional=True, needs="components_"
+        are_numbers, "n_components", optional=True, needs=_OF_PCA
     )
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -314,7 +314,7 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
         ------
         SaveError
             If the folder holds other files or cannot be written, the disk is full, or an attribute
-            cannot be stored as JSON.
+            cannot be stored as JSON, or is none that ``load`` accepts.
         ValueError
             If a parameter has been set to a value that ``fit`` refuses.
         """
@@ -353,10 +353,7 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
             raise ValueError(f"layers={fitted.task.layers!r:.80}, of a model of {depth}")
         n_read = width(configure(fitted.network, fitted.task), fitted.task)
         if hasattr(self, "components_") and len(self.mean_) != n_read:
-            raise SaveError(
-                f"{folder} reduces vectors of {len(self.mean_)} numbers, but its encoder gives "
-                f"{n_read}. It was not written by this version of skbert: save again with it."
-            )
+            raise ValueError(f"mean_ of {len(self.mean_)} numbers, where a vector has {n_read}")
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
         """Names of the columns of the result.

@@ -62,7 +62,7 @@ class Features:
         if not layers or min(layers) < 0 or len({*layers}) < len(layers):
             raise ValueError(f"layers={self.layers!r:.80} names no hidden states.")
         if self.pooling not in {*POOLINGS, *COMBINED}:
-            raise ValueError(f"pooling={self.pooling!r:.80} is none.")
+            raise ValueError(f"pooling={self.pooling!r:.80} is no pooling.")
 
     def encode(self, X: Texts, y: None, tokenizer: TextTokenizer) -> Items:
         """Return one item per text, or per window of a long one."""

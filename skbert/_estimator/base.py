@@ -89,7 +89,7 @@ class TextEstimator(PortableEstimator):
 
     n_features_in_ = Learned[int](is_count, "n_features", optional=True)
     feature_names_in_ = Learned[Array](
-        are_labels, "n_features", optional=True, needs="n_features_in_"
+        are_labels, "n_features", optional=True, needs=("n_features_in_",)
     )
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -116,7 +116,7 @@ class TextEstimator(PortableEstimator):
         ------
         SaveError
             If the folder holds other files or cannot be written, the disk is full, or an attribute
-            cannot be stored as JSON.
+            cannot be stored as JSON, or is none that ``load`` accepts.
         ValueError
             If a parameter has been set to a value that ``fit`` refuses.
         """
@@ -206,7 +206,7 @@ class TextEstimator(PortableEstimator):
             pooling = getattr(settings, "pooling", "auto")  # tokens are read as they are
             network = open_network(checkpoint, head, pooling=pooling, fresh_head=False)
             task, attributes = settings._load_checkpoint(network, max_length)
-        estimator._fitted = Fitted(network, task, None, attributes)
+        estimator._fitted = cls._fitted_type(network, task, None, attributes)
         return estimator
 
     def _checkpoint_head(self, n_outputs: int) -> Head:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from dataclasses import fields
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeGuard, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -64,17 +64,17 @@ def is_count(value: object) -> bool:
 
 def is_number(value: object) -> bool:
     """Whether this is a number, and not NaN."""
-    return isinstance(value, int | float) and type(value) is not bool and not math.isnan(value)
+    return is_score(value) and not math.isnan(value)
 
 
-def is_score(value: object) -> bool:
-    """Whether this is a number, or NaN as the score of too few rows is."""
+def is_score(value: object) -> TypeGuard[int | float]:
+    """Whether this is a number, or NaN, which is the score of too few rows."""
     return type(value) in (int, float)
 
 
 def is_positive(value: object) -> bool:
-    """Whether this is a number above 0."""
-    return isinstance(value, int | float) and is_number(value) and value > 0
+    """Whether this is a finite number above 0."""
+    return is_score(value) and 0 < value < math.inf
 
 
 def is_history(value: object) -> bool:

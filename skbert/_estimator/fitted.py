@@ -64,7 +64,7 @@ class Learned(Generic[Value]):
     Parameters
     ----------
     is_valid : callable
-        Whether a value is one that a fit may learn; what a saved file holds has to be.
+        Whether a value is one that a fit may learn; ``save`` and ``load`` refuse others.
     *sizes : str
         Names of the lengths of an array's axes, or of what a number counts. Attributes that share
         a name agree on it; ``"n_outputs"`` is the number of outputs of the head.
@@ -72,13 +72,13 @@ class Learned(Generic[Value]):
         Whether an estimator may be fitted without it.
     task : type, default=object
         The only task that it comes with, if it is not optional.
-    needs : str, default=""
-        An attribute that is there wherever this one is.
+    needs : tuple of str, default=()
+        The attributes that are there wherever this one is.
     """
 
     def __init__(
         self, is_valid: Callable[[object], bool], *sizes: str, optional: bool = False,
-        task: type = object, needs: str = "",
+        task: type = object, needs: tuple[str, ...] = (),
     ) -> None:  # fmt: skip
         self.is_valid = is_valid
         self.sizes = sizes
@@ -132,8 +132,9 @@ class Learned(Generic[Value]):
         value = attributes[self.name]
         if not (self.is_valid(value) and self._agrees(value, sizes)):
             raise ValueError(f"{self.name}={value!r:.80}")
-        if self.needs and self.needs not in attributes:
-            raise KeyError(self.needs)
+        absent = [name for name in self.needs if name not in attributes]
+        if absent:
+            raise KeyError(*absent)
 
     def _agrees(self, value: Any, sizes: dict[str, int]) -> bool:
         """Whether a value has the sizes that are known, where it has some by name."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ import torch
 from skbert._core.checkpoints import archive
 from skbert._core.checkpoints.leftovers import resolve_folder
 from skbert._core.checkpoints.vet import vet
+from skbert._core.checkpoints.weights import check_finite
 from skbert._core.models.network import Network
 from skbert._core.models.opening import open_network, write_folder
 from skbert._core.runtime.device import pick_device, seeded
@@ -28,6 +29,7 @@ from skbert._core.task import Head
 from skbert._estimator.checks import check_settings
 from skbert._estimator.fitted import FittedEstimator, learned_attributes
 from skbert._estimator.state import dumps, loads, record_of
+from skbert._validation.columns import FitRecord
 from skbert.exceptions import ModelError, SaveError, SkbertError
 
 __all__ = ["export", "is_packed", "load", "pack", "save", "unpack"]
@@ -35,6 +37,10 @@ __all__ = ["export", "is_packed", "load", "pack", "save", "unpack"]
 _STATE = "state.json"
 _REQUIRED = ("config.json", "tokenizer.json", "tokenizer_config.json", _STATE)
 _OPTIONAL = ("special_tokens_map.json", "vocab.txt")
+_REFUSED = (
+    "The estimator cannot be saved, because load would refuse it",
+    "Put back what was changed since fit, fit again, or pickle the estimator.",
+)
 
 
 def save(estimator: FittedEstimator, folder: Path) -> None:
@@ -59,7 +65,7 @@ def is_packed(state: Mapping[str, Any]) -> bool:
 
 def unpack(cls: type[Any], state: Mapping[str, Any]) -> Any:
     """The estimator of a state that `pack` made, checked like a saved folder."""
-    with _describing(Path("state"), cls):
+    with _describing(*_not_written_here(Path("state"), cls)):
         members = {str(name): text.encode() for name, text in state["members"].items()}
         tensors = {n: torch.from_numpy(np.array(array)) for n, array in state["tensors"].items()}
         absent = sorted({*_REQUIRED} - members.keys())
@@ -85,7 +91,10 @@ def _parts(
         "class": type(estimator).__name__,
         "dtype": str(network.dtype).removeprefix("torch."),
     }
-    members = {**_files(network, target), _STATE: dumps(state)}
+    written = dumps(state)
+    with _describing(*_REFUSED):
+        _complete(_read_state(type(estimator), header, written), network, target)
+    members = {**_files(network, target), _STATE: written}
     return members, header, network.model.state_dict()
 
 
@@ -94,12 +103,23 @@ def _files(network: Network, target: Path) -> dict[str, bytes]:
     try:
         with tempfile.TemporaryDirectory() as scratch:
             write_folder(network, Path(scratch), weights=False)
+            _check_loadable(network, Path(scratch), target)
             names = [n for n in (*_REQUIRED, *_OPTIONAL) if (Path(scratch) / n).is_file()]
             return {name: (Path(scratch) / name).read_bytes() for name in names}
     except SkbertError:
         raise
     except Exception as error:  # tokenizers has no class of its own for a full disk
         raise archive.save_error(target, error) from error
+
+
+def _check_loadable(network: Network, scratch: Path, target: Path) -> None:
+    """Refuse files and weights that ``load`` would refuse; they are to be saved in ``target``."""
+    model, output_path = network.model, network.family.head_class(network.head.job).output_layer
+    try:
+        check_finite(vet(scratch, model.state_dict()), model, output_path)
+    except ModelError as error:
+        reason = str(error).replace(str(scratch), str(target))
+        raise SaveError(f"{_REFUSED[0]}: {reason} {_REFUSED[1]}") from error
 
 
 def export(network: Network, folder: str | os.PathLike[str]) -> None:
@@ -139,25 +159,46 @@ def _build(
             f"{where} holds a {header.get('class')}, not a {cls.__name__}. Load it with "
             f"skbert.{header.get('class')}.load, or with skbert.load."
         )
-    with _describing(where / _STATE, cls):
-        state = loads(members.pop(_STATE))
-        kind, settings = state["task"]
-        task = {each.__name__: each for each in cls._tasks}[kind](**settings)
-        check_settings(task)
-        estimator = cls(**state["params"])
-        estimator._validate_params()
-        learned = learned_attributes(cls)
-        attributes = {n: v for n, v in state["attributes"].items() if n in learned}
-        dtype = {"float32": torch.float32, "float64": torch.float64}[header["dtype"]]
-        record = record_of(state["seen"])
+    description = _not_written_here(where / _STATE, cls)
+    with _describing(*description):
+        state = _read_state(cls, header, members.pop(_STATE))
     with seeded(0, pick_device("cpu")):  # draws a pooler where none was saved
-        network = _opened(members, tensors, task.head(), dtype, where)
-    with _describing(where / _STATE, cls):
-        sizes = {"n_outputs": _count_outputs(network)}
-        for each in learned.values():
-            each.check(attributes, task, sizes)
-        estimator._fitted = cls._fitted_type(network, task, record, attributes)
-        estimator._after_load(folder)
+        network = _opened(members, tensors, state.task.head(), state.dtype, where)
+    with _describing(*description):
+        return _complete(state, network, folder)
+
+
+class _State(NamedTuple):
+    """What was saved beside the network."""
+
+    estimator: Any  # not fitted yet
+    task: Any
+    record: FitRecord | None
+    attributes: dict[str, Any]
+    dtype: torch.dtype
+
+
+def _read_state(cls: type[Any], header: Mapping[str, Any], data: bytes) -> _State:
+    """What `dumps` wrote, checked as far as it can be without the network."""
+    state = loads(data)
+    kind, settings = state["task"]
+    task = {each.__name__: each for each in cls._tasks}[kind](**settings)
+    check_settings(task)
+    estimator = cls(**state["params"])
+    estimator._validate_params()
+    learned = learned_attributes(cls)
+    attributes = {n: v for n, v in state["attributes"].items() if n in learned}
+    dtype = {"float32": torch.float32, "float64": torch.float64}[header["dtype"]]
+    return _State(estimator, task, record_of(state["seen"]), attributes, dtype)
+
+
+def _complete(state: _State, network: Network, folder: Path | None) -> Any:
+    """The fitted estimator, its attributes checked."""
+    estimator, sizes = state.estimator, {"n_outputs": _count_outputs(network)}
+    for each in learned_attributes(type(estimator)).values():
+        each.check(state.attributes, state.task, sizes)
+    estimator._fitted = estimator._fitted_type(network, state.task, state.record, state.attributes)
+    estimator._after_load(folder)
     return estimator
 
 
@@ -202,18 +243,21 @@ def _count_outputs(network: Network) -> int:
 
 
 @contextmanager
-def _describing(path: Path, cls: type[Any]) -> Iterator[None]:
-    """Whatever is wrong with a state is a SaveError that names the file."""
+def _describing(problem: str, advice: str) -> Iterator[None]:
+    """Raise a SaveError for whatever is wrong with a state."""
     try:
         yield
     except (AttributeError, LookupError, MemoryError, OverflowError, RecursionError, TypeError,
             ValueError) as error:  # fmt: skip
         if isinstance(error, SaveError):
             raise
-        raise SaveError(
-            f"{path} does not describe a {cls.__name__}: {error!r:.200}. It was not "
-            "written by this version of skbert; save again with it."
-        ) from error
+        raise SaveError(f"{problem}: {error!r:.200}. {advice}") from error
+
+
+def _not_written_here(path: Path, cls: type[Any]) -> tuple[str, str]:
+    """What to say of a file that holds no such state, and what to do about it."""
+    advice = "It was not written by this version of skbert; save again with it."
+    return f"{path} does not describe a {cls.__name__}", advice
 
 
 def _parameters(estimator: FittedEstimator) -> dict[str, Any]:

@@ -254,11 +254,8 @@ class BertRegressor(RegressorMixin, BertEstimator):
         targets = np.where(np.isfinite(targets), targets, columns / scale - mean / scale)
 
         def r2(predicted: Array, held_out: Array) -> float:
-            return (
-                float(r2_score(targets[held_out], predicted))
-                if len(held_out) > 1
-                else float("nan")
-            )
+            is_defined = len(held_out) > 1
+            return float(r2_score(targets[held_out], predicted)) if is_defined else np.nan
 
         return TrainingPlan(task, targets, attributes, r2, None, weight)
 

@@ -204,18 +204,9 @@ def test_no_padding_and_everything_in_its_place(made: tuple[Items, list[int]]) -
     batch = pack(items, chosen)
     rows = rows_of(items, chosen)
     lengths = [int(items.tokens.lengths[row]) for row in rows]
-    assert (
-        batch.input_ids.shape
-        == batch.position_ids.shape
-        == batch.token_type_ids.shape
-        == (1, sum(lengths))
-    )
-    assert (
-        batch.input_ids.dtype
-        == batch.position_ids.dtype
-        == batch.token_type_ids.dtype
-        == torch.int64
-    )
+    for each in (batch.input_ids, batch.position_ids, batch.token_type_ids):
+        assert each.shape == (1, sum(lengths))
+        assert each.dtype == torch.int64
     # Each token is its row's number and its place there.
     row_in_items, place = batch.input_ids[0] // 1000, batch.input_ids[0] % 1000
     assert torch.equal(place, batch.position_ids[0])

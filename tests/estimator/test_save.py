@@ -8,6 +8,7 @@ import json
 import math
 import os
 import pickle
+import re
 import resource
 import shutil
 import subprocess
@@ -531,7 +532,7 @@ def test_components_of_another_width(tmp_path: Path) -> None:
         "transformer", tmp_path / "f",
         lambda state: state["attributes"].update(components_=narrow, mean_=mean),
     )  # fmt: skip
-    with pytest.raises(SaveError, match="vectors of 4 numbers, but its encoder gives 8"):
+    with pytest.raises(SaveError, match="mean_ of 4 numbers, where a vector has 8"):
         kind.load(tmp_path / "f")
 
 
@@ -578,6 +579,28 @@ def test_a_parameter_that_no_fit_takes_is_not_saved(
     with pytest.raises(ValueError, match="'precision' parameter of BertClassifier must be"):
         odd.save(tmp_path / "saved")
     assert not list(tmp_path.iterdir())
+
+
+CHANGES: dict[str, Callable[[Any], object]] = {
+    "classes_=": lambda fitted: setattr(fitted, "classes_", ["bad", "good"]),
+    "'classes_'": lambda fitted: delattr(fitted, "classes_"),
+    "temperature_=": lambda fitted: setattr(fitted, "temperature_", math.inf),
+    "float16": lambda fitted: fitted.model_.half(),
+    "classifier.weight": lambda fitted: fitted.model_.classifier.weight.data.fill_(math.nan),
+    "pad_token_id=-5": lambda fitted: setattr(fitted.model_.config, "pad_token_id", -5),
+}
+
+
+@pytest.mark.parametrize("named", CHANGES)
+def test_what_load_would_refuse_is_not_saved(
+    named: str, fitted: BertClassifier, tmp_path: Path
+) -> None:
+    fitted.save(tmp_path / "saved")
+    changed = copy.deepcopy(fitted)
+    CHANGES[named](changed)
+    with pytest.raises(SaveError, match=f"cannot be saved, .*{re.escape(named)}"):
+        changed.save(tmp_path / "saved")
+    assert_same(BertClassifier.load(tmp_path / "saved"), fitted, ["good"])
 
 
 def test_a_score_of_too_few_rows_is_saved(tiny_model: Path, tmp_path: Path) -> None:

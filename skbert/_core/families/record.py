@@ -134,7 +134,7 @@ class Family:
     sizes: Mapping[str, Size]  # by common name, as the next two
     rates: Mapping[str, float]  # numbers up to 1, and the least that each may be
     choices: Mapping[str, tuple[str, ...]]  # what a setting may be
-    count_weights: Callable[[Mapping[str, Any]], int]  # about, of whole settings, without a head
+    count_weights: Callable[[Mapping[str, Any]], int]  # roughly, from all settings; no head
     tokenizer: TokenizerFormat
     heads: Mapping[Job, HeadClass]
     encoder: EncoderPaths

@@ -2,7 +2,8 @@
 
 The threads of OpenMP do not live on in a child, which would wait for them for ever, as it would
 for a lock that another thread of the parent held. Locks within torch and oneDNN cannot be reached
-from here: a fork waits until no other thread computes. Depends on torch only.
+from here: a fork waits until no other thread computes, and forks anyway
+where that takes longer than a minute. Depends on torch only.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class _ForkGate:
             self.changed.notify_all()
 
     def begin_fork(self) -> None:
-        """Wait until no other thread computes."""
+        """Wait until no other thread computes, for `_MAX_WAIT` seconds at most."""
         thread = threading.get_ident()
         with self.changed:
             self.n_forks += 1

@@ -84,7 +84,7 @@ class Windows:
     def holding(
         self, spans: IntArray, lengths: IntArray, size: IntArray
     ) -> tuple[Windows, IntArray]:
-        """These windows, and one more for each span that none of them holds all of.
+        """These windows, and one more for each span that does not lie within one of them.
 
         ``spans`` is ``(n_sequences, 2)``, the first and last place of a span in each sequence,
         -1 for none. They are returned too, cut at the end where longer than a window.

@@ -70,8 +70,8 @@ def attention_forward(
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Attention within rows, ``(n_tokens, n_heads * head_size)``, and what its gradient needs.
 
-    Query, key and value lie side by side, ``(n_tokens, 3 * n_heads * head_size)``. Tokens behind
-    the last row are left as they are.
+    Query, key and value lie side by side, ``(n_tokens, 3 * n_heads * head_size)``. The
+    result is new memory, and not initialised for tokens behind the last row.
     """
     n_tokens, n_heads = _check_attention(qkv, rows, settings, seed)
     address = address_of("qkv", qkv, qkv.shape, qkv.dtype)
@@ -94,7 +94,7 @@ def attention_backward(
     settings: AttentionSettings,
     seed: int,
 ) -> torch.Tensor:
-    """The gradient of ``qkv``; tokens behind the last row are left as they are."""
+    """The gradient of ``qkv``, not initialised for tokens behind the last row."""
     n_tokens, n_heads = _check_attention(qkv, rows, settings, seed)
     shape = n_tokens, n_heads * settings.head_size
     address = address_of("qkv", qkv, qkv.shape, qkv.dtype)
