@@ -338,7 +338,7 @@ def test_every_window_knows_its_pieces(tiny_model: Path, max_length: int, pair: 
     """Each token is the piece of its text that it is said to be, and no piece is left out."""
     firsts = ["a b c d e", "", " ".join("abcdefghijklmnopqrstuvw"), "good"]
     seconds = [" ".join("zyxwvutsrqponm"), "b", "a", ""]
-    tokenizer = plain(tiny_model).fit(TEXTS)._fitted.network.text
+    tokenizer = plain(tiny_model).fit(TEXTS)._fitted.network.text_tokenizer
     texts = Texts(firsts, seconds if pair else None, None, 1 + pair)
     items = TokenFeatures(max_length, "windows").encode(texts, None, tokenizer)
     whole, others = tokenizer.pieces(firsts), tokenizer.pieces(seconds)

@@ -172,7 +172,7 @@ def test_a_weight_is_a_factor_on_the_loss_of_all_windows(tiny_model_no_dropout: 
     task = Answers(32)
     contexts = ["bad " * 90 + "good", "bad good"]
     items = task.encode(
-        pairs(["how?"] * 2, contexts), np.array([[360, 364], [4, 8]]), network.text
+        pairs(["how?"] * 2, contexts), np.array([[360, 364], [4, 8]]), network.text_tokenizer
     )
     assert np.bincount(items.samples).tolist() == [7, 1]
 
@@ -318,7 +318,7 @@ def test_probabilities_are_a_softmax_of_the_best_and_no_answer(silent: BertSpanE
             out = model(**silent.tokenizer_(question, context, return_tensors="pt"))
         logits = torch.stack([out.start_logits[0], out.end_logits[0]], dim=1).numpy()
         items = silent._fitted.task.encode(
-            pairs([question], [context]), None, silent._fitted.network.text
+            pairs([question], [context]), None, silent._fitted.network.text_tokenizer
         )
         spans, null = by_hand(items, Ragged(logits, items.tokens.ids.starts), 30)
         scores = sorted(spans.values(), reverse=True)[:MAX_ANSWERS]
@@ -610,7 +610,7 @@ def test_transformers_opens_it_with_equal_logits(
     assert type(model) is BertForQuestionAnswering
     for question, context in questions(5)[0]:
         items = silent._fitted.task.encode(
-            pairs([question], [context]), None, silent._fitted.network.text
+            pairs([question], [context]), None, silent._fitted.network.text_tokenizer
         )
         batch: Batch = collate(items, np.arange(1), CPU, torch.float32)
         with torch.inference_mode():

@@ -460,7 +460,7 @@ def test_learns_from_all_of_a_long_row(tiny_model: Path) -> None:
 
 
 def test_words_that_give_no_piece_are_unknown(fitted: BertTokenTagger) -> None:
-    tokenizer = fitted._fitted.network.text
+    tokenizer = fitted._fitted.network.text_tokenizer
     odd = ["", " ", "\u200b", "\x00", "\u0301", "phone"]
     items = fitted._fitted.task.encode(WordRows([odd, [], ["日本"]], None), None, tokenizer)
     unknown, phone = (tokenizer.backend.token_to_id(word) for word in ("[UNK]", "phone"))
