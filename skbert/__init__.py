@@ -1,4 +1,4 @@
-"""BERT for every job it is fine-tuned for, as scikit-learn estimators.
+"""BERT for its usual tasks, as scikit-learn compatible estimators.
 
 The names of ``__init__.pyi`` are looked up when they are first used, so ``import skbert`` costs
 next to nothing and loads neither torch nor transformers.

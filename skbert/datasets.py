@@ -223,11 +223,10 @@ def load_questions(*, return_X_y: bool = False) -> Bunch | tuple[pd.DataFrame, C
     Returns
     -------
     Bunch or tuple of (DataFrame, Series)
-        The Bunch has ``data`` (DataFrame of str with the columns "question" and
-        "context"), ``target`` (Series named "answer" of ``(answer, start)``
-        with the place of its first character in the context, ``""`` where there
-        is no answer), ``frame`` (DataFrame with all columns) and ``DESCR`` (the
-        datasheet, Markdown text).
+        The Bunch has ``data`` (DataFrame of str with the columns "question" and "context"),
+        ``target`` (Series named "answer" of ``(answer, start)`` where ``start`` is the position of
+        its first character in the context, ``""`` if there is no answer), ``frame`` (DataFrame
+        with all columns) and ``DESCR`` (the datasheet, Markdown text).
 
     Examples
     --------
@@ -294,9 +293,9 @@ def load_squad(path: str | PathLike[str]) -> tuple[pd.DataFrame, Cells]:
     X : DataFrame of shape (n, 2)
         One row per question, with the columns "question" and "context" (str).
     y : Series of length n named "answers"
-        The right answers of each question, a list of ``(answer, start)`` without
-        repetitions, with the place of the first character in the context; ``""``
-        where there is no answer.
+        The right answers of each question, a list of ``(answer, start)`` without repetitions,
+        where ``start`` is the position of the first character in the context; ``""`` if there is
+        no answer.
 
     Raises
     ------

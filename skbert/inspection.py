@@ -1,7 +1,6 @@
-"""What the attention heads of a fitted estimator do, and estimators without some of them.
+"""Attention heads of a fitted estimator: their importance, their weights, and pruning.
 
-Which heads the predictions need, which can go, and where each one looks. Depends on the base of
-the estimators and on ``_core``; knows no estimator by name.
+Depends on the base of the estimators and on ``_core``; knows no estimator by name.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _Trained = TypeVar("_Trained", bound=TrainedEstimator)
 
 
 class Attention(NamedTuple):
-    """Where the heads look in one row of tokens.
+    """Attention weights of all heads in one row of tokens.
 
     Attributes
     ----------
@@ -62,13 +61,14 @@ def head_importance(
     estimator : estimator
         A fitted estimator of skbert that learns by training. It stays as it is.
     X : array-like
-        Rows as in ``fit``. Rows that were not used in ``fit`` are more informative.
+        Rows in the same form as in ``fit``. Rows that were not used in ``fit`` are more
+        informative.
     y : array-like, default=None
-        Their targets as in ``fit``, all of them known to the estimator. None for
-        `BertPretrainer`, whose masks and pairs are the same in every call.
+        Targets of these rows in the same form as in ``fit``, without labels that ``fit`` has not
+        seen. None for `BertPretrainer`, whose masks and pairs are the same in every call.
     normalize : bool, default=True
-        Divide the importances of each layer by their L2 norm, as the authors do; all
-        layers then have the norm 1. If False they are in units of the loss.
+        Divide the importances of each layer by their L2 norm, as in the paper. If False, they are
+        in units of the loss.
 
     Returns
     -------
@@ -127,21 +127,21 @@ def prune_heads(
     """Copy a fitted estimator without some of its attention heads.
 
     Their query, key, value and output weights are removed, so that the copy is smaller and faster.
-    It predicts what the estimator would if the outputs of these heads were zero. With
+    It predicts what the estimator would predict if the outputs of these heads were zero. With
     ``warm_start=True`` its ``fit`` continues without them. A `sklearn.base.clone`, or a fit with
-    ``warm_start=False``, has all heads again, unless ``model`` is the folder of a pruned
-    estimator's ``save``.
+    ``warm_start=False``, has all heads again, unless ``model`` is a folder that a pruned estimator
+    saved.
 
     Parameters
     ----------
     estimator : estimator
         A fitted estimator of skbert that learns by training. It stays as it is.
     heads : dict of int to list of int, default=None
-        The heads to prune by their layer, both counted from 0 as in the whole model. Those
-        pruned before may be among them.
+        The heads to prune in each layer. Layers and heads are counted from 0 as in the whole
+        model; heads that were pruned before may be included.
     fraction : float, default=None
-        Share of the remaining heads to prune, from 0 to below 1, the least important first. Each
-        layer keeps its most important one.
+        Fraction of the remaining heads to prune, in [0, 1), the least important first. Each layer
+        keeps its most important head.
     importance : array-like of shape (n_layers, n_heads), default=None
         The result of `head_importance`; needed with ``fraction``.
 
@@ -153,8 +153,8 @@ def prune_heads(
     Raises
     ------
     InputError, InputTypeError
-        If there are no such heads, no head of a layer would be left, or not exactly one of
-        ``heads`` and ``fraction`` is given.
+        If there are no such heads, if a layer would have no head left, or if not exactly one of
+        ``heads`` and ``fraction`` is passed.
     sklearn.exceptions.NotFittedError
         If the estimator is not fitted.
 
@@ -198,7 +198,7 @@ def prune_heads(
 
 
 def attentions(estimator: TextEstimator, X: Any, *, head_mask: Any = None) -> list[Attention]:
-    """Compute where each attention head looks.
+    """Compute the attention weights of each head.
 
     The weights are those that transformers returns with ``output_attentions=True`` and eager
     attention, in the precision of the weights. They take memory: all heads of a model like
@@ -209,16 +209,16 @@ def attentions(estimator: TextEstimator, X: Any, *, head_mask: Any = None) -> li
     estimator : estimator
         A fitted estimator of skbert that predicts or transforms. It stays as it is.
     X : array-like
-        Rows as in ``predict`` or ``transform``.
+        Rows in the same form as in ``predict`` or ``transform``.
     head_mask : array-like of shape (n_layers, n_heads), default=None
-        Factors of the heads' outputs, 0 to switch one off; None leaves all as they are. The
-        returned weights are multiplied by them.
+        Factors by which the outputs of the heads and the returned weights are multiplied; 0
+        switches a head off. None leaves all heads as they are.
 
     Returns
     -------
     attentions : list of Attention
-        The row of X, the tokens and the weights of each row of tokens. A text read in windows
-        has several, and so has a question with options.
+        One entry for each row of tokens, with the row of X, the tokens and the weights. A text
+        that is read in windows has several rows of tokens, and so has a question with options.
 
     Raises
     ------

@@ -47,123 +47,132 @@ _MOST = 2.0**40  # a factor on a label beside which float32 loses the rows witho
 class BertClassifier(ClassifierMixin, BertEstimator):
     """Classify texts or pairs of texts with a fine-tuned BERT.
 
-    Binary, multiclass, and multi-label where ``y`` is an indicator matrix.
+    It supports binary and multiclass targets, and multi-label ones as an indicator matrix.
 
     Parameters
     ----------
     model : str or path-like, default="sentence-transformers/all-MiniLM-L6-v2"
-        Folder or id of a BERT checkpoint. An id is looked up in the local cache, in the
-        package of the extra ``skbert[offline]``, and only then on the hub.
+        Folder or id of a BERT checkpoint. An id is looked up in the local cache, in the package
+        that the extra ``skbert[offline]`` installs, and only then on the Hugging Face hub.
     epochs : int, default=3
-        Number of epochs, that is of passes over the training rows.
+        Number of passes over the training data.
     batch_size : int, default=16
-        Rows per forward pass; a step learns from ``batch_size * accumulate`` rows.
+        Number of rows per batch; an optimizer step uses ``batch_size * accumulate`` rows.
     learning_rate : float, default=1e-4
-        Peak learning rate of the encoder, for AdamW.
+        Peak learning rate of AdamW for the encoder.
     head_learning_rate : float, "auto" or None, default="auto"
-        Peak learning rate of the output layer; None takes ``learning_rate``. ``"auto"`` is 1e-3,
-        but ``learning_rate`` where the head reads BERT's pooler for one pair of texts a row and
-        encoder layers are trained.
+        Peak learning rate of AdamW for the output layer; None uses ``learning_rate``. ``"auto"``
+        uses 1e-3, but ``learning_rate`` if the head reads BERT's pooler for one pair of texts per
+        row and encoder layers are trained.
     weight_decay : float, default=0.01
-        Decoupled weight decay; biases and LayerNorm weights have none.
+        Weight decay of AdamW; it is not applied to biases and LayerNorm weights.
     warmup : float or int, default=0.1
-        Steps of linear warm-up: a share of all steps if below 1, else their number.
+        Length of the linear warm-up: a fraction of all steps if below 1, otherwise a number of
+        steps.
     schedule : {"linear", "cosine", "cosine_with_restarts", "polynomial", "constant", \
             "constant_with_warmup"}, default="linear"
-        Learning rate after the warm-up, as transformers' schedulers of these names.
+        Schedule of the learning rate after the warm-up, as in transformers under the same name.
     layer_decay : float, default=1.0
-        Factor on the learning rate from each layer to the one below it.
+        Factor by which the learning rate changes from each layer to the one below it.
     freeze : int or "all", default=0
-        0 trains everything; k leaves the embeddings and the first k layers as they are,
-        ``"all"`` everything but the output layer.
+        Weights that are not trained: none for 0, the embeddings and the first k layers for k, and
+        everything except the output layer for ``"all"``.
     max_grad_norm : float or None, default=1.0
-        Norm to which the gradient of a step is clipped; None does not clip.
+        Maximum norm of the gradient of a step, to which a larger one is clipped; None does not
+        clip.
     accumulate : int, default=1
-        Batches whose gradients make one step.
+        Number of batches whose gradients are added up for one optimizer step.
     pooling : {"auto", "pooler", "cls", "mean", "max"}, default="auto"
-        How the tokens of a row become one vector. ``"auto"`` takes what the checkpoint declares,
-        as sentence encoders do for single texts; else, and for pairs, BERT's pooler.
+        How the token vectors of a row are combined into one vector. ``"auto"`` uses what the
+        checkpoint declares, as sentence encoders do for single texts; otherwise, and for pairs, it
+        uses BERT's pooler.
     head_init : {"auto", "probe", "random"}, default="auto"
-        Start the head from a linear model on the frozen encoder's features, or at random.
-        ``"auto"`` uses the linear model, except where the head reads BERT's pooler for one pair of
-        texts a row and encoder layers are trained.
+        Initial weights of the head: those of a linear model fitted on the frozen encoder's
+        features (``"probe"``), or random ones. ``"auto"`` uses the linear model, unless the head
+        reads BERT's pooler for one pair of texts per row and encoder layers are trained.
     max_length : int or None, default=None
-        Longest row in tokens, special tokens included; None takes the model's own limit, at most
-        512, or at most 384 in ``BertSpanExtractor``.
+        Maximum length of a row in tokens, special tokens included. None uses the limit of the
+        model, but at most 512, or at most 384 in ``BertSpanExtractor``.
     long_text : {"truncate", "head_tail", "windows"}, default="truncate"
-        What to do with longer rows: keep the start (of a pair, the longer text is shortened
-        first), keep a quarter from the start and the rest from the end, or read overlapping
-        windows and average their results. ``BertChoiceRanker`` does not support ``"windows"``.
+        What to do with rows that are too long: ``"truncate"`` keeps the start (in a pair, the
+        longer text is shortened first), ``"head_tail"`` keeps a quarter from the start and the
+        rest from the end, and ``"windows"`` reads overlapping windows and averages their results.
+        ``BertChoiceRanker`` does not support ``"windows"``.
     text_columns : str, int, sequence of these, or None, default=None
         Columns of X to read, in this order: one or two columns of texts; for ``BertTokenTagger``
         and ``BertPretrainer`` one column; for ``BertChoiceRanker`` the prompt, then its options.
-        None takes all columns.
+        None uses all columns.
     missing : {"raise", "empty"}, default="raise"
-        Refuse missing texts, or read them as empty ones.
+        Raise an error if texts are missing, or read missing texts as empty texts.
     validation_fraction : float or None, default=None
-        Share of the rows held out for validation, in (0, 1). The loss on them is computed after
-        each epoch, and the weights with the lowest one are kept. None holds out no rows.
+        Fraction of the rows to hold out as a validation set, in (0, 1). The validation loss is
+        computed after each epoch, and the weights with the lowest one are kept. None holds out no
+        rows.
     patience : int or None, default=None
-        Epochs without improvement on the held-out rows after which training stops; None never
+        Number of epochs without a lower validation loss after which training stops; None never
         stops early.
     precision : {"auto", "float32", "bfloat16", "float16", "float64"}, default="auto"
-        Type that matrix products are computed in; weights stay float32, or float64 with
-        ``"float64"``. ``"auto"`` is bfloat16 where the hardware is fast at it, else float32.
+        Floating-point type of matrix products; weights stay in float32, or in float64 with
+        ``"float64"``. ``"auto"`` is bfloat16 if the hardware is fast at it, otherwise float32.
     device : str, default="auto"
-        ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or ``"mps"``; ``"auto"`` takes the best there is.
+        ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or ``"mps"``; ``"auto"`` uses the best one available.
     gradient_checkpointing : bool, default=False
-        Recompute activations in the backward pass instead of storing them: less memory, more time.
+        Recompute activations in the backward pass instead of storing them, which takes less memory
+        and more time.
     compile : bool, default=False
-        Compile the encoder with ``torch.compile``; pays off on long runs only.
+        Compile the encoder with ``torch.compile``; this saves time only if training takes long.
     warm_start : bool, default=False
-        Go on from the weights of the last fit.
+        Continue training from the weights of the previous fit.
     random_state : int, RandomState instance or None, default=None
-        Seed of every draw: order, dropout, hold-out and new weights. With an int, the same fit on
-        the same machine with the same number of threads gives bit-identical results.
+        Controls all randomness, such as the order of rows, dropout, the validation set and new
+        weights. With an int, the same fit on the same machine with the same number of threads
+        gives bit-identical results.
     verbose : int, default=0
         1 shows a progress bar with loss and validation score.
     class_weight : dict, "balanced" or None, default=None
-        Factor per class on the weight of its rows. ``"balanced"`` gives every class the same
-        total weight. For multi-label targets it weighs the presence of a label, by column
-        number.
+        Factor for each class by which the weights of its rows are multiplied. ``"balanced"`` gives
+        every class the same total weight. For multi-label targets the keys are column numbers, and
+        the factor applies where the label is present.
     label_smoothing : float, default=0.0
-        Share of the target that is spread over all classes, in [0, 1).
+        Fraction of the target that is spread over all classes, in [0, 1).
     calibrate : bool, default=False
-        Divide the logits by one temperature that fits the held-out rows (Guo et al. 2017,
+        Divide the logits by a temperature that is fitted on the validation set (Guo et al. 2017,
         "On calibration of modern neural networks"); needs ``validation_fraction``.
     tune_thresholds : bool, default=False
-        Choose each label's threshold for the best F1 on the held-out rows; multi-label
-        targets only, needs ``validation_fraction``.
+        For each label, choose the threshold with the best F1 on the validation set; for
+        multi-label targets only, needs ``validation_fraction``.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
-        The labels, sorted; column numbers for multi-label targets.
+        The sorted labels; for multi-label targets, the column numbers.
     model_ : transformers.BertForSequenceClassification
         The fine-tuned model, an ordinary transformers object.
     tokenizer_ : transformers.PreTrainedTokenizerBase
-        Its tokenizer, likewise.
+        The tokenizer of ``model_``, an ordinary transformers object.
     pooling_ : str
         The pooling in use, with ``"auto"`` resolved.
     history_ : list of dict
-        One record per epoch: loss, learning rate, seconds, and with a hold-out ``validation_loss``
-        and ``validation_score``.
+        One dict per epoch: loss, learning rate, seconds, and with a validation set
+        ``validation_loss`` and ``validation_score``.
     probe_score_ : float
-        ``validation_score`` before the first epoch, where rows are held out and the head starts
-        from a linear model. If training does not improve on it, ``BertTransformer`` with a linear
-        model does as well.
+        ``validation_score`` before the first epoch, if there is a validation set and the head
+        starts from a linear model. If training does not improve it, ``BertTransformer`` with a
+        linear model does as well.
     n_iter_ : int
-        Epochs run.
+        Number of epochs that were run.
     n_truncated_ : int
-        Rows of X that were cut to ``max_length`` in fit.
+        Number of rows of X that were cut to ``max_length`` in ``fit``.
     temperature_ : float
-        What the logits were divided by; 1.0 where not calibrated.
+        The number by which the logits are divided; 1.0 without ``calibrate``.
     thresholds_ : ndarray of shape (n_classes,)
-        Probability from which a label is predicted; multi-label targets only.
+        Lowest probability at which each label is predicted; for multi-label targets only.
     n_features_in_ : int
-        Columns of X, where it has some: a list or a Series of texts has none.
+        Number of columns of X in ``fit``. Not defined if X was a list or a Series of texts, which
+        has no columns.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Names of the columns, where X was a frame with str names.
+        Names of the columns of X in ``fit``. Defined only if X was a frame whose column names were
+        all str.
 
     See Also
     --------
@@ -171,8 +180,8 @@ class BertClassifier(ClassifierMixin, BertEstimator):
 
     References
     ----------
-    Devlin et al. 2019, "BERT", section 4.1, for the head and the recipe; Kumar et al. 2022,
-    "Fine-tuning can distort pretrained features and underperform out-of-distribution".
+    Devlin et al. 2019, "BERT", section 4.1, for the head and the hyperparameters; Kumar et al.
+    2022, "Fine-tuning can distort pretrained features and underperform out-of-distribution".
 
     Examples
     --------
@@ -212,8 +221,8 @@ class BertClassifier(ClassifierMixin, BertEstimator):
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Learn from one more batch of rows, in one pass at constant learning rates.
 
-        Labels never seen before are welcome: the output layer grows, and keeps what it
-        learned. ``warmup`` and ``schedule`` are for ``fit``.
+        New labels are allowed: the output layer grows and keeps what it has learned. ``warmup``
+        and ``schedule`` apply to ``fit`` only.
 
         Parameters
         ----------
@@ -222,9 +231,9 @@ class BertClassifier(ClassifierMixin, BertEstimator):
         y : array-like of shape (n_samples,)
             A label per row, or an indicator matrix.
         classes : array-like of shape (n_classes,), default=None
-            Labels to make room for that need not be in ``y``.
+            Further labels for ``classes_``, which need not be in ``y``.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weight of each row in the loss; None weighs all alike.
+            Weight of each row in the loss; None gives all rows the same weight.
 
         Returns
         -------
@@ -250,7 +259,7 @@ class BertClassifier(ClassifierMixin, BertEstimator):
         return self._labels(fitted, self._rows(X, fitted.record))
 
     def predict_proba(self, X: Any) -> Array:
-        """Probability of each class, or of each label by itself.
+        """Predict the probability of each class; for multi-label targets, of each label by itself.
 
         Parameters
         ----------
@@ -269,7 +278,7 @@ class BertClassifier(ClassifierMixin, BertEstimator):
         return probabilities
 
     def decision_function(self, X: Any) -> Array:
-        """Score of each class: the logits.
+        """Compute the score of each class, its logit.
 
         Parameters
         ----------
@@ -279,7 +288,7 @@ class BertClassifier(ClassifierMixin, BertEstimator):
         Returns
         -------
         scores : ndarray of shape (n_samples,) or (n_samples, n_classes)
-            For two classes, how much the second one's logit is above the first one's.
+            For two classes, the logit of the second class minus that of the first.
         """
         fitted = self._state()
         scores = self._outputs(fitted, self._rows(X, fitted.record))
@@ -289,16 +298,16 @@ class BertClassifier(ClassifierMixin, BertEstimator):
 
     @requires_y
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Accuracy; for multi-label targets the share of rows with every label right.
+        """Return the accuracy; for multi-label targets, the share of rows with all labels right.
 
         Parameters
         ----------
         X : array-like of str of shape (n_samples,), or pairs of shape (n_samples, 2)
             The texts.
         y : array-like of shape (n_samples,) or (n_samples, n_classes)
-            The true labels; one that fit has not seen counts as wrong.
+            The true labels; a label that ``fit`` has not seen counts as an error.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weight of each row; None weighs all alike.
+            Weight of each row; None gives all rows the same weight.
 
         Returns
         -------

@@ -53,25 +53,25 @@ def convert_tf_checkpoint(
 ) -> Path:
     """Turn a TensorFlow checkpoint of BERT into a folder that every estimator opens.
 
-    Reads the V2 format under the variable names of Google's BERT, as in its releases and in
-    checkpoints trained with its scripts. TensorFlow is not needed. Leftovers of training
-    (slots of Adam, the step counter) are skipped.
+    It reads the V2 format with the variable names of Google's BERT, which its releases and the
+    checkpoints written by its scripts have. TensorFlow is not needed. Variables that only training
+    needs (slots of Adam, the step counter) are skipped.
 
     Parameters
     ----------
     ckpt_prefix : str or path-like
-        What the names of the checkpoint's files begin with: ``bert_model.ckpt`` for
+        The common beginning of the paths of the checkpoint's files: ``bert_model.ckpt`` for
         ``bert_model.ckpt.index`` and ``bert_model.ckpt.data-00000-of-00001``.
     config_json : str or path-like
         The ``bert_config.json`` that came with it.
     vocab_txt : str or path-like
-        The ``vocab.txt`` that came with it, one word piece a line.
+        The ``vocab.txt`` that came with it, with one word piece per line.
     out_dir : str or path-like
-        Folder to write: a new one, or an empty one.
+        Folder to write to: a new one, or an empty one.
     do_lower_case : bool or None, default=None
-        Whether the tokenizer lowers case and strips accents. None takes ``do_lower_case`` from
-        ``config_json``; if it is not there, the tokenizer lowers case unless more than
-        one piece in a hundred of the vocabulary has an upper-case letter.
+        Whether the tokenizer lower-cases texts and strips accents. None uses ``do_lower_case`` of
+        ``config_json``. If that is missing too, the tokenizer lower-cases texts unless more than
+        1 % of the pieces in the vocabulary have an upper-case letter.
 
     Returns
     -------
@@ -86,16 +86,16 @@ def convert_tf_checkpoint(
     ------
     ModelError
         If a file is missing, damaged, cut short or of the V1 format, or if the checkpoint, the
-        configuration and the vocabulary do not belong together. Nothing is written then.
+        configuration and the vocabulary do not belong together. In this case nothing is written.
     SaveError
         If ``out_dir`` is not empty or cannot be written.
     InputTypeError
-        If an argument has another type.
+        If an argument has the wrong type.
 
     Warns
     -----
     SkbertWarning
-        If the checkpoint has variables without a place in the model, or if the vocabulary has
+        If the checkpoint has variables that the model does not have, or if the vocabulary has
         fewer pieces than the model.
 
     Examples
@@ -201,7 +201,7 @@ def _read_pieces(path: Path, vocab_size: int) -> list[str]:
         wrong = f"no piece {lacks[0]}" if lacks else f"{len(pieces)} pieces for {vocab_size} rows"
         raise ModelError(
             f"{path} does not fit the model: it has {wrong}. Give the vocab.txt that came with the"
-            " checkpoint, one word piece a line."
+            " checkpoint, with one word piece per line."
         )
     if len(pieces) < vocab_size:
         warn(

@@ -32,7 +32,7 @@ __all__ = ["EmbeddingCache", "cache_folder", "fingerprint"]
 Compute = Callable[[Texts], Array]
 
 _FORMAT = 1
-_AT_ONCE = 1024  # texts computed and written together
+_CHUNK_SIZE = 1024  # texts computed and written together
 _PATIENCE = 30.0  # seconds to wait for a process that computes but gives no heartbeat
 _BEAT, _POLL = 1.0, 0.05  # seconds between two heartbeats, and between two attempts
 _TABLE = "CREATE TABLE vectors (key TEXT PRIMARY KEY, vector BLOB, checksum INTEGER)"
@@ -98,8 +98,8 @@ class EmbeddingCache:
                 with self._connection() as connection:
                     left = self._read(connection, keys, vectors, left)
                     while len(left):
-                        self._extend(connection, keys, vectors, left[:_AT_ONCE], texts, compute)
-                        left = left[_AT_ONCE:]
+                        self._extend(connection, keys, vectors, left[:_CHUNK_SIZE], texts, compute)
+                        left = left[_CHUNK_SIZE:]
                 break
             except sqlite3.Error as error:
                 if not self._rename_if_damaged(error):

@@ -1,4 +1,4 @@
-"""BertTransformer: the vectors of texts, as features for whatever comes next."""
+"""BertTransformer: the vectors of texts, as features for other estimators."""
 
 from __future__ import annotations
 
@@ -46,68 +46,72 @@ _OF_PCA = ("components_", "mean_", "explained_variance_ratio_")
 class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEstimator):
     """Turn texts or pairs of texts into vectors, with a BERT that is not trained further.
 
-    The vectors are features for any estimator of scikit-learn, and distances between them say
-    how alike texts are.
+    The vectors are features for any scikit-learn estimator, and the distance between two vectors
+    shows how similar their texts are.
 
     Parameters
     ----------
     model : str or path-like, default="sentence-transformers/all-MiniLM-L6-v2"
-        Folder or id of a BERT checkpoint. An id is looked up in the local cache, in the
-        package of the extra ``skbert[offline]``, and only then on the hub.
+        Folder or id of a BERT checkpoint. An id is looked up in the local cache, in the package
+        that the extra ``skbert[offline]`` installs, and only then on the Hugging Face hub.
     pooling : {"auto", "pooler", "cls", "mean", "max"}, default="auto"
-        How the tokens of a row become one vector. ``"auto"`` takes what the checkpoint declares,
-        as sentence encoders do for single texts; else, and for pairs, BERT's pooler.
+        How the token vectors of a row are combined into one vector. ``"auto"`` uses what the
+        checkpoint declares, as sentence encoders do for single texts; otherwise, and for pairs, it
+        uses BERT's pooler.
     layers : int, sequence of int or None, default=None
-        Hidden states to read: 0 is the embeddings, 1 the first layer, -1 the last. None is
-        the last. BERT's pooler reads the last layer only, so that ``pooling="auto"`` is then
-        ``"mean"`` where it would be the pooler.
+        Hidden states to read: 0 is the embeddings, 1 the first layer, -1 the last layer. None
+        reads the last layer. BERT's pooler reads the last layer only, so with ``layers``
+        ``pooling="auto"`` uses ``"mean"`` instead of the pooler.
     layer_join : {"mean", "concat"}, default="mean"
-        Average several layers, or put them side by side in the order given.
+        Average several layers, or concatenate them in the order of ``layers``.
     normalize : bool, default=False
-        Scale each vector to length 1, last of all.
+        Scale each vector to length 1, as the last step.
     n_components : int or None, default=None
-        Columns to reduce the vectors to, by a PCA of the different texts in fit; None leaves
-        them as they are.
+        Number of components that a PCA keeps of the vectors; it is fitted on the distinct texts of
+        X in ``fit``. None leaves the vectors as they are.
     max_length : int or None, default=None
-        Longest row in tokens, special tokens included; None takes the model's own limit, at most
-        512, or at most 384 in ``BertSpanExtractor``.
+        Maximum length of a row in tokens, special tokens included. None uses the limit of the
+        model, but at most 512, or at most 384 in ``BertSpanExtractor``.
     long_text : {"truncate", "head_tail", "windows"}, default="truncate"
-        What to do with longer rows: keep the start (of a pair, the longer text is shortened
-        first), keep a quarter from the start and the rest from the end, or read overlapping
-        windows and average their results. ``BertChoiceRanker`` does not support ``"windows"``.
+        What to do with rows that are too long: ``"truncate"`` keeps the start (in a pair, the
+        longer text is shortened first), ``"head_tail"`` keeps a quarter from the start and the
+        rest from the end, and ``"windows"`` reads overlapping windows and averages their results.
+        ``BertChoiceRanker`` does not support ``"windows"``.
     text_columns : str, int, sequence of these, or None, default=None
         Columns of X to read, in this order: one or two columns of texts; for ``BertTokenTagger``
         and ``BertPretrainer`` one column; for ``BertChoiceRanker`` the prompt, then its options.
-        None takes all columns.
+        None uses all columns.
     missing : {"raise", "empty"}, default="raise"
-        Refuse missing texts, or read them as empty ones.
+        Raise an error if texts are missing, or read missing texts as empty texts.
     memory : str, path-like, joblib.Memory or None, default=None
-        Folder to keep vectors in, so that no text is encoded twice under the same settings,
-        whatever the fold, candidate, process or run; None keeps none.
+        Folder in which vectors are cached, so that no text is encoded twice with the same
+        settings, not even in another fold, candidate, process or run. None does not cache.
     precision : {"auto", "float32", "bfloat16", "float16", "float64"}, default="auto"
-        Type that matrix products are computed in; weights stay float32, or float64 with
-        ``"float64"``. ``"auto"`` is bfloat16 where the hardware is fast at it, else float32.
+        Floating-point type of matrix products; weights stay in float32, or in float64 with
+        ``"float64"``. ``"auto"`` is bfloat16 if the hardware is fast at it, otherwise float32.
     device : str, default="auto"
-        ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or ``"mps"``; ``"auto"`` takes the best there is.
+        ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or ``"mps"``; ``"auto"`` uses the best one available.
 
     Attributes
     ----------
     components_ : ndarray of shape (n_components, width)
-        Directions of the PCA, where ``n_components`` asked for one.
+        Principal axes of the PCA; only with ``n_components``.
     mean_ : ndarray of shape (width,)
-        What the PCA takes off the vectors.
+        Mean of the vectors, which the PCA subtracts; only with ``n_components``.
     explained_variance_ratio_ : ndarray of shape (n_components,)
-        Share of the variance along each direction.
+        Fraction of the variance explained by each component; only with ``n_components``.
     model_ : transformers.BertModel
         The encoder, an ordinary transformers object.
     tokenizer_ : transformers.PreTrainedTokenizerBase
-        Its tokenizer, likewise.
+        The tokenizer of ``model_``, an ordinary transformers object.
     pooling_ : str
         The pooling in use, with ``"auto"`` resolved.
     n_features_in_ : int
-        Columns of X, where it has some: a list or a Series of texts has none.
+        Number of columns of X in ``fit``. Not defined if X was a list or a Series of texts, which
+        has no columns.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Names of the columns, where X was a frame with str names.
+        Names of the columns of X in ``fit``. Defined only if X was a frame whose column names were
+        all str.
 
     See Also
     --------
@@ -118,14 +122,14 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
     -----
     ``pooling`` may also be ``"mean_max"``: the mean beside the maximum, twice as wide.
 
-    ``model`` may also be a fitted estimator of skbert. Its encoder is copied in ``fit``, so
-    that what it learns later changes nothing here; ``clone`` keeps it fitted, and its
-    parameters are not listed among those of the transformer. (A search clones its candidates by
-    itself: wrap them in ``sklearn.frozen.FrozenEstimator``.) ``"auto"`` then pools as its head
-    does. ``save`` keeps the encoder only: once loaded, ``model`` is the saved folder.
+    ``model`` may also be a fitted estimator of skbert. Its encoder is copied in ``fit``, so later
+    training of that estimator does not change the vectors. ``clone`` keeps it fitted, and
+    ``get_params`` does not list its parameters. (A search clones its candidates itself, so wrap
+    them in ``sklearn.frozen.FrozenEstimator``.) ``pooling="auto"`` then pools as its head does.
+    ``save`` saves the encoder only; after loading, ``model`` is the saved folder.
 
-    The windows of a long text are averaged before the PCA. The same text occurring several
-    times is encoded once.
+    The windows of a long text are averaged before the PCA. A text that occurs several times is
+    encoded once.
 
     References
     ----------
@@ -180,7 +184,7 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
     _tasks: ClassVar[tuple[type, ...]] = (Features,)
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002
-        """Open the encoder, and learn the PCA if there is one.
+        """Open the encoder, and fit the PCA if ``n_components`` is set.
 
         Parameters
         ----------
@@ -205,7 +209,7 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
         return self
 
     def fit_transform(self, X: Any, y: Any = None) -> Array:  # noqa: ARG002
-        """Fit, and give the vectors of the same rows, which are encoded once.
+        """Fit, and return the vectors of the same rows, which are encoded only once.
 
         Parameters
         ----------
@@ -217,14 +221,14 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
         Returns
         -------
         vectors : ndarray of shape (n_samples, n_features_out)
-            As from ``transform``.
+            The same as from ``transform``.
         """
         vectors = self._learn(X, embed=True)
         assert vectors is not None
         return vectors
 
     def transform(self, X: Any) -> Array:
-        """Give the vector of each row.
+        """Compute the vector of each row.
 
         Parameters
         ----------
@@ -243,11 +247,11 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
         return self._reduce_and_normalize(vectors, fitted)[owner]
 
     def transform_tokens(self, X: Any) -> Array:
-        """Give one vector per word piece.
+        """Compute one vector per word piece.
 
-        Special tokens have none here, and the pieces of a pair are those of its first text,
-        then those of its second. In overlapping windows a piece gets the mean of its vectors.
-        ``pooling``, ``normalize``, ``n_components`` and ``memory`` play no part.
+        There are no vectors for special tokens. For a pair, the pieces of the first text come
+        before those of the second. A piece that is in several windows gets the mean of its
+        vectors. ``pooling``, ``normalize``, ``n_components`` and ``memory`` are not used.
 
         Parameters
         ----------
@@ -275,7 +279,7 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
         path : str or path-like
             Folder or id, as for the parameter ``model``.
         **params : dict
-            Other parameters, all but ``n_components``, which needs texts to learn from.
+            Other parameters, except ``n_components``, which needs texts to fit a PCA.
 
         Returns
         -------
@@ -285,7 +289,7 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
         Raises
         ------
         InputError
-            If ``n_components`` is given.
+            If ``n_components`` is not None.
         ModelError
             If the checkpoint is not found or not safe to open.
         """
@@ -306,9 +310,9 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
         Parameters
         ----------
         path : str or path-like
-            Folder to make, or one that ``save`` made before. It is also a transformers
-            folder: every estimator takes it as ``model``. An estimator that was given as
-            ``model`` is not in it, but its encoder is. ``memory`` is not saved.
+            Folder to create, or one that ``save`` created before. It is also a transformers
+            folder, which every estimator accepts as ``model``. If ``model`` is an estimator, only
+            its encoder is saved. ``memory`` is not saved.
 
         Raises
         ------
@@ -316,13 +320,13 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
             If the folder holds other files or cannot be written, the disk is full, or an attribute
             cannot be stored as JSON, or is none that ``load`` accepts.
         ValueError
-            If a parameter has been set to a value that ``fit`` refuses.
+            If a parameter has been set to an invalid value.
         """
         super().save(path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Open what ``save`` wrote, after checking names, sizes and hashes.
+        """Load a transformer that ``save`` wrote, after checking names, sizes and hashes.
 
         Parameters
         ----------
@@ -332,9 +336,9 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
         Returns
         -------
         transformer : BertTransformer
-            The fitted transformer, identical to the one that was saved. Its ``model`` is the
-            folder where it was an estimator. ``memory`` is None: a saved folder does not choose
-            where this machine writes.
+            The fitted transformer, identical to the one that was saved, with two exceptions: if
+            ``model`` was an estimator, it is now the folder, and ``memory`` is None, so that a
+            saved folder does not decide where files are written.
 
         Raises
         ------
@@ -356,18 +360,18 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
             raise ValueError(f"mean_ of {len(self.mean_)} numbers, where a vector has {n_read}")
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
-        """Names of the columns of the result.
+        """Return the names of the output features.
 
         Parameters
         ----------
         input_features : array-like of str or None, default=None
-            Names of the columns of X; None takes those seen in fit.
+            Names of the columns of X; None uses those seen in ``fit``.
 
         Returns
         -------
         names : ndarray of shape (n_features_out,)
-            They start with the name of the text column, or of both, and else with that of the
-            class: ``review_0`` or ``berttransformer0``.
+            They start with the name of the text column, or of both columns, such as ``review_0``.
+            If the columns have no names, they start with that of the class: ``berttransformer0``.
 
         Raises
         ------
@@ -391,7 +395,7 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
         Parameters
         ----------
         deep : bool, default=True
-            Not used: those of an estimator given as ``model`` are its own.
+            Not used: the parameters of an estimator passed as ``model`` are not included.
 
         Returns
         -------

@@ -51,7 +51,7 @@ __all__ = [
     "predict_rows",
 ]
 
-_AT_ONCE = 8192  # rows that are tokenised together
+_CHUNK_SIZE = 8192  # rows that are tokenised together
 
 
 class RealInterval(Interval):
@@ -76,7 +76,7 @@ ROW_HEAD_CONSTRAINTS: dict[str, list[Any]] = {
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class TextEstimator(PortableEstimator):
-    """Base of all that reads texts with a BERT; use one of the estimators."""
+    """Base of all estimators; use one of its subclasses."""
 
     model: str | os.PathLike[str] = field(
         default="sentence-transformers/all-MiniLM-L6-v2", kw_only=False
@@ -109,8 +109,8 @@ class TextEstimator(PortableEstimator):
         Parameters
         ----------
         path : str or path-like
-            Folder to make, or one that ``save`` made before. It is also a transformers
-            folder: every estimator takes it as ``model``.
+            Folder to create, or one that ``save`` created before. It is also a transformers
+            folder, which every estimator accepts as ``model``.
 
         Raises
         ------
@@ -118,14 +118,14 @@ class TextEstimator(PortableEstimator):
             If the folder holds other files or cannot be written, the disk is full, or an attribute
             cannot be stored as JSON, or is none that ``load`` accepts.
         ValueError
-            If a parameter has been set to a value that ``fit`` refuses.
+            If a parameter has been set to an invalid value.
         """
         check_is_fitted(self)
         persistence.save(self, Path(path))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Open what ``save`` wrote, after checking names, sizes and hashes.
+        """Load an estimator that ``save`` wrote, after checking names, sizes and hashes.
 
         Parameters
         ----------
@@ -156,8 +156,9 @@ class TextEstimator(PortableEstimator):
         Raises
         ------
         ModelError
-            If the head reads another pooling than BERT's pooler, attention heads were pruned, or
-            positions are relative: transformers has no class for that. ``save`` keeps it.
+            If the head uses a pooling other than BERT's pooler, attention heads were pruned, or
+            positions are relative. transformers has no class for such a model; use ``save``
+            instead.
         SaveError
             If the path is invalid, you may not write there, or the disk is full.
         """
@@ -174,7 +175,7 @@ class TextEstimator(PortableEstimator):
 
     @classmethod
     def from_pretrained(cls, path: str | os.PathLike[str], **params: Any) -> Self:
-        """Open a checkpoint that is fine-tuned already, ready to predict.
+        """Open a checkpoint that is already fine-tuned, ready to predict.
 
         Parameters
         ----------
@@ -261,7 +262,7 @@ class TextEstimator(PortableEstimator):
 
     @property
     def model_(self) -> PreTrainedModel:
-        """The fine-tuned transformers model; what is done to it holds from the next call on."""
+        """The fine-tuned transformers model; changes to it take effect from the next call on."""
         model: PreTrainedModel = self._state().network.hand_out()
         return model
 
@@ -310,13 +311,13 @@ def encode(task: Task, texts: Texts, targets: Any, network: Network) -> Items:
 def predict_rows(task: Task, rows: Any, network: Network, precision: Precision) -> Array:
     """What the task makes of the model's outputs, one entry per row.
 
-    Many rows go in turns: while some are computed, the next are tokenised.
+    Many rows are computed in chunks: during one of them, the next is tokenised.
     """
-    begins = range(0, len(rows), _AT_ONCE)
+    begins = range(0, len(rows), _CHUNK_SIZE)
     if len(begins) == 1:
         items = encode(task, rows, None, network)
         return task.decode(infer(network, items, precision), items)
-    turns = (rows.take(np.arange(at, min(at + _AT_ONCE, len(rows)))) for at in begins)
+    turns = (rows.take(np.arange(at, min(at + _CHUNK_SIZE, len(rows)))) for at in begins)
     parts, n_cut = [], 0
     with ThreadPoolExecutor(1) as ahead:
         waiting = ahead.submit(task.encode, next(turns), None, network.text_tokenizer)

@@ -299,7 +299,7 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class BertEstimator(TrainedEstimator):
-    """Base of the estimators that are fine-tuned; use one of those.
+    """Base of the estimators that are fine-tuned; use one of its subclasses.
 
     A subclass says what ``y`` means in ``_prepare_targets`` and reads outputs in ``predict``.
     """
@@ -325,7 +325,7 @@ class BertEstimator(TrainedEstimator):
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
             What to predict.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weight of each row in the loss; None weighs all alike.
+            Weight of each row in the loss; None gives all rows the same weight.
 
         Returns
         -------

@@ -53,7 +53,7 @@ class GuidedEstimator(BaseEstimator):
         Raises
         ------
         InputError
-            If there is no parameter of such a name; the message says which may be meant.
+            If there is no parameter with such a name; the message suggests the closest one.
         """
         own = {name.partition("__")[0]: value for name, value in params.items()}
         odd = _first_unknown(own, _accepted(type(self).__init__) or self._get_param_names())

@@ -36,114 +36,121 @@ _PAIRS = "X must hold a question and a context per row; type list(zip(questions,
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class BertSpanExtractor(BertEstimator):
-    """Answer questions with a part of a text, by a fine-tuned BERT.
+    """Answer questions with a part of a text, using a fine-tuned BERT.
 
-    A row of X is a question and the context that may hold its answer. A long context is read
-    in windows that overlap, all of it.
+    A row of X is a question and the context that may hold its answer. A long context is read as a
+    whole, in overlapping windows.
 
     Parameters
     ----------
     model : str or path-like, default="sentence-transformers/all-MiniLM-L6-v2"
-        Folder or id of a BERT checkpoint. An id is looked up in the local cache, in the
-        package of the extra ``skbert[offline]``, and only then on the hub.
+        Folder or id of a BERT checkpoint. An id is looked up in the local cache, in the package
+        that the extra ``skbert[offline]`` installs, and only then on the Hugging Face hub.
     epochs : int, default=3
-        Number of epochs, that is of passes over the training rows.
+        Number of passes over the training data.
     batch_size : int, default=16
-        Rows per forward pass; a step learns from ``batch_size * accumulate`` rows.
+        Number of rows per batch; an optimizer step uses ``batch_size * accumulate`` rows.
     learning_rate : float, default=1e-4
-        Peak learning rate of the encoder, for AdamW.
+        Peak learning rate of AdamW for the encoder.
     head_learning_rate : float, "auto" or None, default="auto"
-        Peak learning rate of the output layer; None takes ``learning_rate``. ``"auto"`` is 1e-3,
-        but ``learning_rate`` where the head reads BERT's pooler for one pair of texts a row and
-        encoder layers are trained.
+        Peak learning rate of AdamW for the output layer; None uses ``learning_rate``. ``"auto"``
+        uses 1e-3, but ``learning_rate`` if the head reads BERT's pooler for one pair of texts per
+        row and encoder layers are trained.
     weight_decay : float, default=0.01
-        Decoupled weight decay; biases and LayerNorm weights have none.
+        Weight decay of AdamW; it is not applied to biases and LayerNorm weights.
     warmup : float or int, default=0.1
-        Steps of linear warm-up: a share of all steps if below 1, else their number.
+        Length of the linear warm-up: a fraction of all steps if below 1, otherwise a number of
+        steps.
     schedule : {"linear", "cosine", "cosine_with_restarts", "polynomial", "constant", \
             "constant_with_warmup"}, default="linear"
-        Learning rate after the warm-up, as transformers' schedulers of these names.
+        Schedule of the learning rate after the warm-up, as in transformers under the same name.
     layer_decay : float, default=1.0
-        Factor on the learning rate from each layer to the one below it.
+        Factor by which the learning rate changes from each layer to the one below it.
     freeze : int or "all", default=0
-        0 trains everything; k leaves the embeddings and the first k layers as they are,
-        ``"all"`` everything but the output layer.
+        Weights that are not trained: none for 0, the embeddings and the first k layers for k, and
+        everything except the output layer for ``"all"``.
     max_grad_norm : float or None, default=1.0
-        Norm to which the gradient of a step is clipped; None does not clip.
+        Maximum norm of the gradient of a step, to which a larger one is clipped; None does not
+        clip.
     accumulate : int, default=1
-        Batches whose gradients make one step.
+        Number of batches whose gradients are added up for one optimizer step.
     head_init : {"auto", "probe", "random"}, default="auto"
-        Start the head from a linear model on the frozen encoder's features, or at random.
-        ``"auto"`` uses the linear model, except where the head reads BERT's pooler for one pair of
-        texts a row and encoder layers are trained.
+        Initial weights of the head: those of a linear model fitted on the frozen encoder's
+        features (``"probe"``), or random ones. ``"auto"`` uses the linear model, unless the head
+        reads BERT's pooler for one pair of texts per row and encoder layers are trained.
     max_length : int or None, default=None
-        Longest row in tokens, special tokens included; None takes the model's own limit, at most
-        512, or at most 384 in ``BertSpanExtractor``.
+        Maximum length of a row in tokens, special tokens included. None uses the limit of the
+        model, but at most 512, or at most 384 in ``BertSpanExtractor``.
     text_columns : str, int, sequence of these, or None, default=None
         Columns of X to read, in this order: one or two columns of texts; for ``BertTokenTagger``
         and ``BertPretrainer`` one column; for ``BertChoiceRanker`` the prompt, then its options.
-        None takes all columns.
+        None uses all columns.
     missing : {"raise", "empty"}, default="raise"
-        Refuse missing texts, or read them as empty ones.
+        Raise an error if texts are missing, or read missing texts as empty texts.
     validation_fraction : float or None, default=None
-        Share of the rows held out for validation, in (0, 1). The loss on them is computed after
-        each epoch, and the weights with the lowest one are kept. None holds out no rows.
+        Fraction of the rows to hold out as a validation set, in (0, 1). The validation loss is
+        computed after each epoch, and the weights with the lowest one are kept. None holds out no
+        rows.
     patience : int or None, default=None
-        Epochs without improvement on the held-out rows after which training stops; None never
+        Number of epochs without a lower validation loss after which training stops; None never
         stops early.
     precision : {"auto", "float32", "bfloat16", "float16", "float64"}, default="auto"
-        Type that matrix products are computed in; weights stay float32, or float64 with
-        ``"float64"``. ``"auto"`` is bfloat16 where the hardware is fast at it, else float32.
+        Floating-point type of matrix products; weights stay in float32, or in float64 with
+        ``"float64"``. ``"auto"`` is bfloat16 if the hardware is fast at it, otherwise float32.
     device : str, default="auto"
-        ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or ``"mps"``; ``"auto"`` takes the best there is.
+        ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or ``"mps"``; ``"auto"`` uses the best one available.
     gradient_checkpointing : bool, default=False
-        Recompute activations in the backward pass instead of storing them: less memory, more time.
+        Recompute activations in the backward pass instead of storing them, which takes less memory
+        and more time.
     compile : bool, default=False
-        Compile the encoder with ``torch.compile``; pays off on long runs only.
+        Compile the encoder with ``torch.compile``; this saves time only if training takes long.
     warm_start : bool, default=False
-        Go on from the weights of the last fit.
+        Continue training from the weights of the previous fit.
     random_state : int, RandomState instance or None, default=None
-        Seed of every draw: order, dropout, hold-out and new weights. With an int, the same fit on
-        the same machine with the same number of threads gives bit-identical results.
+        Controls all randomness, such as the order of rows, dropout, the validation set and new
+        weights. With an int, the same fit on the same machine with the same number of threads
+        gives bit-identical results.
     verbose : int, default=0
         1 shows a progress bar with loss and validation score.
     stride : int or None, default=None
-        Tokens that neighbouring windows of a long context share. None is 128, or half a
-        window's share of the context where that is less.
+        Number of tokens that neighbouring windows of a long context share. None is 128, or half of
+        the tokens that a window holds of the context if that is less.
     max_answer_length : int, default=30
-        Longest answer that is predicted, in tokens.
+        Maximum length of a predicted answer, in tokens.
     on_ambiguous : {"raise", "first"}, default="raise"
-        What to do in ``fit`` with an answer without a start that its context holds more than
-        once: refuse it, or take the first place.
+        What to do in ``fit`` if an answer without a start occurs more than once in its context:
+        raise an error, or take the first occurrence.
     no_answer_threshold : float or "auto", default="auto"
-        How far "no answer" may be ahead of the best answer, in logits, before ``""`` is
-        predicted. ``"auto"`` never predicts ``""`` where no row of ``y`` in fit was without an
-        answer, else takes 0, or with ``validation_fraction`` the value with the best F1 on
-        the held-out rows.
+        ``""`` is predicted if the logits of "no answer" exceed those of the best answer by more
+        than this. With ``"auto"``, ``""`` is never predicted if every row of ``y`` in ``fit`` had
+        an answer; otherwise the threshold is 0, or with ``validation_fraction`` the value with the
+        best F1 on the validation set.
 
     Attributes
     ----------
     model_ : transformers.BertForQuestionAnswering
         The fine-tuned model, an ordinary transformers object.
     tokenizer_ : transformers.PreTrainedTokenizerBase
-        Its tokenizer, likewise.
+        The tokenizer of ``model_``, an ordinary transformers object.
     no_answer_threshold_ : float
-        The threshold in use; infinite where ``""`` is never predicted.
+        The threshold that is used; infinite if ``""`` is never predicted.
     history_ : list of dict
-        One record per epoch: loss, learning rate, seconds, and with a hold-out ``validation_loss``
-        and ``validation_score``, SQuAD's F1.
+        One dict per epoch: loss, learning rate, seconds, and with a validation set
+        ``validation_loss`` and ``validation_score``, SQuAD's F1.
     probe_score_ : float
-        ``validation_score`` before the first epoch, where rows are held out and the head starts
-        from a linear model. If training does not improve on it, ``BertTransformer`` with a linear
-        model does as well.
+        ``validation_score`` before the first epoch, if there is a validation set and the head
+        starts from a linear model. If training does not improve it, ``BertTransformer`` with a
+        linear model does as well.
     n_iter_ : int
-        Epochs run.
+        Number of epochs that were run.
     n_truncated_ : int
-        Rows of X whose question was cut in fit, so that some of the context fits beside it.
+        Number of rows of X whose question was cut in ``fit`` to leave room for the context.
     n_features_in_ : int
-        Columns of X, where it has some: a list or a Series of texts has none.
+        Number of columns of X in ``fit``. Not defined if X was a list or a Series of texts, which
+        has no columns.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Names of the columns, where X was a frame with str names.
+        Names of the columns of X in ``fit``. Defined only if X was a frame whose column names were
+        all str.
 
     See Also
     --------
@@ -152,21 +159,21 @@ class BertSpanExtractor(BertEstimator):
 
     Notes
     -----
-    Where most rows look as if the context came before its question, a warning says so.
+    A warning is raised if most rows look as if the context came before its question.
 
     A row of ``y`` is the answer (str), ``(answer, start)`` with the start in characters of the
-    context, a list of several right answers of either form, or ``""`` or an empty list where
-    the context holds none. An answer alone is looked up in the context. ``fit`` learns the
-    first right answer, and a score counts the nearest one [2]_.
+    context, a list of several right answers of either form, or ``""`` or an empty list if the
+    context holds none. An answer without a start is looked up in the context. ``fit`` uses the
+    first right answer, and scores use the closest one [2]_.
 
-    Rows hold at most 384 tokens by default, as in [1]_. A window without all of the answer
-    learns to point at its first token, which stands for "no answer"; so does every window of a
-    row without one. A question gives way only where less than 64 tokens, or half a short row,
-    would be left for the context.
+    Rows hold at most 384 tokens by default, as in [1]_. In a window that does not hold the whole
+    answer, and in every window of a row without an answer, the target is the first token, which
+    stands for "no answer". A question is cut only if it would leave fewer than 64 tokens, or half
+    of a short row, for the context.
 
-    In prediction every span of at most ``max_answer_length`` tokens that lies in one window
-    scores its start logit plus its end logit; the same characters in several windows score as
-    in the best of them, and "no answer" as in the window where it is least likely [1]_ [3]_.
+    In prediction, the score of a span of at most ``max_answer_length`` tokens within one window is
+    its start logit plus its end logit. If a span lies in several windows, its highest score
+    counts; for "no answer" the score in the window where it is least likely counts [1]_ [3]_.
 
     References
     ----------
@@ -218,32 +225,31 @@ class BertSpanExtractor(BertEstimator):
         Returns
         -------
         answers : ndarray of shape (n_samples,), of str
-            The best answers, cut from the contexts as they were given; ``""`` where "no
-            answer" is ahead by more than ``no_answer_threshold_``, or a context is empty.
+            The best answers, exact parts of the contexts; ``""`` if "no answer" is better by more
+            than ``no_answer_threshold_``, or if a context is empty.
         """
         fitted = self._state()
         return self._answers(fitted, self._rows(X, fitted.record))
 
     def predict_answers(self, X: Any, n_best: int = 5) -> pd.DataFrame:
-        """Predict several answers to each question, with their places and probabilities.
+        """Predict several answers to each question, with their positions and probabilities.
 
         Parameters
         ----------
         X : array-like of str of shape (n_samples, 2)
             A question and a context per row.
         n_best : int, default=5
-            Answers per question, 20 at most. There are fewer where a context has fewer
-            spans, and none where it is empty.
+            Number of answers per question, at most 20. There are fewer if a context has fewer
+            spans, and none if it is empty.
 
         Returns
         -------
         answers : DataFrame
-            ``row`` of X, counted from 0, ``rank`` from 1, ``answer``, its ``start`` and
-            ``end`` in characters of the context, ``score`` and ``no_answer_score``. The scores
-            are probabilities among the 20 best answers of a row and "no answer", the softmax
-            of the logits; "no answer" has 0 where ``""`` is never predicted. The log of
-            ``no_answer_score / score`` at rank 1 is what ``no_answer_threshold_`` is held
-            against.
+            ``row`` of X, counted from 0, ``rank`` from 1, ``answer``, its ``start`` and ``end`` in
+            characters of the context, ``score`` and ``no_answer_score``. The scores are
+            probabilities among the 20 best answers of a row and "no answer", the softmax of the
+            logits; "no answer" has 0 if ``""`` is never predicted. ``no_answer_threshold_`` is
+            compared with the log of ``no_answer_score / score`` at rank 1.
 
         Raises
         ------
@@ -270,16 +276,17 @@ class BertSpanExtractor(BertEstimator):
 
     @requires_y
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Mean word overlap of the predicted answers with the right ones, SQuAD's F1.
+        """Return SQuAD's F1, the mean word overlap of the predicted and the right answers.
 
         Parameters
         ----------
         X : array-like of str of shape (n_samples, 2)
             A question and a context per row.
         y : array-like of shape (n_samples,)
-            The right answers, in any form that ``fit`` takes; of several the nearest counts.
+            The right answers, in any form that ``fit`` accepts; if there are several, the closest
+            one counts.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weight of each row; None weighs all alike.
+            Weight of each row; None gives all rows the same weight.
 
         Returns
         -------

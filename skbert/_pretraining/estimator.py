@@ -1,4 +1,4 @@
-"""BertPretrainer: a BERT that learns from texts alone, its own or another's."""
+"""BertPretrainer: pre-training on texts without labels, from scratch or continued."""
 
 from __future__ import annotations
 
@@ -48,120 +48,130 @@ __all__ = ["BertPretrainer"]
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class BertPretrainer(TrainedEstimator):
-    """Pre-train a BERT on texts without labels, or go on with one.
+    """Pre-train a BERT on texts without labels, from scratch or from a checkpoint.
 
-    What it saves is a model for every other estimator.
+    Every other estimator accepts the saved folder as ``model``.
 
     Parameters
     ----------
     model : str or path-like, default="sentence-transformers/all-MiniLM-L6-v2"
-        Folder or id of a BERT checkpoint. An id is looked up in the local cache, in the
-        package of the extra ``skbert[offline]``, and only then on the hub.
+        Folder or id of a BERT checkpoint. An id is looked up in the local cache, in the package
+        that the extra ``skbert[offline]`` installs, and only then on the Hugging Face hub.
     objective : {"mlm", "mlm+nsp", "nsp", "clm"}, default="mlm"
-        Masked words; masked words and next sentences, as BERT was trained; next sentences
-        alone; or the next word from those before it.
+        What the model learns to predict: masked words; masked words and whether a sentence follows
+        another, as in the original BERT; only the latter; or the next word from the words before
+        it.
     mask_fraction : float, default=0.15
-        Share of the word pieces of a row that are chosen, in (0, 1). Of these 80 % are masked,
-        10 % become a random piece and 10 % stay.
+        Fraction of the word pieces of a row that are selected for prediction, in (0, 1). Of these,
+        80 % are masked, 10 % are replaced by a random piece and 10 % stay as they are.
     whole_words : bool, default=False
-        Choose whole words, not single word pieces.
+        Select whole words instead of single word pieces.
     vocab_size : int or None, default=None
-        Word pieces to learn from X for a new model; None takes as many as X supports, 30 522
-        at most.
+        Number of word pieces in the vocabulary that a new model learns from X. None takes as many
+        as X supports, at most 30 522.
     lowercase : bool, default=True
         Whether a new model reads texts in lower case and without accents.
     hidden_size : int, default=256
         Width of a new model.
     num_hidden_layers : int, default=4
-        Layers of a new model.
+        Number of layers of a new model.
     num_attention_heads : int, default=4
-        Attention heads in each layer of a new model, a divisor of ``hidden_size``.
+        Number of attention heads in each layer of a new model, a divisor of ``hidden_size``.
     intermediate_size : int, default=1024
         Width of the feed-forward part of a new model's layers.
     max_position_embeddings : int, default=512
-        Longest row that a new model can read, in tokens.
+        Maximum length of a row that a new model can read, in tokens.
     position_embedding_type : {"absolute", "relative_key", "relative_key_query"}, \
             default="absolute"
-        How a new model knows where a token stands: by a vector for each place, or by distances
-        in every layer (Shaw et al. 2018; Huang et al. 2020). transformers 5 opens only the first.
+        How a new model represents the positions of tokens: by a vector for each position, or by
+        the distances between tokens in every layer (Shaw et al. 2018; Huang et al. 2020).
+        transformers 5 supports only ``"absolute"``.
     epochs : int, default=3
-        Number of epochs, that is of passes over the training rows.
+        Number of passes over the training data.
     batch_size : int, default=16
-        Rows per forward pass; a step learns from ``batch_size * accumulate`` rows.
+        Number of rows per batch; an optimizer step uses ``batch_size * accumulate`` rows.
     learning_rate : float, default=1e-4
-        Peak learning rate of the encoder, for AdamW.
+        Peak learning rate of AdamW for the encoder.
     head_learning_rate : float, "auto" or None, default="auto"
-        Peak learning rate of the output layer; None takes ``learning_rate``. ``"auto"`` is 1e-3,
-        but ``learning_rate`` where the head reads BERT's pooler for one pair of texts a row and
-        encoder layers are trained.
+        Peak learning rate of AdamW for the output layer; None uses ``learning_rate``. ``"auto"``
+        uses 1e-3, but ``learning_rate`` if the head reads BERT's pooler for one pair of texts per
+        row and encoder layers are trained.
     weight_decay : float, default=0.01
-        Decoupled weight decay; biases and LayerNorm weights have none.
+        Weight decay of AdamW; it is not applied to biases and LayerNorm weights.
     warmup : float or int, default=0.1
-        Steps of linear warm-up: a share of all steps if below 1, else their number.
+        Length of the linear warm-up: a fraction of all steps if below 1, otherwise a number of
+        steps.
     schedule : {"linear", "cosine", "cosine_with_restarts", "polynomial", "constant", \
             "constant_with_warmup"}, default="linear"
-        Learning rate after the warm-up, as transformers' schedulers of these names.
+        Schedule of the learning rate after the warm-up, as in transformers under the same name.
     layer_decay : float, default=1.0
-        Factor on the learning rate from each layer to the one below it.
+        Factor by which the learning rate changes from each layer to the one below it.
     freeze : int or "all", default=0
-        0 trains everything; k leaves the embeddings and the first k layers as they are,
-        ``"all"`` everything but the output layer.
+        Weights that are not trained: none for 0, the embeddings and the first k layers for k, and
+        everything except the output layer for ``"all"``.
     max_grad_norm : float or None, default=1.0
-        Norm to which the gradient of a step is clipped; None does not clip.
+        Maximum norm of the gradient of a step, to which a larger one is clipped; None does not
+        clip.
     accumulate : int, default=1
-        Batches whose gradients make one step.
+        Number of batches whose gradients are added up for one optimizer step.
     max_length : int or None, default=None
-        Longest row in tokens, special tokens included; None takes the model's own limit, at most
-        512, or at most 384 in ``BertSpanExtractor``.
+        Maximum length of a row in tokens, special tokens included. None uses the limit of the
+        model, but at most 512, or at most 384 in ``BertSpanExtractor``.
     text_columns : str, int, sequence of these, or None, default=None
         Columns of X to read, in this order: one or two columns of texts; for ``BertTokenTagger``
         and ``BertPretrainer`` one column; for ``BertChoiceRanker`` the prompt, then its options.
-        None takes all columns.
+        None uses all columns.
     missing : {"raise", "empty"}, default="raise"
-        Refuse missing texts, or read them as empty ones.
+        Raise an error if texts are missing, or read missing texts as empty texts.
     validation_fraction : float or None, default=None
-        Share of the rows held out for validation, in (0, 1). The loss on them is computed after
-        each epoch, and the weights with the lowest one are kept. None holds out no rows.
+        Fraction of the rows to hold out as a validation set, in (0, 1). The validation loss is
+        computed after each epoch, and the weights with the lowest one are kept. None holds out no
+        rows.
     patience : int or None, default=None
-        Epochs without improvement on the held-out rows after which training stops; None never
+        Number of epochs without a lower validation loss after which training stops; None never
         stops early.
     precision : {"auto", "float32", "bfloat16", "float16", "float64"}, default="auto"
-        Type that matrix products are computed in; weights stay float32, or float64 with
-        ``"float64"``. ``"auto"`` is bfloat16 where the hardware is fast at it, else float32.
+        Floating-point type of matrix products; weights stay in float32, or in float64 with
+        ``"float64"``. ``"auto"`` is bfloat16 if the hardware is fast at it, otherwise float32.
     device : str, default="auto"
-        ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or ``"mps"``; ``"auto"`` takes the best there is.
+        ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or ``"mps"``; ``"auto"`` uses the best one available.
     gradient_checkpointing : bool, default=False
-        Recompute activations in the backward pass instead of storing them: less memory, more time.
+        Recompute activations in the backward pass instead of storing them, which takes less memory
+        and more time.
     compile : bool, default=False
-        Compile the encoder with ``torch.compile``; pays off on long runs only.
+        Compile the encoder with ``torch.compile``; this saves time only if training takes long.
     warm_start : bool, default=False
-        Go on from the weights of the last fit.
+        Continue training from the weights of the previous fit.
     random_state : int, RandomState instance or None, default=None
-        Seed of every draw: order, dropout, hold-out and new weights. With an int, the same fit on
-        the same machine with the same number of threads gives bit-identical results.
+        Controls all randomness, such as the order of rows, dropout, the validation set and new
+        weights. With an int, the same fit on the same machine with the same number of threads
+        gives bit-identical results.
     verbose : int, default=0
         1 shows a progress bar with loss and validation score.
 
     Attributes
     ----------
     model_ : transformers.PreTrainedModel
-        The trained model: BertForMaskedLM, BertForPreTraining, BertForNextSentencePrediction
-        or BertLMHeadModel by objective.
+        The trained model: BertForMaskedLM, BertForPreTraining, BertForNextSentencePrediction or
+        BertLMHeadModel, depending on ``objective``.
     tokenizer_ : transformers.PreTrainedTokenizerBase
-        Its tokenizer.
+        The tokenizer of ``model_``, an ordinary transformers object.
     pooling_ : str
         The pooling that other estimators use for this model with ``pooling="auto"``.
     history_ : list of dict
-        One record per epoch: loss, learning rate, seconds, and with a hold-out
+        One dict per epoch: loss, learning rate, seconds, and with a validation set
         ``validation_loss``.
     n_iter_ : int
-        Epochs run.
+        Number of epochs that were run.
     n_truncated_ : int
-        Rows of X with a sentence that was cut, where pairs are learned; else 0.
+        Number of rows of X with a sentence that was cut, if the objective has next sentences;
+        otherwise 0.
     n_features_in_ : int
-        Columns of X, where it has some: a list or a Series of texts has none.
+        Number of columns of X in ``fit``. Not defined if X was a list or a Series of texts, which
+        has no columns.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Names of the columns, where X was a frame with str names.
+        Names of the columns of X in ``fit``. Defined only if X was a frame whose column names were
+        all str.
 
     See Also
     --------
@@ -169,14 +179,14 @@ class BertPretrainer(TrainedEstimator):
 
     Notes
     -----
-    ``model=None`` starts from nothing: a vocabulary is learned from X, and a model of the given
-    sizes has random weights; 1e-3 is a good ``learning_rate`` for a small one. With a ``model``
-    its vocabulary, its sizes and its head stay.
+    ``model=None`` trains a new model from scratch: a vocabulary is learned from X, and the model
+    starts with random weights in the sizes set by the parameters; 1e-3 is a good ``learning_rate``
+    for a small one. Otherwise the vocabulary, sizes and head of ``model`` are kept.
 
-    A text longer than ``max_length`` is several rows, end to end. Masks and pairs are drawn anew
-    for each pass, from ``random_state``, and once for the rows held out.
+    A text longer than ``max_length`` is split into several consecutive rows. Masks and pairs are
+    drawn anew in each epoch, from ``random_state``, and only once for the validation set.
 
-    Where pairs are learned, a row is a run of neighbouring sentences of one document, cut in two
+    With next sentences, a row is made of consecutive sentences of one document, split in two
     between sentences; in half of the rows the second part comes from another document. A str is
     split into sentences at line breaks, after ``.``, ``!``, ``?`` and ``…`` before white space,
     and after their wide Chinese forms.
@@ -231,7 +241,7 @@ class BertPretrainer(TrainedEstimator):
 
     @with_callbacks
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Learn from texts.
+        """Pre-train on texts.
 
         Parameters
         ----------
@@ -257,7 +267,7 @@ class BertPretrainer(TrainedEstimator):
         return self._learn(X, y, None, continue_training=self.warm_start)
 
     def score(self, X: Any, y: Any = None) -> float:  # noqa: ARG002
-        """Negative loss on texts.
+        """Return the negative loss on texts.
 
         Parameters
         ----------
@@ -269,15 +279,15 @@ class BertPretrainer(TrainedEstimator):
         Returns
         -------
         score : float
-            Minus the mean cross-entropy in nats; those of words and pairs added up where both
-            are learned. Masks and pairs are drawn alike in every call.
+            The mean cross-entropy in nats, negated; with ``"mlm+nsp"`` the sum of both losses.
+            Masks and pairs are the same in every call.
         """
         fitted = self._state()
         objective = check_objective(fitted.task, "score", *TASKS)
         return -self._loss(fitted, self._rows(X, fitted.record), objective)
 
     def perplexity(self, X: Any) -> float:
-        """Perplexity of the words of other texts: the exponential of their mean loss.
+        """Return the perplexity of texts: the exponential of the mean loss of their words.
 
         Parameters
         ----------
@@ -287,8 +297,8 @@ class BertPretrainer(TrainedEstimator):
         Returns
         -------
         perplexity : float
-            1 at best. Masks are drawn alike in every call, so that it compares models of one
-            vocabulary.
+            The best value is 1. Masks are the same in every call, so that models with the same
+            vocabulary can be compared.
 
         Raises
         ------
@@ -306,20 +316,21 @@ class BertPretrainer(TrainedEstimator):
         Parameters
         ----------
         X : array-like of str, or of lists of str, of shape (n_samples,)
-            Texts with ``[MASK]`` in the place of word pieces.
+            Texts in which ``[MASK]`` stands for a word piece.
         top_k : int, default=5
-            How many word pieces to give for each mask.
+            Number of word pieces to return for each mask.
 
         Returns
         -------
         words : DataFrame
-            A line per prediction, the most probable first: ``row``, ``mask`` (counted within
-            the row), ``token`` and ``probability``.
+            One line per prediction, the most probable first: ``row``, ``mask`` (counted within the
+            row), ``token`` and ``probability``.
 
         Raises
         ------
         InputError
-            If there is no ``[MASK]``, or one beyond ``max_length``; if no words are masked.
+            If X has no ``[MASK]``, or one beyond ``max_length``; or if the objective has no masked
+            words.
         """
         fitted = self._state()
         check_objective(fitted.task, "predict_masked", "mlm", "mlm+nsp")
@@ -330,7 +341,7 @@ class BertPretrainer(TrainedEstimator):
         return fill_masks(network, task, precision, items, top_k)
 
     def next_sentence_proba(self, pairs: Any) -> Array:
-        """Probability that the second text of each pair follows the first.
+        """Predict the probability that the second text of each pair follows the first.
 
         Parameters
         ----------
@@ -345,7 +356,7 @@ class BertPretrainer(TrainedEstimator):
         Raises
         ------
         InputError
-            If the rows are no pairs, or the objective has no next sentences.
+            If the rows are not pairs, or if the objective has no next sentences.
         """
         fitted = self._state()
         check_objective(fitted.task, "next_sentence_proba", "mlm+nsp", "nsp")
@@ -364,12 +375,12 @@ class BertPretrainer(TrainedEstimator):
         Parameters
         ----------
         X : array-like of str, or of lists of str, of shape (n_samples,)
-            What each text begins with; may be empty.
+            The beginning of each text, which may be empty.
         max_new_tokens : int, default=20
-            Word pieces to add at most; the model may end a text earlier.
+            Maximum number of word pieces to add; the model may end a text earlier.
         temperature : float, default=0.0
-            0 takes the most probable word piece; else it is drawn, from the logits divided by
-            this, with ``random_state``.
+            0 takes the most probable word piece. Otherwise it is drawn with ``random_state``,
+            after dividing the logits by this number.
 
         Returns
         -------

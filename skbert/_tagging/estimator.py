@@ -39,116 +39,123 @@ __all__ = ["BertTokenTagger"]
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class BertTokenTagger(BertEstimator):
-    """Give each word a tag with a fine-tuned BERT: names, parts of speech, and their like.
+    """Tag each word with a fine-tuned BERT, as for named entities or parts of speech.
 
-    However long a row is, each of its words gets exactly one tag. Rows of words are tagged, and
-    in raw texts the entities are found.
+    Each word gets exactly one tag, however long its row is. For rows of words the estimator
+    predicts tags, for raw texts the spans of entities.
 
     Parameters
     ----------
     model : str or path-like, default="sentence-transformers/all-MiniLM-L6-v2"
-        Folder or id of a BERT checkpoint. An id is looked up in the local cache, in the
-        package of the extra ``skbert[offline]``, and only then on the hub.
+        Folder or id of a BERT checkpoint. An id is looked up in the local cache, in the package
+        that the extra ``skbert[offline]`` installs, and only then on the Hugging Face hub.
     epochs : int, default=3
-        Number of epochs, that is of passes over the training rows.
+        Number of passes over the training data.
     batch_size : int, default=16
-        Rows per forward pass; a step learns from ``batch_size * accumulate`` rows.
+        Number of rows per batch; an optimizer step uses ``batch_size * accumulate`` rows.
     learning_rate : float, default=1e-4
-        Peak learning rate of the encoder, for AdamW.
+        Peak learning rate of AdamW for the encoder.
     head_learning_rate : float, "auto" or None, default="auto"
-        Peak learning rate of the output layer; None takes ``learning_rate``. ``"auto"`` is 1e-3,
-        but ``learning_rate`` where the head reads BERT's pooler for one pair of texts a row and
-        encoder layers are trained.
+        Peak learning rate of AdamW for the output layer; None uses ``learning_rate``. ``"auto"``
+        uses 1e-3, but ``learning_rate`` if the head reads BERT's pooler for one pair of texts per
+        row and encoder layers are trained.
     weight_decay : float, default=0.01
-        Decoupled weight decay; biases and LayerNorm weights have none.
+        Weight decay of AdamW; it is not applied to biases and LayerNorm weights.
     warmup : float or int, default=0.1
-        Steps of linear warm-up: a share of all steps if below 1, else their number.
+        Length of the linear warm-up: a fraction of all steps if below 1, otherwise a number of
+        steps.
     schedule : {"linear", "cosine", "cosine_with_restarts", "polynomial", "constant", \
             "constant_with_warmup"}, default="linear"
-        Learning rate after the warm-up, as transformers' schedulers of these names.
+        Schedule of the learning rate after the warm-up, as in transformers under the same name.
     layer_decay : float, default=1.0
-        Factor on the learning rate from each layer to the one below it.
+        Factor by which the learning rate changes from each layer to the one below it.
     freeze : int or "all", default=0
-        0 trains everything; k leaves the embeddings and the first k layers as they are,
-        ``"all"`` everything but the output layer.
+        Weights that are not trained: none for 0, the embeddings and the first k layers for k, and
+        everything except the output layer for ``"all"``.
     max_grad_norm : float or None, default=1.0
-        Norm to which the gradient of a step is clipped; None does not clip.
+        Maximum norm of the gradient of a step, to which a larger one is clipped; None does not
+        clip.
     accumulate : int, default=1
-        Batches whose gradients make one step.
+        Number of batches whose gradients are added up for one optimizer step.
     head_init : {"auto", "probe", "random"}, default="auto"
-        Start the head from a linear model on the frozen encoder's features, or at random.
-        ``"auto"`` uses the linear model, except where the head reads BERT's pooler for one pair of
-        texts a row and encoder layers are trained.
+        Initial weights of the head: those of a linear model fitted on the frozen encoder's
+        features (``"probe"``), or random ones. ``"auto"`` uses the linear model, unless the head
+        reads BERT's pooler for one pair of texts per row and encoder layers are trained.
     max_length : int or None, default=None
-        Longest row in tokens, special tokens included; None takes the model's own limit, at most
-        512, or at most 384 in ``BertSpanExtractor``.
+        Maximum length of a row in tokens, special tokens included. None uses the limit of the
+        model, but at most 512, or at most 384 in ``BertSpanExtractor``.
     text_columns : str, int, sequence of these, or None, default=None
         Columns of X to read, in this order: one or two columns of texts; for ``BertTokenTagger``
         and ``BertPretrainer`` one column; for ``BertChoiceRanker`` the prompt, then its options.
-        None takes all columns.
+        None uses all columns.
     missing : {"raise", "empty"}, default="raise"
-        Refuse missing texts, or read them as empty ones.
+        Raise an error if texts are missing, or read missing texts as empty texts.
     validation_fraction : float or None, default=None
-        Share of the rows held out for validation, in (0, 1). The loss on them is computed after
-        each epoch, and the weights with the lowest one are kept. None holds out no rows.
+        Fraction of the rows to hold out as a validation set, in (0, 1). The validation loss is
+        computed after each epoch, and the weights with the lowest one are kept. None holds out no
+        rows.
     patience : int or None, default=None
-        Epochs without improvement on the held-out rows after which training stops; None never
+        Number of epochs without a lower validation loss after which training stops; None never
         stops early.
     precision : {"auto", "float32", "bfloat16", "float16", "float64"}, default="auto"
-        Type that matrix products are computed in; weights stay float32, or float64 with
-        ``"float64"``. ``"auto"`` is bfloat16 where the hardware is fast at it, else float32.
+        Floating-point type of matrix products; weights stay in float32, or in float64 with
+        ``"float64"``. ``"auto"`` is bfloat16 if the hardware is fast at it, otherwise float32.
     device : str, default="auto"
-        ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or ``"mps"``; ``"auto"`` takes the best there is.
+        ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or ``"mps"``; ``"auto"`` uses the best one available.
     gradient_checkpointing : bool, default=False
-        Recompute activations in the backward pass instead of storing them: less memory, more time.
+        Recompute activations in the backward pass instead of storing them, which takes less memory
+        and more time.
     compile : bool, default=False
-        Compile the encoder with ``torch.compile``; pays off on long runs only.
+        Compile the encoder with ``torch.compile``; this saves time only if training takes long.
     warm_start : bool, default=False
-        Go on from the weights of the last fit.
+        Continue training from the weights of the previous fit.
     random_state : int, RandomState instance or None, default=None
-        Seed of every draw: order, dropout, hold-out and new weights. With an int, the same fit on
-        the same machine with the same number of threads gives bit-identical results.
+        Controls all randomness, such as the order of rows, dropout, the validation set and new
+        weights. With an int, the same fit on the same machine with the same number of threads
+        gives bit-identical results.
     verbose : int, default=0
         1 shows a progress bar with loss and validation score.
     label_pieces : {"first", "all"}, default="first"
-        Which word pieces of a word are read: the first one, as Devlin et al. did, or all, whose
-        logits are averaged. What is read is what is learned from.
+        Which word pieces of a word are read, in training and in prediction: the first one, as in
+        Devlin et al., or all of them, whose logits are averaged.
     scheme : {"auto", "IOB1", "IOB2", "BIOES", "IO"} or None, default="auto"
-        How tags mark entities. ``"auto"`` recognises it from ``y`` and is IOB2 for spans in raw
-        texts; None takes tags for labels that stand alone, such as parts of speech.
+        How tags mark entities. ``"auto"`` recognises the scheme of ``y``, and uses IOB2 for spans
+        in raw texts. None treats tags as labels that stand alone, such as parts of speech.
     decoding : {"viterbi", "argmax"}, default="viterbi"
-        Predict the most probable sequence of tags that the scheme allows, or for each word its
-        most probable tag.
+        Predict the most probable sequence of tags that the scheme allows, or the most probable tag
+        of each word.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_tags,)
-        The tags that are learned, sorted: those of ``y``, in ``learned_scheme_``.
+        The sorted tags that the model learns: those of ``y``, written in ``learned_scheme_``.
     scheme_ : str or None
         The scheme of ``y`` and of predictions; None for tags without prefixes.
     learned_scheme_ : str or None
-        The scheme of ``classes_``: IOB2 where that of ``y`` is IOB1, else the same.
+        The scheme of ``classes_``: IOB2 if ``scheme_`` is IOB1, otherwise the same as ``scheme_``.
     model_ : transformers.BertForTokenClassification
         The fine-tuned model, an ordinary transformers object.
     tokenizer_ : transformers.PreTrainedTokenizerBase
-        Its tokenizer, likewise.
+        The tokenizer of ``model_``, an ordinary transformers object.
     pooling_ : str
         Not used here: the head reads every token.
     history_ : list of dict
-        One record per epoch: loss, learning rate, seconds, and with a hold-out ``validation_loss``
-        and ``validation_score``, what ``score`` gives.
+        One dict per epoch: loss, learning rate, seconds, and with a validation set
+        ``validation_loss`` and ``validation_score``, as computed by ``score``.
     probe_score_ : float
-        ``validation_score`` before the first epoch, where rows are held out and the head starts
-        from a linear model. If training does not improve on it, ``BertTransformer`` with a linear
-        model does as well.
+        ``validation_score`` before the first epoch, if there is a validation set and the head
+        starts from a linear model. If training does not improve it, ``BertTransformer`` with a
+        linear model does as well.
     n_iter_ : int
-        Epochs run.
+        Number of epochs that were run.
     n_truncated_ : int
-        Rows of X that were cut; always 0, as long rows are read in windows.
+        Number of rows of X that were cut; always 0, since long rows are read in windows.
     n_features_in_ : int
-        Columns of X, where it has some: a list or a Series of texts has none.
+        Number of columns of X in ``fit``. Not defined if X was a list or a Series of texts, which
+        has no columns.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Names of the columns, where X was a frame with str names.
+        Names of the columns of X in ``fit``. Defined only if X was a frame whose column names were
+        all str.
 
     See Also
     --------
@@ -156,23 +163,23 @@ class BertTokenTagger(BertEstimator):
 
     Notes
     -----
-    **X and y.** X holds a list of words per row and y a list of tags as long; or X holds raw
-    texts and y per row a list of ``(start, end, label)`` in characters. A fitted tagger takes
-    both. In a raw text the words are what the tokenizer takes for words, and a span that begins
-    or ends inside one is widened to the whole word.
+    **X and y.** Either X holds a list of words per row, and y a list of as many tags; or X holds
+    raw texts, and y a list of ``(start, end, label)`` in characters per row. A fitted tagger
+    accepts both. The tokenizer splits a raw text into words, and a span that begins or ends inside
+    a word is widened to the whole word.
 
-    **Schemes.** Predictions come back in the scheme of ``y``. What is learned are its tags, so
-    that ``classes_``, ``predict_proba`` and the checkpoint's ``id2label`` speak of them too; but
-    tags in IOB1 are learned as IOB2, which marks every first word alike. Rows that break their
-    scheme, such as ``I-PER`` without a ``B-PER`` in IOB2, are read as the conlleval script reads
-    them, with one warning. BILOU is learned and predicted as BIOES.
+    **Schemes.** Predictions are in the scheme of ``y``. The model learns the tags of ``y``, and
+    ``classes_``, ``predict_proba`` and the checkpoint's ``id2label`` use them too. The exception
+    is IOB1: it is learned as IOB2, which marks the first word of every entity in the same way.
+    Rows that break their scheme, such as ``I-PER`` without a ``B-PER`` in IOB2, are read as the
+    conlleval script reads them, with one warning. BILOU is learned and predicted as BIOES.
 
-    **Long rows** are read in windows of whole words that overlap by a quarter, and each word in
-    the window where it lies farthest from both ends. A word that gives no word piece counts as
-    unknown, and of a very long one the first pieces are read.
+    **Long rows** are read in windows of whole words that overlap by a quarter. Each word is used
+    in the window where it is farthest from both ends. A word without word pieces counts as
+    unknown, and only the first pieces of a very long word are read.
 
-    Predictions are lists and no classes, so the estimator is no classifier in scikit-learn's
-    sense: folds are not stratified, and ``score`` is its own.
+    Predictions are lists, not classes, so the estimator is not a classifier in scikit-learn's
+    sense: folds are not stratified, and it has its own ``score``.
 
     References
     ----------
@@ -226,7 +233,8 @@ class BertTokenTagger(BertEstimator):
             A tag for each word; for texts the ``(start, end, label)`` of each span, in
             characters, the end exclusive.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weight of each row, that is of each of its words, in the loss; None weighs all alike.
+            Weight of each row in the loss, applied to each of its words; None gives all rows the
+            same weight.
 
         Returns
         -------
@@ -245,7 +253,7 @@ class BertTokenTagger(BertEstimator):
         return self._learn(X, y, sample_weight, continue_training=self.warm_start)
 
     def predict(self, X: Any) -> Array:
-        """Predict a tag for each word; in texts, the spans of the entities.
+        """Predict a tag for each word; for texts, the spans of the entities.
 
         Parameters
         ----------
@@ -255,14 +263,14 @@ class BertTokenTagger(BertEstimator):
         Returns
         -------
         y : ndarray of shape (n_samples,)
-            Lists. For rows of words, of as many tags; for texts, of ``(start, end, label)`` in
-            characters of the text as it was given.
+            One list per row: for words, a tag for each; for texts, ``(start, end, label)`` for
+            each entity, in characters of the original text.
         """
         fitted = self._state()
         return objects(self._tags(fitted, self._rows(X, fitted.record)))
 
     def predict_proba(self, X: Any) -> Array:
-        """Probability of each tag for each word by itself, whatever its neighbours have.
+        """Predict the probability of each tag for each word, regardless of neighbouring tags.
 
         Parameters
         ----------
@@ -272,16 +280,16 @@ class BertTokenTagger(BertEstimator):
         Returns
         -------
         probabilities : ndarray of shape (n_samples,)
-            Arrays of shape (n_words, n_tags), columns in the order of ``classes_``; float32, or
-            float64 with ``precision="float64"``. The words of a text are those that
-            ``tokenizer_(text).word_ids()`` counts.
+            An array of shape (n_words, n_tags) for each row, with columns in the order of
+            ``classes_``; float32, or float64 with ``precision="float64"``. The words of a text are
+            those of ``tokenizer_(text).word_ids()``.
         """
         fitted = self._state()
         scored = self._outputs(fitted, self._rows(X, fitted.record))
         return objects([softmax(row.logits, axis=1) for row in scored])
 
     def predict_spans(self, X: Any) -> pd.DataFrame:
-        """Find the entities, each with its text and how sure it is.
+        """Predict the entities, each with its text and its probability.
 
         Parameters
         ----------
@@ -291,12 +299,12 @@ class BertTokenTagger(BertEstimator):
         Returns
         -------
         spans : DataFrame
-            One line per entity, in order, with the columns ``row``, ``start`` and ``end``
-            (numbers of words, for texts of characters, the end exclusive), ``label``, ``score``
-            and ``text``. Without a scheme each word whose tag is not ``"O"`` is one. The score is
-            the probability that the row has this very entity: over all sequences that the
-            decoding allows, the share of those that hold it from its first word to its last and
-            no further, by the forward-backward algorithm.
+            One line per entity, in order, with the columns ``row``, ``start`` and ``end`` (counted
+            in words, or for texts in characters; the end is exclusive), ``label``, ``score`` and
+            ``text``. Without a scheme, each word whose tag is not ``"O"`` is an entity. The score
+            is the probability that the row has exactly this entity: the total probability of the
+            tag sequences that contain it, among all sequences that the decoding allows, computed
+            by the forward-backward algorithm.
         """
         fitted = self._state()
         rows = self._rows(X, fitted.record)
@@ -304,17 +312,17 @@ class BertTokenTagger(BertEstimator):
 
     @requires_y
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """F1 of the entities; for tags without a scheme, the share of words tagged rightly.
+        """Return the F1 of entities; without a scheme, the share of words with the right tag.
 
-        An entity counts only if its first word, its last and its type are all right. Tags are
-        read as by the conlleval script, those of ``y`` too where they break their scheme.
+        An entity counts only if its first word, its last word and its type are all right. Tags
+        that break their scheme, in ``y`` too, are read as by the conlleval script.
 
         Parameters
         ----------
         X : array-like of lists of str, or of str, of shape (n_samples,)
             The words of each row, or one text per row.
         y : array-like of lists of shape (n_samples,)
-            The right tags, or for texts the right spans, as in ``fit``.
+            The true tags, or for texts the true spans, as in ``fit``.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the rows.
 
@@ -325,7 +333,7 @@ class BertTokenTagger(BertEstimator):
 
         See Also
         --------
-        skbert.metrics.entity_f1 : The score of given predictions.
+        skbert.metrics.entity_f1 : The same score, computed from predictions.
         """
         fitted = self._state()
         rows = self._rows(X, fitted.record)

@@ -1,4 +1,4 @@
-"""Scores for tags, answers and choices, and scorers made of them.
+"""Metrics for tags, answers and choices, and scorers that use them.
 
 Every function takes the right values and the predictions, one entry per row, in any container that
 scikit-learn can split: a list, an object array, a Series. Depends on numpy, pandas, scikit-learn
@@ -50,23 +50,24 @@ def entity_f1(
     Parameters
     ----------
     y_true, y_pred : sequence of n rows
-        The right and the predicted tags, one list of str per row and one tag per word; or the
+        The true and the predicted tags, one list of str per row with one tag per word; or the
         entities themselves, one list of ``(start, end, type)`` per row.
     scheme : {"BIOES", "IO", "IOB1", "IOB2"} or None, default=None
         How tags are read. None reads them as the conlleval script does, which accepts every row;
-        with a scheme only entities count that are complete in it. BILOU is read as BIOES.
+        with a scheme, only entities that are complete in it count. BILOU is read as BIOES.
     sample_weight : array-like of shape (n,), default=None
         Weights of the rows; each entity counts with the weight of its row.
 
     Returns
     -------
     float
-        F1 from 0.0 to 1.0; 0.0 where there is no entity at all.
+        F1 from 0.0 to 1.0; 0.0 if there is no entity at all.
 
     Raises
     ------
     InputError
-        If a row has different numbers of tags, or a tag does not belong to the scheme.
+        If a row has different numbers of tags in `y_true` and `y_pred`, or a tag does not belong
+        to the scheme.
     InputTypeError
         If a row is not a list, or holds neither tags nor entities.
 
@@ -76,7 +77,7 @@ def entity_f1(
 
     Notes
     -----
-    Without a scheme the result is that of seqeval's ``f1_score`` [2]_, with a scheme that of its
+    Without a scheme the result equals seqeval's ``f1_score`` [2]_, with a scheme that of its
     strict mode.
 
     References
@@ -108,7 +109,7 @@ def entity_report(
     Parameters
     ----------
     y_true, y_pred : sequence of n rows
-        Rows of tags or of entities, as `entity_f1` takes them.
+        Rows of tags or of entities, as in `entity_f1`.
     scheme : {"BIOES", "IO", "IOB1", "IOB2"} or None, default=None
         How tags are read, as in `entity_f1`.
     sample_weight : array-like of shape (n,), default=None
@@ -161,8 +162,9 @@ def squad_f1(y_true: Any, y_pred: Any, *, sample_weight: Any = None) -> float:
     Parameters
     ----------
     y_true : sequence of n rows
-        The right answers, per row a str, ``(str, start)``, or a list of several such answers, of
-        which the closest counts. ``""`` or an empty list means that there is no answer.
+        The right answers: for each row a str, ``(str, start)``, or a list of several such answers.
+        If there are several, the closest one counts. ``""`` or an empty list means that there is
+        no answer.
     y_pred : sequence of n str
         The predicted answers, ``""`` for no answer.
     sample_weight : array-like of shape (n,), default=None
@@ -187,8 +189,9 @@ def squad_f1(y_true: Any, y_pred: Any, *, sample_weight: Any = None) -> float:
     Notes
     -----
     Answers are compared in lower case, without ASCII punctuation and without the words "a", "an"
-    and "the", split at white space; F1 is that of the two bags of words. A row without an answer
-    counts 1 if nothing was predicted, else 0. The published scores are these means times 100.
+    and "the", split at white space; F1 is computed from the two bags of words. A row without an
+    answer counts 1 if the prediction is empty, otherwise 0. The published scores are these means
+    times 100.
 
     References
     ----------
@@ -214,7 +217,7 @@ def squad_em(y_true: Any, y_pred: Any, *, sample_weight: Any = None) -> float:
     Parameters
     ----------
     y_true : sequence of n rows
-        The right answers, as `squad_f1` takes them.
+        The right answers, as in `squad_f1`.
     y_pred : sequence of n str
         The predicted answers, ``""`` for no answer.
     sample_weight : array-like of shape (n,), default=None
@@ -284,8 +287,8 @@ def mean_reciprocal_rank(y_true: Any, y_score: Any, *, sample_weight: Any = None
     y_true : array-like of shape (n,)
         Position of the right option (int).
     y_score : array of shape (n, max_options), or sequence of n rows of numbers
-        Scores of the options, higher is better. In an array, as ``predict_proba`` returns it,
-        options that a row does not have are 0 and no score is negative; rows of different
+        Scores of the options, higher is better. In an array, such as ``predict_proba`` returns,
+        options that a row does not have must be 0 and no score may be negative; rows of different
         lengths may hold any numbers.
     sample_weight : array-like of shape (n,), default=None
         Weights of the rows.
@@ -334,8 +337,8 @@ def get_scorer(name: str) -> Callable[..., float]:
     Returns
     -------
     callable
-        A new scorer with the signature ``scorer(estimator, X, y, sample_weight=None)``. For all
-        of them higher is better.
+        A new scorer with the signature ``scorer(estimator, X, y, sample_weight=None)``. Higher
+        scores are better.
 
     Raises
     ------
@@ -344,9 +347,9 @@ def get_scorer(name: str) -> Callable[..., float]:
 
     Notes
     -----
-    For other arguments make your own scorer:
-    ``sklearn.metrics.make_scorer(entity_f1, scheme="IOB2")``. With metadata routing
-    enabled, request weights: ``get_scorer("entity_f1").set_score_request(sample_weight=True)``.
+    To pass other arguments, make your own scorer:
+    ``sklearn.metrics.make_scorer(entity_f1, scheme="IOB2")``. With metadata routing enabled,
+    request sample weights: ``get_scorer("entity_f1").set_score_request(sample_weight=True)``.
 
     Examples
     --------

@@ -33,9 +33,9 @@ def text_estimator_checks(
         An instance that is not fitted. It is cloned and stays as it is. If it has a
         ``random_state``, this must be an int: equal fits must give equal results.
     kind : {"choices", "classes", "features", "labels", "numbers", "pairs", "spans", "tags"}
-        What it predicts: one class per text or per pair of texts (``"classes"``, ``"pairs"``),
-        several labels or a number per text, a tag per word, an answer in a context, one of
-        several options, or features (`transform`).
+        What the estimator predicts: one class per text or per pair of texts (``"classes"``,
+        ``"pairs"``), several labels or a number per text, a tag per word, an answer in a context,
+        one of several options, or features (`transform`).
     X, y : list of n rows, default=None
         Data to use instead of the few rows of this module, in the same form: ``X`` with at least
         6 rows, all different, and ``y`` of the same length.
@@ -50,7 +50,7 @@ def text_estimator_checks(
     Raises
     ------
     InputError
-        If there is no such kind, or X and y do not have the form of its data.
+        If there is no such kind, or if X and y do not have the form that it needs.
 
     Examples
     --------
@@ -91,14 +91,14 @@ def check_text_estimator(
         ``random_state``, this must be an int: equal fits must give equal results. Results are
         compared within 1e-4, so let it compute in float32 or float64.
     kind : {"choices", "classes", "features", "labels", "numbers", "pairs", "spans", "tags"}
-        What it predicts, as in `text_estimator_checks`.
+        What the estimator predicts, as in `text_estimator_checks`.
     X, y : list of n rows, default=None
         Other data to fit and predict, as in `text_estimator_checks`.
     expected_failed_checks : dict of str to str, default=None
-        Names of checks that the estimator is known to fail, with the reason. A check that passes
-        nevertheless is a failure.
+        Names of checks that the estimator is known to fail, with the reason. If such a check
+        passes nevertheless, it counts as failed.
     on_fail : {"raise", None}, default="raise"
-        Raise at the first failure, or go on and only report it.
+        Raise at the first failure, or continue and only report failures.
 
     Returns
     -------
@@ -111,8 +111,8 @@ def check_text_estimator(
     AssertionError
         If a check fails; the message says what was expected.
     InputError
-        If there is no such kind, X and y do not have the form of its data, or an expected failure
-        names no check.
+        If there is no such kind, X and y do not have the form that it needs, or
+        `expected_failed_checks` names an unknown check.
 
     Examples
     --------

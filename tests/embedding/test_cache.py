@@ -301,7 +301,7 @@ def refuse(rows: Texts) -> np.ndarray:
 def test_many_texts_are_written_in_parts(
     cache: EmbeddingCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_AT_ONCE", 100)
+    monkeypatch.setattr(module, "_CHUNK_SIZE", 100)
     asked: list[int] = []
 
     def stopping(rows: Texts) -> np.ndarray:

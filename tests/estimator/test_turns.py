@@ -58,7 +58,7 @@ def test_the_results_are_the_same(
         return infer(network, items, *rest)
 
     monkeypatch.setattr(base, "infer", counted)
-    monkeypatch.setattr(base, "_AT_ONCE", 3)
+    monkeypatch.setattr(base, "_CHUNK_SIZE", 3)
     for one, other in zip(told(quietly(ask)), whole, strict=True):
         if method == "predict" and job != "numbers":
             assert one == other
@@ -88,7 +88,7 @@ def test_the_next_rows_are_tokenised_meanwhile(
 
     rows = [f"{first} {second}" for first in TEXTS for second in TEXTS]
     expected = model.transform(rows)
-    monkeypatch.setattr(base, "_AT_ONCE", 4)
+    monkeypatch.setattr(base, "_CHUNK_SIZE", 4)
     monkeypatch.setattr(base, "infer", compute)
     monkeypatch.setattr("skbert._embedding.task.encode_texts", note)
     before = threading.active_count()
@@ -101,7 +101,7 @@ def test_rows_that_are_cut_are_counted_once(
     tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = skbert.BertTransformer(tiny_model, max_length=5).fit(["a"])
-    monkeypatch.setattr(base, "_AT_ONCE", 2)
+    monkeypatch.setattr(base, "_CHUNK_SIZE", 2)
     with pytest.warns(TruncationWarning, match="^3 of 5 rows were longer") as caught:
         model.transform(
             ["a", "a good movie and book", "a b c d e", "good food", "the food is bad"]
@@ -111,7 +111,7 @@ def test_rows_that_are_cut_are_counted_once(
 
 def test_an_error_comes_through(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = skbert.BertTransformer(tiny_model).fit(["a"])
-    monkeypatch.setattr(base, "_AT_ONCE", 2)
+    monkeypatch.setattr(base, "_CHUNK_SIZE", 2)
 
     def fail(*_: Any) -> Any:
         raise MemoryError("none left")
