@@ -16,7 +16,6 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from skbert._arrays import Array, IntArray
-from skbert._core.attention.pooling import POOLER
 from skbert._core.checkpoints.find import find
 from skbert._core.checkpoints.vet import Checkpoint, vet
 from skbert._core.checkpoints.weights import check_learned
@@ -243,7 +242,8 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
             return network, plan
         pooling = getattr(self, "pooling", "auto")  # tokens are read as they are
         if pooling == "auto" and data.rows.n_columns > 1 and source.head_pooling is None:
-            pooling = POOLER  # what a sentence encoder declares is for single texts
+            # What a sentence encoder declares is for single texts.
+            pooling = source.family.head_class(head.job).pooling
         return open_network(source, head, pooling=pooling, dtype=precision.weight_dtype), plan
 
     def _make_run(
@@ -256,7 +256,7 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
             network.compile()
         items = encode(plan.task, rows, plan.targets, network)
         parts = _split(items, self.validation_fraction, plan, seed, network.text_tokenizer)
-        use_encoder_rate = _is_pooler_trained_on_pairs(network, parts[0], self.freeze)
+        use_encoder_rate = _is_own_pooling_trained_on_pairs(network, parts[0], self.freeze)
         recipe = self._recipe(parts[0], epochs, use_encoder_rate=use_encoder_rate)
         n_cut = items.n_truncated
         return Run(network, plan.task, *parts, recipe, precision, seed, plan.draw, n_cut)
@@ -344,7 +344,7 @@ class BertEstimator(TrainedEstimator):
         return self._learn(X, y, sample_weight, continue_training=self.warm_start)
 
     def _start(self, run: Run, metric: Metric | None) -> dict[str, Any]:
-        random = _is_pooler_trained_on_pairs(run.network, run.train_items, self.freeze)
+        random = _is_own_pooling_trained_on_pairs(run.network, run.train_items, self.freeze)
         if self.head_init == "random" or (self.head_init == "auto" and random):
             return {}
         probe(run.network, run.task, run.train_items, run.precision)
@@ -353,13 +353,13 @@ class BertEstimator(TrainedEstimator):
         return {"probe_score_": validate(run, metric)["validation_score"]}
 
 
-def _is_pooler_trained_on_pairs(network: Network, items: Items, layers: int | str) -> bool:
-    """Whether the head reads BERT's pooler of a pair, and layers below it are trained as well.
+def _is_own_pooling_trained_on_pairs(network: Network, items: Items, layers: int | str) -> bool:
+    """Whether a head over pairs reads what its class does, and layers below are trained as well.
 
-    The pooler says little of a pair without that, and a random head learns as much beside it.
+    BERT's pooler says little of a pair without that, and a random head learns as much beside it.
     """
     tokens = items.tokens
-    pooled = network.head.reads == "rows" and network.pooling == POOLER
+    pooled = network.head.reads == "rows" and network.pooling == network.head_class.pooling
     single = len(tokens) == len(items)  # options are compared with each other
     pairs = pooled and single and bool((tokens.second < tokens.lengths).any())
     return pairs and not is_encoder_frozen(network.model, layers)

@@ -14,7 +14,7 @@ import torch
 
 from skbert._core.families import family_of
 
-__all__ = ["add_distances", "distance_scores", "has_distances"]
+__all__ = ["add_distances", "distance_scores", "has_distances", "kind_of_positions"]
 
 
 class _UnusedPositions(torch.nn.Embedding):
@@ -25,10 +25,16 @@ class _UnusedPositions(torch.nn.Embedding):
         return self.weight.new_zeros(1).expand(*positions.shape, self.embedding_dim)
 
 
+def kind_of_positions(config: object) -> str:
+    """How a model knows where a token stands: ``absolute``, or one of the two relative ways."""
+    kind: str = getattr(config, "position_embedding_type", "absolute")
+    return kind
+
+
 def add_distances(model: Any) -> None:
     """Give a new model embeddings of distances, if its configuration asks for them."""
     config, family = model.config, family_of(model)
-    kind = getattr(config, "position_embedding_type", "absolute")
+    kind = kind_of_positions(config)
     if kind == "absolute":
         return
     n_positions = config.max_position_embeddings

@@ -87,20 +87,26 @@ BERT = Family(
         mask="[MASK]",
     ),
     heads={
-        "embedding": HeadClass("BertModel", output_layer="", logits=()),
-        "sequence classification": HeadClass("BertForSequenceClassification", transform=_drop_out),
-        "token classification": HeadClass("BertForTokenClassification", transform=_drop_out),
-        "question answering": HeadClass(
-            "BertForQuestionAnswering", "qa_outputs", logits=("start_logits", "end_logits")
+        "embedding": HeadClass("BertModel", "pooler", output_layer="", logits=()),
+        "sequence classification": HeadClass(
+            "BertForSequenceClassification", "pooler", transform=_drop_out
         ),
-        "multiple choice": HeadClass("BertForMultipleChoice", transform=_drop_out),
-        "masked language modelling": HeadClass("BertForMaskedLM", "cls.predictions"),
-        "causal language modelling": HeadClass("BertLMHeadModel", "cls.predictions"),
+        "token classification": HeadClass(
+            "BertForTokenClassification", "pooler", transform=_drop_out
+        ),
+        "question answering": HeadClass(
+            "BertForQuestionAnswering", "pooler", "qa_outputs",
+            logits=("start_logits", "end_logits"),
+        ),
+        "multiple choice": HeadClass("BertForMultipleChoice", "pooler", transform=_drop_out),
+        "masked language modelling": HeadClass("BertForMaskedLM", "pooler", "cls.predictions"),
+        "causal language modelling": HeadClass("BertLMHeadModel", "pooler", "cls.predictions"),
         "next sentence prediction": HeadClass(
-            "BertForNextSentencePrediction", "cls.seq_relationship"
+            "BertForNextSentencePrediction", "pooler", "cls.seq_relationship"
         ),
         "pre-training": HeadClass(
-            "BertForPreTraining", "cls", logits=("prediction_logits", "seq_relationship_logits")
+            "BertForPreTraining", "pooler", "cls",
+            logits=("prediction_logits", "seq_relationship_logits"),
         ),
     },
     encoder=EncoderPaths(

@@ -91,10 +91,10 @@ class HeadClass:
     """The transformers class for a job: where its last layers lie, and what it returns."""
 
     name: str
+    pooling: str  # of the rows that the class reads; where it reads none, that a saved model names
     output_layer: str = "classifier"  # path in the model; "" where there is none
     layers: tuple[str, ...] = ()  # paths of the head's layers before the output layer
     transform: Transform | None = None  # from what the head reads to what its output layer reads
-    pooling: str = "pooler"  # of the rows that the class reads
     logits: tuple[str, ...] = ("logits",)  # fields of its output; of two, tokens first
 
     @property

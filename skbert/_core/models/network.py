@@ -378,7 +378,7 @@ def grow_output(network: Network, n_outputs: int, output_map: IntArray) -> None:
     """
     old, model, path = _linear_output(network), network.model, network.head_class.output_layer
     where: Any = {"device": old.weight.device, "dtype": old.weight.dtype}
-    setattr(model, path, torch.nn.Linear(old.in_features, n_outputs, **where))
+    model.set_submodule(path, torch.nn.Linear(old.in_features, n_outputs, **where))
     draw_output(model, path)
     with torch.no_grad():
         network.output_layer.weight[output_map] = old.weight

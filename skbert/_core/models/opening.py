@@ -26,7 +26,7 @@ from transformers.utils import logging as library_logging
 from skbert._core.attention import packed
 from skbert._core.attention.pooling import POOLER, pool_padded
 from skbert._core.attention.pruned import prune
-from skbert._core.attention.relative import add_distances, has_distances
+from skbert._core.attention.relative import add_distances, has_distances, kind_of_positions
 from skbert._core.checkpoints.vet import Checkpoint
 from skbert._core.checkpoints.weights import (
     check_finite,
@@ -346,7 +346,8 @@ def _blank_token(backend: Any) -> str | None:
 def drop_pooler(network: Network) -> None:
     """Remove the pooler, which nothing reads."""
     if has_pooler(network):
-        setattr(network.model, network.family.encoder.pooler, None)
+        home, _, name = network.family.encoder.pooler.rpartition(".")
+        setattr(network.model.get_submodule(home), name, None)
     network.anatomy = anatomy_of(network.model)
 
 
@@ -371,7 +372,7 @@ def write_folder(network: Network, folder: Path, *, weights: bool = True) -> Non
         )
     config = network.model.config
     pruned = getattr(config, "pruned_heads", None)
-    positions = getattr(config, "position_embedding_type", "absolute")
+    positions = kind_of_positions(config)
     if weights and (pruned or positions != "absolute"):
         why = f"has lost the heads {pruned}" if pruned else f"has {positions!r} positions"
         raise ModelError(

@@ -14,14 +14,18 @@ import torch
 import transformers
 from support.networks import HEAD, Labels, open_model, sentences
 
+from skbert import BertClassifier
+from skbert._core.attention.pooling import POOLER, POOLINGS
 from skbert._core.attention.pruned import prune
 from skbert._core.batches import Batch, collate
 from skbert._core.checkpoints.vet import vet
 from skbert._core.families import FAMILIES, NEW, family_of
 from skbert._core.families.bert import BERT
 from skbert._core.families.record import Family, HeadClass, Job, Size, encoder_part
-from skbert._core.models.network import copy_network, has_pooler
-from skbert._core.models.opening import drop_pooler
+from skbert._core.models.network import copy_network, grow_output, has_own_modules, has_pooler
+from skbert._core.models.opening import drop_pooler, open_network
+from skbert._core.runtime.device import seeded
+from skbert._core.task import Head
 from skbert._core.training.optim import freeze
 from skbert.exceptions import ModelError
 
@@ -204,29 +208,94 @@ def test_a_family_may_lack_a_head(tiny_model: Path, monkeypatch: pytest.MonkeyPa
         open_model(tiny_model)
 
 
-def test_a_head_may_have_several_layers(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Here the pooler is one of them, over the first token."""
-    network = open_model(tiny_model)
-    batch = batch_for(network)
-    with torch.no_grad():
-        expected = network.logits(batch)
+class DeepHead(torch.nn.Module):
+    """A head of two layers."""
 
-    def transform(model: torch.nn.Module, features: torch.Tensor) -> torch.Tensor:
-        return torch.tanh(model.get_submodule("bert.pooler.dense")(features))
+    def __init__(self, size: int, n_outputs: int) -> None:
+        super().__init__()
+        self.dense = torch.nn.Linear(size, size)
+        self.out_proj = torch.nn.Linear(size, n_outputs)
 
+    def hidden(self, features: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.dense(features))
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.out_proj(self.hidden(features))
+        return logits
+
+
+class BertWithDeepHead(transformers.BertForSequenceClassification):
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self.classifier: Any = DeepHead(config.hidden_size, config.num_labels)
+
+
+@pytest.mark.parametrize("pooling", ["auto", "mean"])
+def test_a_head_may_have_several_layers(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch, pooling: str
+) -> None:
+    paths = ("classifier.out_proj", "classifier.dense")
     head = HeadClass(
-        BERT.heads[HEAD].name, layers=("bert.pooler",), transform=transform, pooling="cls"
-    )
+        "BertWithDeepHead", "pooler", paths[0], paths[1:],
+        transform=lambda model, features: model.get_submodule("classifier").hidden(features),
+    )  # fmt: skip
+    place = f"skbert._core.models.opening.transformers.{head.name}"
+    monkeypatch.setattr(place, BertWithDeepHead, raising=False)
     replace_bert(monkeypatch, heads={**BERT.heads, HEAD: head})
-    network = open_model(tiny_model, pooling="auto")
-    assert network.head_class.prefixes == ("classifier.", "bert.pooler.")
-    with torch.no_grad():
-        for network.is_packed in (True, False):
-            torch.testing.assert_close(network.logits(batch), expected)
+    network = open_model(tiny_model, pooling=pooling)
+    assert network.head_class.prefixes == tuple(f"{path}." for path in paths)
     freeze(network.model, network.head_class.prefixes, "all")
     learning = {name for name, p in network.model.named_parameters() if p.requires_grad}
-    paths = ("classifier", "bert.pooler.dense")
     assert learning == {f"{path}.{kind}" for path in paths for kind in ("weight", "bias")}
+    batch, logits = batch_for(network), []
+    with torch.no_grad():
+        for n_outputs in (2, 3):
+            grow_output(network, n_outputs, np.arange(2))
+            logits.append(network.logits(batch))
+            network.is_packed = False
+            torch.testing.assert_close(network.logits(batch), logits[-1])
+            network.is_packed = True
+    assert torch.equal(logits[1][:, :2], logits[0])
+    assert {*dict(network.model.named_children())} == {"bert", "dropout", "classifier"}
+
+
+def test_a_pooler_may_lie_anywhere_in_the_encoder(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with seeded(0, torch.device("cpu")):
+        network = open_network(vet(tiny_model), Head("embedding", 0))
+    body = network.model
+    body.top = torch.nn.Module()
+    body.top.pooler, body.pooler = body.pooler, None
+    replace_bert(monkeypatch, encoder=BERT.encoder._replace(pooler="top.pooler"))
+    assert has_pooler(network)
+    drop_pooler(network)
+    assert body.top.pooler is None
+    assert not has_pooler(network)
+    assert has_own_modules(network)
+
+
+@EVERY_HEAD
+def test_a_pooler_that_a_head_reads_is_there(family: Family, job: Job) -> None:
+    pooling = family.heads[job].pooling
+    assert pooling in POOLINGS
+    assert pooling != POOLER or family.encoder.pooler
+
+
+def test_pairs_are_read_as_the_class_of_the_family_reads(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A head over them is then not probed, unless another pooling is chosen."""
+    label = dataclasses.replace(BERT.heads[HEAD], pooling="cls")
+    replace_bert(monkeypatch, heads={**BERT.heads, HEAD: label})
+    pairs, labels = [("good", "bad"), ("bad", "good")] * 4, [0, 1] * 4
+    for pooling, read in (("auto", "cls"), ("mean", "mean"), ("pooler", "pooler")):
+        classifier = BertClassifier(
+            tiny_model, pooling=pooling, epochs=1, validation_fraction=0.5, device="cpu",
+            random_state=0,
+        ).fit(pairs, labels)  # fmt: skip
+        assert classifier.pooling_ == read
+        assert hasattr(classifier, "probe_score_") == (pooling != "auto")
 
 
 def test_a_layer_may_have_no_dropout_after_attention(
