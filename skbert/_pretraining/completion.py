@@ -19,7 +19,7 @@ from skbert._core.models.network import Network
 from skbert._core.runtime.device import Precision
 from skbert._core.task import Items, Task
 from skbert._core.text.tokens import Ragged, TextTokenizer, TokenTable, assemble
-from skbert._pretraining.masking import Vocabulary
+from skbert._pretraining.masking import MASK, Vocabulary
 from skbert._validation.tables import read_number
 from skbert.exceptions import InputError, InputTypeError
 
@@ -32,7 +32,6 @@ __all__ = [
     "fill_masks",
 ]  # fmt: skip
 
-_MASK = "[MASK]"
 _COLDEST, _HOTTEST = 1e-30, 1e30  # beyond these, float32 gives infinities and NaN
 _SLICE = 64  # rows whose masks are filled together: each mask has a logit for every word piece
 
@@ -71,7 +70,7 @@ def check_temperature(value: object) -> None:
 def encode_masked(texts: list[str], tokenizer: TextTokenizer, max_length: int) -> Items:
     """Return one row per text, with each [MASK] as the special token, and selected."""
     max_tokens = max_length - tokenizer.n_specials(pair=False)
-    parts = [text.split(_MASK) for text in texts]
+    parts = [text.split(MASK) for text in texts]
     pieces = tokenizer.pieces([part for of_text in parts for part in of_text])
     masked = Vocabulary.of(tokenizer).mask
     table = Ragged.of(
@@ -98,13 +97,13 @@ def _check_masks(row: IntArray, position: IntArray, max_tokens: int) -> None:
     """Raise where there is no mask, or one that is cut off."""
     if not len(row):
         raise InputError(
-            f"No row of X holds {_MASK}, so there is nothing to predict. Type it in place of a "
-            f"word: 'The capital of France is {_MASK}.'"
+            f"No row of X holds {MASK}, so there is nothing to predict. Type it in place of a "
+            f"word: 'The capital of France is {MASK}.'"
         )
     late = np.flatnonzero(position >= max_tokens)
     if len(late):
         raise InputError(
-            f"Row {row[late[0]]} of X has a {_MASK} after {position[late[0]]} word pieces, and "
+            f"Row {row[late[0]]} of X has a {MASK} after {position[late[0]]} word pieces, and "
             f"only the first {max_tokens} are read. Shorten the text, or use a larger max_length."
         )
 

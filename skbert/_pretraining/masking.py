@@ -12,12 +12,14 @@ from typing import NamedTuple
 import numpy as np
 
 from skbert._arrays import BoolArray, IntArray
+from skbert._core.families import NEW
 from skbert._core.task import Items
 from skbert._core.text.tokens import Ragged, TextTokenizer, TokenTable, assemble
 from skbert.exceptions import InputError, ModelError
 
-__all__ = ["Vocabulary", "mask", "pair", "pair_and_mask"]
+__all__ = ["MASK", "Vocabulary", "mask", "pair", "pair_and_mask"]
 
+MASK = NEW.tokenizer.mask  # of every family, as yet
 _MASKED, _RANDOM = 0.8, 0.1  # shares of the selected pieces; the rest stay as they are
 
 
@@ -34,9 +36,9 @@ class Vocabulary(NamedTuple):
         """Return the vocabulary of a tokenizer."""
         backend, model = tokenizer.backend, tokenizer.backend.model
         ids = backend.get_vocab(with_added_tokens=True)
-        if "[MASK]" not in ids:
+        if MASK not in ids:
             raise ModelError(
-                "The model's tokenizer has no [MASK] token, so nothing can be masked. Choose a "
+                f"The model's tokenizer has no {MASK} token, so nothing can be masked. Choose a "
                 "BERT model whose vocabulary has one."
             )
         added = backend.get_added_tokens_decoder().values()
@@ -46,7 +48,7 @@ class Vocabulary(NamedTuple):
         for piece, code in ids.items():
             special[code] = piece in names or piece == model.unk_token
             is_continuation[code] = piece.startswith(model.continuing_subword_prefix)
-        return cls(ids["[MASK]"], tokenizer.suffix[-1], special, is_continuation)
+        return cls(ids[MASK], tokenizer.suffix[-1], special, is_continuation)
 
 
 def mask(

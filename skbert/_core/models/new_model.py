@@ -12,13 +12,15 @@ from typing import Any
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from skbert._core.checkpoints.sizes import memory_fault, size_faults
+from skbert._core.families import NEW
 from skbert._core.families.record import Family
 from skbert._core.text.skim import Skimmer
 from skbert.exceptions import InputError
 
 __all__ = ["NewModel", "check_sizes", "learn_vocabulary"]
 
-_SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+_ROLES = ("pad_token", "unk_token", "cls_token", "sep_token")  # by id
+_SPECIALS = (*(NEW.tokenizer.specials[role] for role in _ROLES), NEW.tokenizer.mask)
 _TRAINING_BYTES = 16  # of a trainable weight: itself, its gradient and two moments
 _DEFAULT_VOCAB_SIZE = 30_522  # where no number is given: as many as BERT's own vocabulary has
 
@@ -111,7 +113,7 @@ def _trained(
     It adds characters in an order that differs from run to run, and breaks ties by that order:
     knowing them beforehand makes it repeat itself.
     """
-    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))  # noqa: S106 - no password
+    tokenizer = Tokenizer(models.WordPiece(unk_token=NEW.tokenizer.specials["unk_token"]))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     trainer = trainers.WordPieceTrainer(
