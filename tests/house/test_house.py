@@ -489,6 +489,8 @@ IMPORT_RULES = [
     ImportRule("skbert.exceptions", never=(), only=STANDARD),
     # A saved file is hostile until shown otherwise.
     ImportRule("skbert", never=PICKLES),
+    # Of an architecture nothing is named but the classes in its record.
+    ImportRule("skbert", never=("transformers.models",)),
 ]
 
 # The one door to the model library.
@@ -532,6 +534,15 @@ def test_imports(modules: list[Module]) -> None:
         ("skbert/exceptions.py", "import numpy"),
         ("skbert/_estimator/persistence.py", "import pickle"),
         ("skbert/_core/models/opening.py", "from dill import loads"),
+        (
+            "skbert/_core/models/opening.py",
+            "from transformers.models.bert.modeling_bert import BertLayer",
+        ),
+        (
+            "skbert/_core/models/opening.py",
+            "from transformers.models.bert import modeling_bert as m",
+        ),
+        ("skbert/_core/models/opening.py", "from transformers import models"),
     ],
 )
 def test_imports_can_fail(path: str, text: str) -> None:
@@ -768,28 +779,34 @@ def test_task_rule_can_fail(text: str) -> None:
 ARCHITECTURES = ("skbert._core.families", "skbert._conversion")
 # A record is asked by these names, for fields that may be called as the modules of a family are.
 ASKED = r"(.*\.)?(family(\.(encoder|layer|attention))?|paths|parts|names)\.\w+"
-# Attributes that are called as a part of a family, and what they are.
-OTHER_ATTRIBUTES = {
-    r"(.*\.)?config\.(num_attention_heads|initializer_range)": "every configuration has them",
-    r"F\.dropout": "a function of torch",
-    r"torch\.nn\.LayerNorm": "a class of torch",
-    r"self\._event\.query": "a method of torch's events",
-    r"packed\.attention": "the function for transformers' attention interface",
-    r"(settings|ctx)\.(dropout|scaling)": "settings of the kernel of attention",
-    r"result\.output": "what the kernel of normalisation returns",
-    r"self\.(_loss_scale\.)?value": "the scale of a loss in float16",
-    r"self\.position_embedding_type": "a parameter of BertPretrainer",
-}
-# Strings that are a part of a family, and what else they are.
-OTHER_STRINGS = {
-    "attention": "the function for transformers' attention interface, in __all__",
-    "cls": "a pooling; a field of a tokenizer.json",
-    "dropout": "an argument of a kernel, in a message",
-    "scaling": "an argument of a kernel, in a message",
-    "pooler": "a pooling",
-    "num_attention_heads": "the common name of a setting in config.json",
-    "position_embedding_type": "a setting in config.json, which asks for relative positions",
-}
+# What is called as a part of a family and is something else, such as a pooling, a class of torch
+# or a setting of a kernel: by the module that needs it.
+OTHER_THINGS: dict[str, set[str]] = {
+    "skbert._core.attention.packed": {"F.dropout", "attention"},
+    "skbert._core.attention.pooling": {"cls", "pooler"},
+    "skbert._core.attention.pruned": {"config.num_attention_heads", "num_attention_heads"},
+    "skbert._core.attention.relative": {"position_embedding_type"},
+    "skbert._core.attention_heads": {"config.num_attention_heads"},
+    "skbert._core.checkpoints.tokenizer_files": {"cls"},
+    "skbert._core.checkpoints.vet": {"num_attention_heads"},
+    "skbert._core.cpu.bindings.attention": {"settings.dropout", "settings.scaling", "scaling"},
+    "skbert._core.cpu.bindings.checks": {"dropout"},
+    "skbert._core.cpu.fused": {
+        "ctx.dropout", "settings.dropout", "dropout=", "result.output", "nn.LayerNorm",
+    },
+    "skbert._core.cpu.layers": {
+        "ctx.scaling", "settings.dropout", "settings.scaling", "nn.LayerNorm",
+    },
+    "skbert._core.models.network": {"config.initializer_range", "cls"},
+    "skbert._core.models.new_model": {"num_attention_heads", "num_attention_heads="},
+    "skbert._core.models.opening": {"packed.attention"},
+    "skbert._core.runtime.device": {"_event.query"},
+    "skbert._core.runtime.wait_policy": {"/proc/self/schedstat", "/proc/self/task/"},
+    "skbert._core.training.stepper": {"_loss_scale.value", "self.value"},
+    "skbert._pretraining.estimator": {"self.position_embedding_type", "position_embedding_type"},
+    "skbert._pretraining.objectives": {"num_attention_heads"},
+    "skbert.inspection": {"config.num_attention_heads"},
+}  # fmt: skip
 
 
 def parts_of(family: Family) -> set[str]:
@@ -813,31 +830,42 @@ def code_nodes(source: Module) -> list[ast.AST]:
     return [node for node in ast.walk(source.tree) if id(node) not in texts]
 
 
-def is_spelling(node: ast.AST, parts: set[str], classes: set[str]) -> bool:
-    """Whether a node names one of these parts or classes."""
+def spelling(node: ast.AST, parts: set[str], classes: set[str]) -> str | None:
+    """How a node names one of these parts or classes; None where it names none."""
     match node:
-        case ast.Name(id=name) | ast.alias(name=name):
-            return name in classes
-        case ast.Attribute(attr=name):
-            known = "|".join((ASKED, *OTHER_ATTRIBUTES))
-            is_part = name in parts and not re.fullmatch(known, ast.unparse(node))
-            return name in classes or is_part
+        case ast.Name(id=name) | ast.alias(name=name) if name in classes:
+            return name
+        case ast.Attribute(attr=name) if name in parts | classes:
+            chain = ast.unparse(node)
+            return None if re.fullmatch(ASKED, chain) else ".".join(chain.split(".")[-2:])
+        case ast.keyword(arg=str(name)) if name in parts - {"key"}:  # which sorted has, too
+            return f"{name}="
+        case ast.MatchClass(kwd_attrs=names) if parts & {*names}:
+            return ", ".join(f"{name}=" for name in names)
         case ast.Constant(value=str(text)):
-            is_path = re.fullmatch(r"[\w.]+", text) and text not in OTHER_STRINGS
-            words = {*re.findall(r"\w+", text)}
-            return bool(words & classes or (is_path and words & parts))
-    return False
+            known = classes if re.search(r"\s", text) else parts | classes  # prose has any words
+            return text if known & {*re.findall(r"\w+", text)} else None
+    return None
 
 
-def spelled_architectures(modules: list[Module]) -> list[str]:
+def spellings(modules: list[Module]) -> list[tuple[Module, int, str]]:
+    """Module, row and wording where architectures are named by others than those that may."""
     parts = set().union(*map(parts_of, FAMILIES.values()))
     classes = set().union(*map(classes_of, FAMILIES.values()))
     return [
-        f"{each.path}:{node.lineno} {ast.unparse(node)}"
+        (each, getattr(node, "lineno", 0), name)
         for each in modules
         if not is_under(each.name, *ARCHITECTURES)
         for node in code_nodes(each)
-        if is_spelling(node, parts, classes)
+        if (name := spelling(node, parts, classes)) is not None
+    ]
+
+
+def spelled_architectures(modules: list[Module]) -> list[str]:
+    return [
+        f"{each.path}:{row} {name}"
+        for each, row, name in spellings(modules)
+        if name not in OTHER_THINGS.get(each.name, ())
     ]
 
 
@@ -882,6 +910,13 @@ def test_only_the_record_of_a_family_spells_its_modules(modules: list[Module]) -
         "value = projection.value",
         "epsilon = model.config.layer_norm_eps",
         "rate = config['hidden_dropout_prob']",
+        "config = Config(layer_norm_eps=1e-6)",
+        "match part:\n    case T(attention=a): pass",
+        r"number = re.match(r'^bert\.encoder\.layer\.(\d+)', name)",
+        "name = 'bert/encoder/layer'",
+        "name = 'encoder.layer[0]'",
+        "pooling = 'pooler'",
+        "norm = torch.nn.LayerNorm(size)",
     ],
 )
 def test_the_rule_of_architectures_can_fail(text: str) -> None:
@@ -898,13 +933,10 @@ def test_the_rule_of_architectures_can_fail(text: str) -> None:
         "table = network.family.encoder.word_table",
         "query, key = attrgetter(paths.query, paths.key)(layer)",
         "size = getattr(parts.attention, family.attention.head_size)",
-        "pooling = 'pooler'",
         "message = 'BERT reads the pooler. Use mean.'",
         "message = f'the layer {number} has no dropout'",
         "body = model.base_model",
-        "norm = torch.nn.LayerNorm(size)",
-        "states = F.dropout(states, rate)",
-        "n_heads = model.config.num_attention_heads",
+        "first = min(names, key=len)",
         "task = Head('sequence classification', 2)",
         "def attend(query, key, value, dropout=0.0): pass",
     ],
@@ -913,14 +945,19 @@ def test_the_rule_of_architectures_allows_other_words(text: str) -> None:
     assert spelled_architectures([module(text)]) == []
 
 
+def test_an_exception_holds_in_its_module_only() -> None:
+    text = "norm = torch.nn.LayerNorm(size)"
+    assert spelled_architectures([module(text, "skbert/_core/cpu/fused.py")]) == []
+    found = spelled_architectures([module(text, "skbert/_core/cpu/linear.py")])
+    assert found == ["skbert/_core/cpu/linear.py:1 nn.LayerNorm"]
+
+
 def test_the_exceptions_of_architectures_are_needed(modules: list[Module]) -> None:
     """Each is there in the package, so that none outlives what it was made for."""
-    nodes = [node for each in modules for node in code_nodes(each)]
-    chains = {ast.unparse(node) for node in nodes if isinstance(node, ast.Attribute)}
-    strings = {node.value for node in nodes if isinstance(node, ast.Constant)}
-    assert strings >= OTHER_STRINGS.keys()
-    for pattern in OTHER_ATTRIBUTES:
-        assert any(re.fullmatch(pattern, chain) for chain in chains), pattern
+    there: dict[str, set[str]] = {}
+    for each, _, name in spellings(modules):
+        there.setdefault(each.name, set()).add(name)
+    assert there == OTHER_THINGS
 
 
 # --- public names --------------------------------------------------------------------------------
