@@ -18,6 +18,7 @@ import transformers
 from scipy.special import erf
 from support import DATA, bundle_writer
 from support.bundle_writer import write_bundle
+from support.jobs import JOBS
 
 import skbert
 from skbert import convert_tf_checkpoint as convert
@@ -202,28 +203,13 @@ def test_the_path_is_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         assert vet(found).config["hidden_size"] == 8
 
 
-FITS: dict[str, tuple[Any, Any]] = {
-    "BertClassifier": (["good movie", "bad film"] * 3, ["g", "b"] * 3),
-    "BertRegressor": (["good movie", "bad film"] * 3, [1.0, 2.0] * 3),
-    "BertTokenTagger": ([["good", "movie"], ["bad"]] * 3, [["A", "B"], ["A"]] * 3),
-    "BertSpanExtractor": ([("movie", "very good"), ("film", "very bad")] * 3, ["good", "bad"] * 3),
-    "BertChoiceRanker": ([("the", ["movie", "film"]), ("a", ["bad", "good"])] * 3, [0, 1] * 3),
-    "BertTransformer": (["good movie", "bad film"] * 3, None),
-    "BertPretrainer": ([["the movie was good .", "i love it !"], ["a bad film .", "hate"]], None),
-}
-
-
-@pytest.mark.parametrize("kind", FITS)
+@pytest.mark.parametrize("kind", JOBS)
 @pytest.mark.parametrize("name", CLASSES)
 def test_every_estimator_takes_the_folder(name: str, kind: str, folders: dict[str, Path]) -> None:
-    estimator = getattr(skbert, kind)(model=folders[name], device="cpu", precision="float32")
-    X, y = FITS[kind]
-    if kind == "BertTransformer":
-        assert estimator.fit_transform(X).shape == (6, 8)
-        return
-    estimator.set_params(epochs=1, random_state=0).fit(X, y)
-    if y is not None:
-        assert len(estimator.predict(X)) == 6
+    X, y, _ = JOBS[kind].usual
+    estimator = JOBS[kind].make(folders[name], precision="float32").fit(X, y)
+    for method in {"predict", "transform"} & JOBS[kind].methods:
+        assert len(getattr(estimator, method)(X)) == len(X)
 
 
 def test_a_converted_classifier_predicts(folders: dict[str, Path], weights: Weights) -> None:

@@ -90,20 +90,25 @@ def learning(freeze: int | str) -> dict[str, Any]:
 
 
 # Each number of layers and each pooling with texts and with pairs.
-@pytest.mark.parametrize(
-    ("freeze", "pooling", "pairs"),
-    [
-        (freeze, pooling, bool((row + column) % 2))
-        for row, freeze in enumerate(FREEZE)
-        for column, pooling in enumerate(POOLING)
-    ],
-)
+ROWS_OF_TEXTS = [
+    (freeze, pooling, bool((row + column) % 2))
+    for row, freeze in enumerate(FREEZE)
+    for column, pooling in enumerate(POOLING)
+]
+
+
+@pytest.mark.parametrize(("freeze", "pooling", "pairs"), ROWS_OF_TEXTS)
 def test_rows_of_texts(lively: Path, freeze: int | str, pooling: str, pairs: bool) -> None:
     params = {**learning(freeze), "pooling": pooling}
     X, y = texts(pairs=pairs)
     assert BertClassifier(lively, **params).fit(X, y).score(X, y) > most_common(y) + 0.1
     X, y = numbers(pairs=pairs)
     assert BertRegressor(lively, **params).fit(X, y).score(X, y) > 0.2
+
+
+def test_texts_and_pairs_are_learned_with_each_freeze_and_each_pooling() -> None:
+    assert {(f, pairs) for f, _, pairs in ROWS_OF_TEXTS} == {*product(FREEZE, (False, True))}
+    assert {(p, pairs) for _, p, pairs in ROWS_OF_TEXTS} == {*product(POOLING, (False, True))}
 
 
 @pytest.mark.parametrize("freeze", FROZEN)

@@ -13,16 +13,10 @@ import numpy as np
 import pytest
 import torch
 from sklearn.exceptions import NotFittedError
+from support.job import LABELS, TEXTS, Job
+from support.jobs import JOBS, TRAINED
 
-from skbert import (
-    BertChoiceRanker,
-    BertClassifier,
-    BertPretrainer,
-    BertRegressor,
-    BertSpanExtractor,
-    BertTokenTagger,
-    BertTransformer,
-)
+from skbert import BertClassifier, BertPretrainer, BertSpanExtractor, BertTransformer
 from skbert._core.training.stepper import Stepper
 from skbert._estimator import base
 from skbert.exceptions import InputError, ModelError, NonFiniteError, SkbertError
@@ -31,22 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-WORDS = ["good", "bad", "nice", "poor"]
-TEXTS = [f"the {word} {thing} is {word}" for word in WORDS for thing in ("book", "room", "film")]
-LABELS = [["yes", "no"][row % 2] for row in range(12)]
-PAIRS = [(f"what is {text[4:8]}", text) for text in TEXTS]
-CHOICES = [(text, ["good", "bad"]) for text in TEXTS]
-SPLIT = [text.split() for text in TEXTS]
-
-DATA: dict[type, tuple[Any, Any]] = {
-    BertClassifier: (TEXTS, LABELS),
-    BertRegressor: (TEXTS, [float(row) for row in range(12)]),
-    BertTokenTagger: (SPLIT, [["O", "B-A", "O", "O", "B-B"]] * 12),
-    BertSpanExtractor: (PAIRS, [text.split()[2] for text in TEXTS]),
-    BertChoiceRanker: (CHOICES, [row % 2 for row in range(12)]),
-    BertPretrainer: (TEXTS, None),
-}
-ALL = pytest.mark.parametrize("kind", DATA, ids=lambda kind: kind.__name__)
+ALL = pytest.mark.parametrize("job", TRAINED.values(), ids=TRAINED)
 
 
 def plain(kind: type, model: Path, **changes: Any) -> Any:
@@ -59,7 +38,7 @@ def weights(estimator: Any) -> dict[str, torch.Tensor]:
 
 
 def answers(estimator: Any) -> Any:
-    X, _ = DATA[type(estimator)]
+    X = next(job.usual.X for job in TRAINED.values() if isinstance(estimator, job.estimator))
     if isinstance(estimator, BertPretrainer):
         return estimator.score(X)
     return [str(answer) for answer in estimator.predict(X)]
@@ -109,10 +88,10 @@ def interrupt() -> None:
 @ALL
 @pytest.mark.parametrize("again", [False, True])
 def test_a_fit_that_fails_leaves_the_old_one(
-    kind: type, again: bool, tiny_model: Path, at_step: Callable[..., None]
+    job: Job, again: bool, tiny_model: Path, at_step: Callable[..., None]
 ) -> None:
-    X, y = DATA[kind]
-    fitted = plain(kind, tiny_model).fit(X, y)
+    X, y, _ = job.usual
+    fitted = plain(job.estimator, tiny_model).fit(X, y)
     fitted.warm_start = again
     before = State(fitted)
     bad_y = [None] * len(X)
@@ -135,14 +114,15 @@ def test_a_fit_that_fails_leaves_the_old_one(
     fitted.fit(X, y)  # and it can go on
 
 
-@pytest.mark.parametrize("kind", [BertClassifier, BertRegressor, BertPretrainer])
-def test_rows_that_cannot_be_held_out_leave_the_old_fit(kind: type, tiny_model: Path) -> None:
-    X, y = DATA[kind]
-    fitted = plain(kind, tiny_model, validation_fraction=0.3, warm_start=True).fit(X, y)
+@pytest.mark.parametrize("name", ["BertClassifier", "BertRegressor", "BertPretrainer"])
+def test_rows_that_cannot_be_held_out_leave_the_old_fit(name: str, tiny_model: Path) -> None:
+    job, held_out = JOBS[name], {"validation_fraction": 0.3, "warm_start": True}
+    X, y, _ = job.usual
+    fitted = plain(job.estimator, tiny_model, **held_out).fit(X, y)
     before = State(fitted)
     with pytest.raises(InputError, match="hold"):
         fitted.fit(X[:1], y and y[:1])
-    if kind is BertClassifier:
+    if y is LABELS:
         with pytest.raises(InputError, match="hold"):
             fitted.partial_fit(X[:1], y[:1])
         with pytest.raises(InputError, match="hold-out"):
@@ -166,10 +146,10 @@ def test_an_interrupted_batch_with_new_labels_leaves_the_old_ones(
 
 @ALL
 def test_a_first_fit_that_fails_leaves_nothing(
-    kind: type, tiny_model: Path, at_step: Callable[..., None]
+    job: Job, tiny_model: Path, at_step: Callable[..., None]
 ) -> None:
-    X, y = DATA[kind]
-    fresh = plain(kind, tiny_model)
+    X, y, _ = job.usual
+    fresh = plain(job.estimator, tiny_model)
     before = dict(vars(fresh))
     at_step(2, interrupt)
     with pytest.raises(KeyboardInterrupt):
@@ -357,7 +337,8 @@ def test_small_numbers_of_numpy_do_not_overflow(tiny_model: Path) -> None:
 
 
 def test_opened_models_read_small_numbers_too(tiny_model: Path, tmp_path: Path) -> None:
-    fitted = plain(BertSpanExtractor, tiny_model).fit(*DATA[BertSpanExtractor])
+    X, y, _ = JOBS["BertSpanExtractor"].usual
+    fitted = plain(BertSpanExtractor, tiny_model).fit(X, y)
     fitted.save_pretrained(tmp_path / "plain")
     small = {"max_length": np.int8(100), "stride": np.int8(40), "max_answer_length": np.int8(100)}
     opened = BertSpanExtractor.from_pretrained(tmp_path / "plain", device="cpu", **small)

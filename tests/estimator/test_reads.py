@@ -8,68 +8,26 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from support.job import PAIRS, TEXTS, Form, Job
+from support.jobs import FORMS, JOBS
 
-from skbert import (
-    BertChoiceRanker,
-    BertClassifier,
-    BertPretrainer,
-    BertRegressor,
-    BertSpanExtractor,
-    BertTokenTagger,
-    BertTransformer,
-    inspection,
-)
-from skbert._catalogue import ESTIMATORS
+from skbert import BertPretrainer, inspection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-TEXTS = [f"the {word} book is {word}" for word in ("good", "bad", "nice", "poor")] * 2
-WORDS = [text.split() for text in TEXTS]
-PAIRS = [(f"what is {text[4:8]}", text) for text in TEXTS]
-ANSWERS = [text.split()[2] for text in TEXTS]
-OPTIONS = [(text, ["good", "bad"]) for text in TEXTS]
-WIDE_OPTIONS = [(text, "good", "bad") for text in TEXTS]
-DOCUMENTS = [["good book", "bad film", "nice room"]] * 8
-MASKED = [text.replace("book", "[MASK]") for text in TEXTS]
-LABELS = ["yes", "no"] * 4
-NUMBERS = [float(row) for row in range(8)]
-TAGS = [["O", "B-A", "O", "O", "B-B"]] * 8
-SPANS = [[(0, 3, "A")]] * 8
-
-# What each estimator is fitted on, and the methods that take X.
-FITS: dict[type, tuple[Any, Any, set[str]]] = {
-    BertClassifier: (
-        TEXTS, LABELS,
-        {"fit", "partial_fit", "predict", "predict_proba", "decision_function", "score"},
-    ),
-    BertRegressor: (TEXTS, NUMBERS, {"fit", "predict", "score"}),
-    BertTokenTagger: (
-        WORDS, TAGS, {"fit", "predict", "predict_proba", "predict_spans", "score"},
-    ),
-    BertSpanExtractor: (PAIRS, ANSWERS, {"fit", "predict", "predict_answers", "score"}),
-    BertChoiceRanker: (
-        OPTIONS, [0, 1] * 4, {"fit", "predict", "predict_text", "predict_proba", "rank", "score"},
-    ),
-    BertTransformer: (TEXTS, None, {"fit", "fit_transform", "transform", "transform_tokens"}),
-    BertPretrainer: (TEXTS, None, {"fit", "score", "perplexity", "predict_masked"}),
-}  # fmt: skip
+MASKED = [text.replace("the", "[MASK]") for text in TEXTS]
 # Methods that need another objective than the first one, and what they read.
 OBJECTIVES: dict[str, tuple[str, Any]] = {
     "generate": ("clm", TEXTS),
     "next_sentence_proba": ("nsp", PAIRS),
 }
-# Other forms of X that an estimator reads, and y for them.
-FORMS: list[tuple[type, Any, Any]] = [
-    (BertClassifier, PAIRS, LABELS),
-    (BertTokenTagger, TEXTS, SPANS),
-    (BertChoiceRanker, WIDE_OPTIONS, [0, 1] * 4),
-    (BertPretrainer, DOCUMENTS, None),
-]
+# Each method on the usual form of X, and two of them on the others.
 CALLS = [
-    *((kind, X, y, name) for kind, (X, y, names) in FITS.items() for name in sorted(names)),
-    *((kind, X, y, name) for kind, X, y in FORMS for name in ("fit", "score")),
+    pytest.param(job, form, name, id=" ".join([*key, name]))
+    for key, (job, form) in FORMS.items()
+    for name in sorted(job.methods if form is job.usual else job.methods & {"fit", "score"})
 ]
 
 
@@ -129,11 +87,6 @@ class CountedColumns:
 CONTAINERS = (CountedList, CountedRows, CountedColumns)
 
 
-def plain(kind: type, model: Path, **changes: Any) -> Any:
-    trains = {"n_components": 2} if kind is BertTransformer else {"epochs": 1, "random_state": 0}
-    return kind(model, device="cpu", **trains, **changes)
-
-
 def takes_rows(call: Any) -> bool:
     return bool({"X", "pairs"} & inspect.signature(call).parameters.keys())
 
@@ -154,16 +107,15 @@ def read_counts(container: type, rows: Any, call: Callable[..., Any]) -> list[in
 
 @pytest.mark.parametrize("container", CONTAINERS)
 def test_a_second_reading_is_counted(container: Any, tiny_model: Path) -> None:
-    estimator = plain(BertClassifier, tiny_model)
+    estimator = JOBS["BertClassifier"].make(tiny_model)
     twice = read_counts(container, TEXTS, lambda X: [estimator._rows(X, None) for _ in range(2)])
     assert set(twice) == {2}
 
 
 def test_every_call_that_takes_rows_is_made() -> None:
-    assert {kind.__name__ for kind in FITS} == set(ESTIMATORS)
-    for kind, (_, _, names) in FITS.items():
-        others = OBJECTIVES.keys() if kind is BertPretrainer else set()
-        assert methods_of(kind) == names | others, kind
+    for job in JOBS.values():
+        others = OBJECTIVES.keys() if job.estimator is BertPretrainer else set()
+        assert methods_of(job.estimator) == job.methods | others, job.estimator
     functions = [getattr(inspection, name) for name in inspection.__all__]
     assert {call for call in functions if inspect.isfunction(call) and takes_rows(call)} == {
         inspection.attentions,
@@ -172,16 +124,16 @@ def test_every_call_that_takes_rows_is_made() -> None:
 
 
 @pytest.mark.parametrize("container", CONTAINERS)
-@pytest.mark.parametrize(("kind", "rows", "y", "name"), CALLS)
+@pytest.mark.parametrize(("job", "form", "name"), CALLS)
 def test_a_method_reads_x_once(
-    kind: type, rows: Any, y: Any, name: str, container: Any, tiny_model: Path
+    job: Job, form: Form, name: str, container: Any, tiny_model: Path
 ) -> None:
-    estimator = plain(kind, tiny_model)
+    estimator, rows, y = job.make(tiny_model, **form.params), form.X, form.y
     if name not in {"fit", "fit_transform"}:
         estimator.fit(container(rows), y)
         rows, y = MASKED if name == "predict_masked" else rows, y and y[:2]
         rows = rows[:2]  # two rows may be two columns, which has to be looked at
-    takes_y = "y" in inspect.signature(getattr(kind, name)).parameters
+    takes_y = "y" in inspect.signature(getattr(estimator, name)).parameters
     targets = [y] if takes_y else []
     counts = read_counts(container, rows, lambda X: getattr(estimator, name)(X, *targets))
     assert set(counts) == {1}
@@ -193,20 +145,23 @@ def test_a_method_of_another_objective_reads_x_once(
     name: str, container: Any, tiny_model: Path
 ) -> None:
     objective, rows = OBJECTIVES[name]
-    estimator = plain(BertPretrainer, tiny_model, objective=objective).fit(container(DOCUMENTS))
+    job = JOBS["BertPretrainer"]
+    estimator = job.make(tiny_model, objective=objective)
+    estimator.fit(container(job.forms["documents"].X))
     assert set(read_counts(container, rows[:2], getattr(estimator, name))) == {1}
 
 
 @pytest.mark.parametrize("container", CONTAINERS)
-@pytest.mark.parametrize("kind", FITS)
-def test_inspection_reads_x_once(kind: type, container: Any, tiny_model: Path) -> None:
-    rows, y, _ = FITS[kind]
-    estimator = plain(kind, tiny_model).fit(container(rows), y)
+@pytest.mark.parametrize("name", JOBS)
+def test_inspection_reads_x_once(name: str, container: Any, tiny_model: Path) -> None:
+    job = JOBS[name]
+    rows, y, _ = job.usual
+    estimator = job.make(tiny_model).fit(container(rows), y)
     rows, y = rows[:2], y and y[:2]
-    if kind is not BertPretrainer:
+    if job.estimator is not BertPretrainer:
         counts = read_counts(container, rows, lambda X: inspection.attentions(estimator, X))
         assert set(counts) == {1}
-    if kind is not BertTransformer:
+    if job.is_trained:
         counts = read_counts(
             container, rows, lambda X: inspection.head_importance(estimator, X, y)
         )
@@ -214,6 +169,8 @@ def test_inspection_reads_x_once(kind: type, container: Any, tiny_model: Path) -
 
 
 def test_a_warm_start_reads_x_once(tiny_model: Path) -> None:
-    estimator = plain(BertClassifier, tiny_model, warm_start=True).fit(TEXTS, LABELS)
-    counts = read_counts(CountedList, TEXTS, lambda X: estimator.fit(X, LABELS, np.ones(8)))
+    job = JOBS["BertClassifier"]
+    X, y, _ = job.usual
+    estimator = job.make(tiny_model, warm_start=True).fit(X, y)
+    counts = read_counts(CountedList, X, lambda rows: estimator.fit(rows, y, np.ones(len(X))))
     assert set(counts) == {1}

@@ -20,27 +20,13 @@ from sklearn.model_selection import (
     cross_val_score,
 )
 from sklearn.pipeline import make_pipeline
+from support.jobs import JOBS
 
-from skbert import (
-    BertChoiceRanker,
-    BertClassifier,
-    BertRegressor,
-    BertSpanExtractor,
-    BertTokenTagger,
-    BertTransformer,
-)
-from skbert.metrics import get_scorer
+from skbert import BertTransformer
 from skbert.testing._samples import Sample, assert_same, listing, objects, sample_of
 
 CASES = {
-    "choices": (BertChoiceRanker, get_scorer("mean_reciprocal_rank")),
-    "classes": (BertClassifier, "accuracy"),
-    "features": (BertTransformer, "accuracy"),
-    "labels": (BertClassifier, "f1_micro"),
-    "numbers": (BertRegressor, "neg_mean_absolute_error"),
-    "pairs": (BertClassifier, "accuracy"),
-    "spans": (BertSpanExtractor, get_scorer("squad_f1")),
-    "tags": (BertTokenTagger, get_scorer("entity_f1")),
+    kind: (job.estimator, scoring) for job in JOBS.values() for kind, scoring in job.kinds.items()
 }
 FORMS = {
     "object array": lambda columns, rows: objects(rows),

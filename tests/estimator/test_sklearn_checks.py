@@ -155,6 +155,16 @@ def test_the_shipped_tags_say_texts(native: type) -> None:
     assert [result["status"] for result in results] == ["passed"]
 
 
+@natives
+def test_what_the_battery_has_checks_for_has_an_adapter(native: type) -> None:
+    tags = get_tags(native())
+    if tags.estimator_type is not None or tags.transformer_tags is not None:
+        assert any(issubclass(adapter, native) for adapter in FLOORS), (
+            f"write an adapter of {native.__name__} in tests/support/numeric_adapter.py, and say "
+            "in FLOORS how many checks it has"
+        )
+
+
 # --- the count -----------------------------------------------------------------------------------
 
 

@@ -1050,6 +1050,16 @@ def test_the_table_of_names_has_a_line_for_each(modules: list[Module]) -> None:
     assert sorted(_catalogue.ESTIMATORS.values()) == sorted(jobs)
 
 
+def test_each_job_brings_its_samples_and_a_users_code() -> None:
+    for folder, what in {
+        "tests/support/jobs": "the samples that the tests of all estimators run on",
+        "tests/typed": "code of a user, which type checkers read",
+    }.items():
+        files = {f"_{path.stem}" for path in (ROOT / folder).glob("*.py")}
+        absent = [f"{folder}/{job[1:]}.py" for job in JOBS if job not in files]
+        assert not absent, f"write {', '.join(absent)}: {what}"
+
+
 def test_the_house_page_and_its_drawing_name_every_room(modules: list[Module]) -> None:
     page, drawing = (
         (ROOT / "docs" / name).read_text("utf-8") for name in ("house.md", "house.svg")
@@ -1065,6 +1075,12 @@ def test_the_api_page_lists_the_estimators() -> None:
     page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     section = page.partition("\n## Estimators\n")[2].partition("\n## ")[0]
     assert re.findall(r"^ {4}(\w+)$", section, flags=re.MULTILINE) == sorted(_catalogue.ESTIMATORS)
+
+
+def test_the_table_in_readme_lists_the_estimators() -> None:
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    section = page.partition("\n## Estimators\n")[2].partition("\n## ")[0]
+    assert {*re.findall(r"^\| `(\w+)`", section, flags=re.MULTILINE)} == {*_catalogue.ESTIMATORS}
 
 
 # --- docstrings of estimators --------------------------------------------------------------------

@@ -97,9 +97,9 @@ def test_the_user_code_runs(fitted: dict[str, Any], tiny_model: Path, tmp_path: 
 
 
 def test_the_user_code_makes_every_estimator() -> None:
-    assert [{type(each) for each in job.construct()} for job in typed_jobs()] == [
-        {cls} for cls in sorted(ESTIMATORS, key=lambda cls: cls.__module__)
-    ]
+    made = [{type(each) for each in job.construct()} for job in typed_jobs()]
+    assert all(len(kinds) == 1 for kinds in made)
+    assert set().union(*made) == set(ESTIMATORS)
 
 
 def test_both_checkers_read_users_code_and_the_examples() -> None:

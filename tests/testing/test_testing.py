@@ -16,15 +16,8 @@ import pytest
 from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
 from sklearn.utils.multiclass import unique_labels
 from sklearn.utils.validation import check_is_fitted
+from support.jobs import JOBS
 
-from skbert import (
-    BertChoiceRanker,
-    BertClassifier,
-    BertRegressor,
-    BertSpanExtractor,
-    BertTokenTagger,
-    BertTransformer,
-)
 from skbert._validation.columns import FitRecord
 from skbert._validation.targets import check_labels
 from skbert._validation.texts import check_texts
@@ -33,19 +26,10 @@ from skbert.exceptions import InputError
 from skbert.testing import check_text_estimator, text_estimator_checks
 from skbert.testing._samples import KINDS
 
-ESTIMATORS = {
-    "choices": BertChoiceRanker,
-    "classes": BertClassifier,
-    "features": BertTransformer,
-    "labels": BertClassifier,
-    "numbers": BertRegressor,
-    "pairs": BertClassifier,
-    "spans": BertSpanExtractor,
-    "tags": BertTokenTagger,
-}
+ESTIMATORS = {kind: job.estimator for job in JOBS.values() for kind in job.kinds}
 FEWEST = 25
 # What they share with another kind of the same estimator is left to the suite as a whole.
-OTHER_KINDS = {"labels", "pairs"}
+OTHER_KINDS = {kind for job in JOBS.values() for kind in [*job.kinds][1:]}
 ONE_OF_EACH = [
     (kind, name)
     for kind, estimator in ESTIMATORS.items()

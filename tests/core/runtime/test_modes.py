@@ -9,15 +9,17 @@ import signal
 import threading
 import time
 from contextlib import nullcontext, suppress
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 import sklearn
 import torch
+from support.jobs import JOBS
 from torch.overrides import TorchFunctionMode
 
-from skbert import BertClassifier, BertPretrainer, BertRegressor, BertTransformer
+from skbert import BertClassifier, BertPretrainer, BertTransformer
 from skbert._core import infer
 from skbert._core.runtime import device
 from skbert._core.runtime.interrupts import deferred_interrupts, raise_deferred
@@ -31,11 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TEXTS = [f"the {thing} is {word}" for thing in ("book", "room") for word in ("good", "bad")] * 3
-DATA: dict[type, Any] = {
-    BertClassifier: ["yes", "no"] * 6,
-    BertRegressor: [float(row) for row in range(12)],
-    BertPretrainer: None,
-}
+LABELS = ["yes", "no"] * 6
 PRECISIONS = ["float32", "bfloat16", "float64"]
 
 
@@ -44,11 +42,11 @@ def plain(kind: type, model: Path | None, **changes: Any) -> Any:
     return kind(model, **(settings | changes))
 
 
-def answers(estimator: Any) -> np.ndarray:
-    for name in ("transform", "predict_proba", "predict", "score"):
-        if hasattr(estimator, name):
-            return np.asarray(getattr(estimator, name)(TEXTS))
-    raise AssertionError
+def answers(estimator: Any, X: Any) -> list[Any]:
+    """What an estimator says of X, whatever it is called."""
+    names = ("transform", "predict_proba", "predict", "score")
+    answer = getattr(estimator, next(name for name in names if hasattr(estimator, name)))(X)
+    return [np.asarray(row).tolist() for row in np.atleast_1d(answer)]
 
 
 class Passing(TorchFunctionMode):
@@ -88,32 +86,40 @@ MODE = pytest.mark.parametrize("mode", MODES)
 
 
 @functools.cache
-def fitted_outside(kind: type, model: Path, precision: str) -> tuple[Any, np.ndarray]:
+def fitted_outside(name: str, model: Path, precision: str) -> tuple[Any, list[Any]]:
     """An estimator that was fitted outside of all modes, and what it answers there."""
-    fitted = plain(kind, model, precision=precision).fit(TEXTS, DATA[kind])
-    return fitted, answers(fitted)
+    X, y, _ = JOBS[name].usual
+    fitted = JOBS[name].make(model, precision=precision).fit(X, y)
+    return fitted, answers(fitted, X)
 
 
-# Each mode with each kind and with each precision, and each kind with each precision.
-@pytest.mark.parametrize(
-    ("kind", "precision", "mode"),
-    [
-        (kind, PRECISIONS[(row + column) % 3], mode)
-        for row, mode in enumerate(MODES)
-        for column, kind in enumerate(DATA)
-    ],
-)
+# Each mode with each estimator and with each precision, each estimator with each precision.
+CASES = [
+    (name, PRECISIONS[(row + column) % 3], mode)
+    for row, mode in enumerate(MODES)
+    for column, name in enumerate(JOBS)
+]
+
+
+@pytest.mark.parametrize(("name", "precision", "mode"), CASES)
 def test_modes_of_the_caller_change_nothing(
-    kind: type, precision: str, mode: str, tiny_model: Path
+    name: str, precision: str, mode: str, tiny_model: Path
 ) -> None:
-    y = DATA[kind]
-    usual, want = fitted_outside(kind, tiny_model, precision)
+    X, y, _ = JOBS[name].usual
+    usual, want = fitted_outside(name, tiny_model, precision)
     with MODES[mode]():
-        inside = plain(kind, tiny_model, precision=precision).fit(TEXTS, y)
-        found = answers(usual), answers(inside)
-    np.testing.assert_array_equal(found, (want, want))
+        inside = JOBS[name].make(tiny_model, precision=precision).fit(X, y)
+        found = answers(usual, X), answers(inside, X)
+    assert found == (want, want)
     assert not any(p.is_inference() for p in inside.model_.parameters())
-    inside.fit(TEXTS, y)
+    inside.fit(X, y)
+
+
+def test_every_pair_of_estimator_precision_and_mode_is_tested() -> None:
+    names, precisions, modes = {*JOBS}, {*PRECISIONS}, {*MODES}
+    assert {(name, mode) for name, _, mode in CASES} == {*product(names, modes)}
+    assert {(name, precision) for name, precision, _ in CASES} == {*product(names, precisions)}
+    assert {(precision, mode) for _, precision, mode in CASES} == {*product(precisions, modes)}
 
 
 @MODE
@@ -129,7 +135,7 @@ def test_new_models_are_the_same_in_every_mode(mode: str) -> None:
 @MODE
 @pytest.mark.long
 def test_everything_else_works_in_every_mode(mode: str, tiny_model: Path, tmp_path: Path) -> None:
-    y = DATA[BertClassifier]
+    y = LABELS
     with MODES[mode]():
         fitted = plain(BertClassifier, tiny_model, validation_fraction=0.3, calibrate=True)
         fitted.fit(TEXTS, y).partial_fit(TEXTS, ["perhaps"] * 12)
@@ -270,7 +276,7 @@ def test_a_fit_is_left_at_a_boundary(
     fitted = plain(BertClassifier, tiny_model, pooling="mean", epochs=10**9, batch_size=1)
     state = torch.get_rng_state()
     with pytest.raises(KeyboardInterrupt):
-        fitted.fit(TEXTS, DATA[BertClassifier])
+        fitted.fit(TEXTS, LABELS)
     assert ended == [name]
     assert torch.equal(torch.get_rng_state(), state)
 
@@ -296,7 +302,7 @@ def test_interrupted_anywhere_it_is_the_old_state_or_the_new_one(
     mode: str, tiny_model: Path, tmp_path: Path
 ) -> None:
     """Fits, batches, predictions and saves, each interrupted after a random time."""
-    y, rng = DATA[BertClassifier], np.random.default_rng(0)
+    y, rng = LABELS, np.random.default_rng(0)
     fitted = plain(BertClassifier, tiny_model, precision="bfloat16").fit(TEXTS, y)
     jobs: list[Callable[[], object]] = [
         lambda: fitted.fit(TEXTS, y),

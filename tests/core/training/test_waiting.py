@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from support.jobs import JOBS
+from support.job import Form, Job
+from support.jobs import FORMS, JOBS
 from support.networks import CPU, Labels, assert_all_close, open_model
 from support.training import GENTLE, make_items, run, weigh, weights_of
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -92,13 +93,17 @@ def found(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
 
 @pytest.mark.usefixtures("as_on_a_device")
-@pytest.mark.parametrize("job", JOBS)
-def test_a_pass_waits_for_nothing(job: str, tiny_model: Path, found: list[list[str]]) -> None:
-    kind, X, y = JOBS[job]
-    estimator = kind(tiny_model, epochs=2, batch_size=2, device="cpu")
+@pytest.mark.parametrize(
+    ("job", "form"),
+    [pytest.param(*each, id=" ".join(key)) for key, each in FORMS.items() if each[0].is_trained],
+)
+def test_a_pass_waits_for_nothing(
+    job: Job, form: Form, tiny_model: Path, found: list[list[str]]
+) -> None:
+    estimator = job.make(tiny_model, batch_size=4, **form.params)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        estimator.fit(X, y)
+        estimator.fit(form.X, form.y)
     assert len(found) >= 2
     assert not any(found)
 
@@ -157,6 +162,6 @@ def test_a_gpu_is_not_waited_for(tiny_model: Path, monkeypatch: pytest.MonkeyPat
             torch.cuda.set_sync_debug_mode("default")
 
     monkeypatch.setattr(Stepper, "step", watched)
-    _, X, y = JOBS["classes"]
-    skbert.BertClassifier(tiny_model, epochs=4, batch_size=2, device="cuda").fit(X, y)
+    X, y, _ = JOBS["BertClassifier"].usual
+    skbert.BertClassifier(tiny_model, epochs=4, batch_size=6, device="cuda").fit(X, y)
     assert len(n_steps) == 8

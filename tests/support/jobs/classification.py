@@ -1,0 +1,17 @@
+"""Texts and pairs with classes, and with several labels."""
+
+from __future__ import annotations
+
+from skbert import BertClassifier
+from support.job import LABELS, PAIRS, TEXTS, Form, Job
+
+JOB = Job(
+    BertClassifier,
+    {
+        "classes": Form(TEXTS, LABELS),
+        "labels": Form(TEXTS, [[row % 2, row % 3 % 2] for row in range(12)]),
+        "pairs": Form(PAIRS, LABELS),
+    },
+    {"fit", "partial_fit", "predict", "predict_proba", "decision_function", "score"},
+    {"classes": "accuracy", "labels": "f1_micro", "pairs": "accuracy"},
+)
