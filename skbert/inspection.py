@@ -102,13 +102,15 @@ def head_importance(
     plan = estimator._prepare_targets(as_sequence(y), rows, task.max_length, fitted, None)
     if plan.task.head() != fitted.network.head:
         raise InputError(
-            f"y makes {plan.task.head().n_outputs} outputs with what the estimator has learned, "
-            f"which are {fitted.network.head.n_outputs}: some of its labels were not in fit. "
-            "Leave out their rows."
+            f"y would need {plan.task.head().n_outputs} outputs, but the estimator has "
+            f"{fitted.network.head.n_outputs}: some of its labels were not in fit. "
+            "Leave out the rows with these labels."
         )
     items = encode(task, rows, plan.targets, network).weighted(plan.weights)
     if not len(items):
-        raise InputError("All rows of X weigh nothing. Add rows of a class whose weight is not 0.")
+        raise InputError(
+            "All rows of X have a weight of 0. Add rows of a class whose weight is not 0."
+        )
     items = plan.draw(network.text_tokenizer, items, np.random.default_rng(0))
     importance = gate_gradients(network, task, items)
     if normalize:
@@ -189,8 +191,8 @@ def prune_heads(
     for layer, own in enumerate(left):
         if set(own) <= set(gone.get(layer, ())):
             raise InputError(
-                f"heads={heads!r:.80} leaves no head in layer {layer}, which has {own}. Keep one "
-                "at least."
+                f"heads={heads!r:.80} leaves no head in layer {layer}, which has {own}. Keep at "
+                "least one."
             )
     pruned = copy.deepcopy(estimator)
     prune(pruned._fitted.network.model, gone)
@@ -260,7 +262,7 @@ def _fitted_state(estimator: TextEstimator, kind: type[TextEstimator]) -> Fitted
         what = "learns by training" if kind is TrainedEstimator else "reads texts"
         raise InputTypeError(
             f"estimator has the type {type(estimator).__name__}. Give a fitted estimator of "
-            f"skbert that {what}; of a Pipeline its last step, pipeline[-1]."
+            f"skbert that {what}; for a Pipeline, its last step: pipeline[-1]."
         )
     return estimator._state()
 
@@ -277,7 +279,7 @@ def _named(heads: Any, n_layers: int, n_heads: int) -> dict[int, list[int]]:
         isinstance(numbers, Iterable) for numbers in heads.values()
     ):
         raise InputTypeError(
-            f"heads={heads!r:.80} is no dict of lists. Give the numbers of heads by their layer, "
+            f"heads={heads!r:.80} is not a dict of lists. Give a list of heads for each layer, "
             "both counted from 0: heads={0: [2, 5], 3: [1]}."
         )
     named = {layer: list(numbers) for layer, numbers in heads.items()}
@@ -307,7 +309,7 @@ def _least(fraction: Any, importance: FloatArray, left: list[list[int]]) -> dict
     if wanted > most:
         raise InputError(
             f"fraction={fraction!r} is {wanted} of {n_left} heads, but each of {len(left)} layers "
-            f"keeps one. Use fraction={most}/{n_left} at the most."
+            f"keeps one. Use at most fraction={most}/{n_left}."
         )
     spare = [
         each
@@ -326,7 +328,7 @@ def _table(values: Any, name: str, left: list[list[int]], n_heads: int) -> Float
     try:
         table = np.asarray(values, float)
     except (TypeError, ValueError) as error:
-        raise InputTypeError(f"{name} holds no numbers: {error}. Give {wanted}.") from error
+        raise InputTypeError(f"{name} does not hold numbers: {error}. Give {wanted}.") from error
     if table.shape != (len(left), n_heads):
         raise InputError(f"{name} has the shape {table.shape}. Give {wanted}.")
     for layer, heads in enumerate(left):

@@ -349,8 +349,8 @@ class BertClassifier(ClassifierMixin, BertEstimator):
         if previous is not None and multi_label != isinstance(previous.task, MultiLabel):
             raise InputError(
                 f"y holds {'several labels' if multi_label else 'one label'} per row, but the "
-                "fitted estimator learned otherwise. Give the same kind of y, or fit anew with "
-                "warm_start=False."
+                "estimator was fitted on the other kind. Give the same kind of y, or fit anew "
+                "with warm_start=False."
             )
         known = None if previous is None else previous.attributes["classes_"]
         plan = self._plan_indicator if multi_label else self._plan_labels
@@ -413,8 +413,8 @@ class BertClassifier(ClassifierMixin, BertEstimator):
         for name in ("calibrate", "tune_thresholds"):
             if getattr(self, name) and self.validation_fraction is None:
                 raise InputError(
-                    f"{name}=True looks at rows held out from training, and there are none. "
-                    "Set validation_fraction, to 0.1 for example."
+                    f"{name}=True needs a validation set, but validation_fraction is None. "
+                    "Set validation_fraction, for example to 0.1."
                 )
         if self.tune_thresholds and not multi_label:
             raise InputError(
@@ -435,7 +435,7 @@ class BertClassifier(ClassifierMixin, BertEstimator):
         n_classes = config.num_labels
         if config.problem_type == "regression" or (n_classes == 1 and not config.problem_type):
             raise ModelError(
-                "The checkpoint predicts numbers, no classes. Open it with "
+                "The checkpoint predicts numbers, not classes. Open it with "
                 "BertRegressor.from_pretrained."
             )
         if config.problem_type == "multi_label_classification":

@@ -296,7 +296,7 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
         transformer = cls(path, **params)
         if transformer.n_components is not None:
             raise InputError(
-                f"n_components={transformer.n_components} needs texts to learn a PCA from, and "
+                f"n_components={transformer.n_components} needs texts to fit a PCA, and "
                 "from_pretrained has none. Use BertTransformer(path, ...).fit(X)."
             )
         transformer._validate_params()

@@ -149,21 +149,21 @@ def _resolve_layers(layers: int | Sequence[int] | None, depth: int) -> tuple[int
     """Return the hidden states, from 0 to ``depth``, that the parameter ``layers`` names."""
     if layers is None:
         return None
-    listed = np.asarray(layers)
-    is_valid = listed.dtype.kind in "iu" and listed.ndim <= 1 and listed.size > 0
-    if not is_valid or listed.min() < -depth - 1 or listed.max() > depth:
+    array = np.asarray(layers)
+    is_valid = array.dtype.kind in "iu" and array.ndim <= 1 and array.size > 0
+    if not is_valid or array.min() < -depth - 1 or array.max() > depth:
         raise InputError(
             f"layers={layers!r} does not name hidden states of this model: give one whole number "
             f"or several, from 0, the embeddings, to {depth}, the last layer, or from -1 for the "
             f"last to {-depth - 1}. Type layers=[-1, -2] for the last two."
         )
-    chosen = tuple(int(layer) % (depth + 1) for layer in np.atleast_1d(listed))
-    if len(set(chosen)) < len(chosen):
+    positions = tuple(int(layer) % (depth + 1) for layer in np.atleast_1d(array))
+    if len(set(positions)) < len(positions):
         raise InputError(
             f"layers={layers!r} names a layer twice; of {depth} layers, {depth} and -1 are the "
             "same. Name each once."
         )
-    return chosen
+    return positions
 
 
 class Fingerprint:

@@ -291,7 +291,7 @@ def _check_job(checkpoint: Checkpoint, head: Head) -> None:
         wanted, (name, opener) = family.head_class(head.job).name, next(iter(openers.items()))
         raise ModelError(
             f"The checkpoint {checkpoint.folder} has no head for {wanted}: "
-            f"its config.json names {name}. Open it with {opener}, or give it as model= and call "
+            f"its config.json names {name}. Open it with {opener}, or pass it as model= and call "
             "fit."
         )
 
@@ -336,7 +336,7 @@ def _say_if_cut(task: Task, n_cut: int, n_rows: int) -> None:
         windows = "long_text='windows' reads all of a long text; " * hasattr(task, "long_text")
         what = getattr(task, "truncated", "rows")
         warn(
-            f"{n_cut} of {n_rows} {what} were longer than max_length has room for and were cut: "
-            f"{windows}a larger max_length cuts less, where the model allows it.",
+            f"{n_cut} of {n_rows} {what} were too long for max_length and were cut: "
+            f"{windows}a larger max_length cuts less, if the model allows it.",
             TruncationWarning,
         )

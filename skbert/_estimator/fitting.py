@@ -207,8 +207,8 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
         self._validate_params()
         if self.patience is not None and self.validation_fraction is None:
             raise InputError(
-                f"patience={self.patience} watches rows held out from training, and there are "
-                "none. Set validation_fraction, to 0.1 for example."
+                f"patience={self.patience} needs a validation set, but validation_fraction is "
+                "None. Set validation_fraction, for example to 0.1."
             )
 
     def _previous_fit(self, *, continue_training: bool) -> Fitted | None:
@@ -384,15 +384,15 @@ def _split(
     n_samples = int(items.samples[-1]) + 1
     if n_samples < 2:
         raise InputError(
-            "validation_fraction needs at least 2 rows, one to learn from and one to hold out; "
+            "validation_fraction needs at least 2 rows, one to train on and one to hold out; "
             "X has 1. Use validation_fraction=None."
         )
     parts = hold_out(n_samples, fraction, np.random.default_rng(seed), plan.strata)
     training, validation = (items.of_samples(part).weighted(plan.weights) for part in parts)
     if not len(training) or not len(validation):
         raise InputError(
-            "All rows on one side of the hold-out have a weight of 0. Use "
-            "validation_fraction=None, or drop the rows that weigh nothing."
+            "All training rows or all validation rows have a weight of 0. Use "
+            "validation_fraction=None, or drop the rows with a weight of 0."
         )
     return training, plan.draw(tokenizer, validation, np.random.default_rng(seed))
 
@@ -401,8 +401,8 @@ def _check_accumulate(n_rows: int, n_parts: int, size: int) -> None:
     if n_parts > n_rows:
         raise InputError(
             f"accumulate={n_parts} batches of batch_size={size} make steps of {n_parts * size} "
-            f"rows, but there are {n_rows} to learn from, fewer than a row for each batch. Use "
-            f"accumulate={-(-n_rows // size)} to learn from all of them in one step."
+            f"rows, but there are only {n_rows} training rows, fewer than one per batch. Use "
+            f"accumulate={-(-n_rows // size)} to use all of them in one step."
         )
 
 

@@ -109,8 +109,8 @@ def _unknown_parameter(cls: type[Any], name: str, value: object) -> str:
     close = get_close_matches(name.lower(), names, n=1, cutoff=0.7)
     right = f"Did you mean {close[0]!r}? Type {close[0]}={value!r:.40}." if close else ""
     return (
-        f"Invalid parameter {name!r} for estimator {cls.__name__}: there is none of that name. "
-        f"{right or 'Choose among ' + ', '.join(names) + '.'}"
+        f"Invalid parameter {name!r} for estimator {cls.__name__}, which has no such parameter. "
+        f"{right or 'Choose from ' + ', '.join(names) + '.'}"
     )
 
 

@@ -134,7 +134,7 @@ def export(network: Network, folder: str | os.PathLike[str]) -> None:
     except Exception as error:  # safetensors and tokenizers have none of their own for a full disk
         raise SaveError(
             f"{target} could not be written: {error}. The folder is incomplete: remove it, and "
-            "write again where there is room, into a folder you may write."
+            "write again to a writable folder on a disk with free space."
         ) from error
 
 
@@ -222,8 +222,8 @@ def _opened(
         ) from error
     except OSError as error:
         raise SaveError(
-            f"{folder} cannot be opened, because that takes some room for a moment: {error}. Set "
-            "TMPDIR to a folder with some MB of room that you may write."
+            f"{folder} cannot be opened, because this needs some temporary space: {error}. Set "
+            "TMPDIR to a writable folder with some MB of free space."
         ) from error
     network.model.config.name_or_path = network.tokenizer.name_or_path = str(folder)
     return network

@@ -108,9 +108,9 @@ class Report:
         best = min(estimator.history_, key=itemgetter("validation_loss"))["validation_score"]
         if best <= estimator.probe_score_:
             self.bar.write(
-                "On the rows held out a linear model on frozen features scores "
-                f"{estimator.probe_score_:.4f}, and after training it is {best:.4f}: "
-                "BertTransformer with a linear model would serve as well.",
+                "On the validation set a linear model on frozen features scores "
+                f"{estimator.probe_score_:.4f}, and the trained model {best:.4f}: "
+                "BertTransformer with a linear model would do as well.",
                 file=sys.stderr,
             )
 

@@ -322,8 +322,8 @@ class BertSpanExtractor(BertEstimator):
         if self.stride is not None and self.stride > most:
             raise InputError(
                 f"stride={self.stride} is more than half a row of max_length={longest} tokens. It "
-                "is the number of tokens that neighbouring windows share, not the way from one to "
-                f"the next: use at most {most}, or None."
+                "is the number of tokens that neighbouring windows share, not the distance from "
+                f"one to the next: use at most {most}, or None."
             )
         return Answers(longest, self.stride, self.max_answer_length)
 
@@ -359,7 +359,7 @@ class BertSpanExtractor(BertEstimator):
         if n_outputs != 2:
             raise ModelError(
                 f"The checkpoint has {n_outputs} outputs per token, but a start and an end are 2. "
-                "It is not fine-tuned for this job; give it as model= and call fit."
+                "It is not fine-tuned for this task; pass it as model= and call fit."
             )
         threshold = self.no_answer_threshold
         learned = np.inf if threshold == "auto" else float(threshold)

@@ -274,7 +274,7 @@ class BertRegressor(RegressorMixin, BertEstimator):
         problem = network.model.config.problem_type
         if problem != "regression" and (problem or n_outputs > 1):
             raise ModelError(
-                f"The checkpoint tells {n_outputs} classes apart, it predicts no numbers. "
+                f"The checkpoint predicts {n_outputs} classes, not numbers. "
                 "Open it with BertClassifier.from_pretrained."
             )
         attributes = {

@@ -36,8 +36,8 @@ __all__ = [
 ]
 
 _FORMS = (
-    "Give per row the answer (str), (answer, start), a list of several right answers, or '' where "
-    "the context holds none."
+    "Give for each row the answer (str), (answer, start), a list of several right answers, or '' "
+    "if the context holds none."
 )
 _TIMES_LONGER = 4  # than its context: what can hardly be a question
 _QUESTION_MARKS = ("?", "\u037e", "\u061f", "\uff1f")  # Latin, Greek, Arabic and wide Chinese
@@ -74,7 +74,7 @@ def check_answers(
     if gaps:
         msg = (
             f"Input y contains NaN. It has {len(gaps)} missing answer(s), the first in row "
-            f"{gaps[0]}. Leave these rows out, or give '' where the context holds no answer."
+            f"{gaps[0]}. Leave these rows out, or give '' if the context holds no answer."
         )
         raise InputError(msg)
     answers = [_answers(cell, row) for row, cell in enumerate(cells)]
@@ -194,7 +194,7 @@ def _odd_cell(cell: object, row: int) -> InputTypeError:
     )
 
 
-def _listed(
+def _describe(
     rows: list[int], answers: Mapping[int, _Answer], contexts: Sequence[str] | None = None
 ) -> str:
     """Return the first rows with their answers, and how often the contexts hold these."""
@@ -228,8 +228,8 @@ def _refuse_blank(firsts: Mapping[int, _Answer]) -> None:
     rows = [row for row, (text, _) in firsts.items() if text.isspace()]
     if rows:
         msg = (
-            f"y has {len(rows)} answer(s) of nothing but white space: {_listed(rows, firsts)}. "
-            "Give '' where the context holds no answer."
+            f"y has {len(rows)} answer(s) that are only white space: {_describe(rows, firsts)}. "
+            "Give '' if the context holds no answer."
         )
         raise InputError(msg)
 
@@ -239,9 +239,9 @@ def _refuse_absent(firsts: Mapping[int, _Answer], contexts: Sequence[str]) -> No
     rows = [row for row, (text, _) in firsts.items() if text not in contexts[row]]
     if rows:
         msg = (
-            f"y has {len(rows)} answer(s) that are not in the context: {_listed(rows, firsts)}. "
-            "An answer is a part of the context to the letter, case, accents and blanks included; "
-            "give '' where the context holds none."
+            f"y has {len(rows)} answer(s) that are not in the context: {_describe(rows, firsts)}. "
+            "An answer must be an exact part of the context, with the same case, accents and "
+            "blanks; give '' if the context holds none."
         )
         raise InputError(msg)
 
@@ -260,7 +260,7 @@ def _refuse_misplaced(firsts: Mapping[int, _Answer], contexts: Sequence[str]) ->
             contrast = f"holds {reprlib.repr(context[start : start + len(text)])} there"
         msg = (
             f"y has {len(rows)} answer(s) that do not start where y says: "
-            f"{_listed(rows, firsts)}. In row {rows[0]} the start is {start}, but the context "
+            f"{_describe(rows, firsts)}. In row {rows[0]} the start is {start}, but the context "
             f"{contrast}; the answer starts at {context.find(text)}. Starts count characters (not "
             "bytes) from 0; give the answer alone to have it looked up."
         )
@@ -277,7 +277,7 @@ def _refuse_ambiguous(firsts: Mapping[int, _Answer], contexts: Sequence[str]) ->
     if rows:
         msg = (
             f"y has {len(rows)} answer(s) that the context holds more than once: "
-            f"{_listed(rows, firsts, contexts)}. Give (answer, start) to say which is meant, or "
+            f"{_describe(rows, firsts, contexts)}. Give (answer, start) to say which is meant, or "
             "set on_ambiguous='first' to take the first."
         )
         raise InputError(msg)

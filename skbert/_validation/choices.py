@@ -43,7 +43,7 @@ _FORMS = (
     "one column per option. Type list(zip(prompts, options)), or choose the columns with "
     "text_columns=['prompt', 'choices']."
 )
-_PICKS = "Give per row the position of the right option (int, from 0) or its text (str)."
+_PICKS = "Give for each row the position of the right option (int, from 0) or its text (str)."
 
 
 @dataclass(frozen=True)
@@ -99,8 +99,8 @@ def check_choices(
     if fitted is not None and len(before) + 1 != fitted.n_columns:
         msg = (
             f"X has {len(before) + 1} features, but {estimator_name} is expecting "
-            f"{fitted.n_columns} features as input, where the options count as one. Pass as many "
-            "texts before the options as in fit."
+            f"{fitted.n_columns} features as input, where all options count as one. Pass as "
+            "many texts before the options as in fit."
         )
         raise InputError(msg)
     _check_layout(table, positions, has_lists=has_lists)
@@ -154,8 +154,8 @@ def _check_layout(table: Table, positions: list[int], *, has_lists: bool) -> Non
     """Raise when there are too many columns before the options, or lists in one of them."""
     if has_lists and len(positions) > 3:
         msg = (
-            f"X has {len(positions) - 1} columns before the lists of options, but a question is "
-            f"one text or two. {_FORMS}"
+            f"X has {len(positions) - 1} columns before the lists of options, but there must be "
+            f"one or two. {_FORMS}"
         )
         raise InputError(msg)
     for column in positions[:-1]:

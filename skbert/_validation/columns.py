@@ -51,7 +51,7 @@ def column_positions(table: Table, wanted: list[str | int]) -> list[int]:
     if len(wanted) > 2:
         msg = (
             f"X has {len(labels)} columns, but the texts are in one or two of them: {labels}. "
-            f"Choose, for example text_columns={labels[:1]!r} or {labels[:2]!r}. {TWO_COLUMNS}"
+            f"Choose them: type text_columns={labels[:1]!r} or {labels[:2]!r}. {TWO_COLUMNS}"
         )
         raise InputError(msg)
     if table.labels is None and [type(column) for column in wanted] == [str] * table.width:
@@ -68,7 +68,7 @@ def _position(column: str | int, labels: list[Any]) -> int:
     close = difflib.get_close_matches(str(column), [str(label) for label in labels], n=1)
     hint = f" Did you mean {close[0]!r}?" if close and close[0] != column else ""
     msg = (
-        f"text_columns chooses the column {column!r}, which X has {labels.count(column)} times "
+        f"text_columns names the column {column!r}, which X has {labels.count(column)} times "
         f"instead of once; the columns of X are {labels}.{hint}"
     )
     raise InputError(msg)
@@ -78,10 +78,10 @@ def input_names(input_features: Any, fitted: FitRecord | None, columns: Any) -> 
     """Return the names of the text columns, from `input_features` or from fit; empty for none."""
     names, n_columns = (None, 0) if fitted is None else fitted
     if input_features is not None:
-        listed = _listed_names(input_features)
-        _check_input_features(listed, names, n_columns)
+        features = _feature_names(input_features)
+        _check_input_features(features, names, n_columns)
         if names is None:
-            return listed if len(listed) <= 2 else []
+            return features if len(features) <= 2 else []
     if names is None:
         return []
     wanted = wanted_columns(columns, len(names))
@@ -91,48 +91,48 @@ def input_names(input_features: Any, fitted: FitRecord | None, columns: Any) -> 
     return [names[place] for place in column_positions(table, wanted)]
 
 
-def _listed_names(input_features: Any) -> list[str]:
+def _feature_names(input_features: Any) -> list[str]:
     """Return names of columns as a list of exact str."""
     table = open_values(input_features, "input_features", None)
-    listed: list[Any] = table.read(0) if len(table.shape) == 1 else [None]
-    if not all(isinstance(name, str) for name in listed):
+    cells: list[Any] = table.read(0) if len(table.shape) == 1 else [None]
+    if not all(isinstance(name, str) for name in cells):
         msg = (
             f"input_features is {reprlib.repr(input_features)}, but must be a flat list of str, "
             "a name per column of X; type input_features=None for the names seen in fit."
         )
         raise InputTypeError(msg)
-    return [str.__str__(name) for name in listed]
+    return [str.__str__(name) for name in cells]
 
 
-def _check_input_features(listed: list[str], names: tuple[str, ...] | None, n: int) -> None:
+def _check_input_features(features: list[str], names: tuple[str, ...] | None, n: int) -> None:
     """Raise, in scikit-learn's words, unless the names or their number are those of fit."""
-    if names is not None and listed != list(names):
+    if names is not None and features != list(names):
         msg = (
             "input_features is not equal to feature_names_in_. They are "
-            f"{reprlib.repr(listed)}, but the columns in fit were {reprlib.repr(list(names))}. "
+            f"{reprlib.repr(features)}, but the columns in fit were {reprlib.repr(list(names))}. "
             "Type input_features=None."
         )
         raise InputError(msg)
-    if names is None and n and len(listed) != n:
+    if names is None and n and len(features) != n:
         msg = (
             f"input_features should have length equal to number of features ({n}), got "
-            f"{len(listed)}. Give a name per column of X, or type input_features=None."
+            f"{len(features)}. Give a name per column of X, or type input_features=None."
         )
         raise InputError(msg)
 
 
 def compare_with_fit(table: Table, wanted: list[Any], fitted: FitRecord, estimator: str) -> None:
     """Raise, in scikit-learn's words, when the columns are not those of fit."""
-    chosen = [column for column in wanted if isinstance(column, str)]
+    by_name = [column for column in wanted if isinstance(column, str)]
     if fitted.names is not None and table.names is not None:
-        if chosen:  # by name: other columns may come and go
-            _check_feature_names(sorted(chosen), sorted({*chosen} & {*table.names}))
+        if by_name:  # X may have other columns than in fit
+            _check_feature_names(sorted(by_name), sorted({*by_name} & {*table.names}))
         else:
             _check_feature_names(list(fitted.names), list(table.names))
     if len(wanted) != fitted.n_columns:
         msg = (
             f"X has {len(wanted)} features, but {estimator} is expecting {fitted.n_columns} "
-            f"features as input. Pass as many. {TWO_COLUMNS * (fitted.n_columns == 2)}"
+            f"features as input. Pass the same number. {TWO_COLUMNS * (fitted.n_columns == 2)}"
         )
         raise InputError(msg)
 
@@ -143,12 +143,12 @@ def _check_feature_names(seen: list[str], names: list[str]) -> None:
         return
     msg = "The feature names should match those that were passed during fit.\n"
     unseen, gone = sorted({*names} - {*seen}), sorted({*seen} - {*names})
-    for title, listed in (
+    for title, differing in (
         ("unseen at fit time", unseen),
         ("seen at fit time, yet now missing", gone),
     ):
-        if listed:
-            shown = listed[:MAX_NAMES] + ["..."] * (len(listed) > MAX_NAMES)
+        if differing:
+            shown = differing[:MAX_NAMES] + ["..."] * (len(differing) > MAX_NAMES)
             msg += f"Feature names {title}:\n" + "".join(f"- {name}\n" for name in shown)
     if not unseen and not gone:
         msg += "Feature names must be in the same order as they were in fit.\n"
@@ -170,7 +170,7 @@ def open_rows(
     wanted = wanted_columns(columns, table.width)
     if len(wanted) > 1:
         msg = (
-            f"X has {table.width} columns, but {estimator_name} reads one. Choose it, for example "
+            f"X has {table.width} columns, but {estimator_name} reads one. Choose it: type "
             f"text_columns={wanted[0]!r}. {form}"
         )
         raise InputError(msg)

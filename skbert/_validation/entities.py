@@ -39,10 +39,10 @@ _STARTS = {None: "BIES", "BIOES": "BS", "IO": "I", "IOB1": "BI", "IOB2": "B"}
 _BIOES = {"L": "E", "U": "S"}  # BILOU has other letters for the same two things
 OUTSIDE: Tag = ("O", "")  # a word of no entity, and what lies before and after a row
 
-_TAGS = "Give per row a list with one tag (str) per word: type [['B-PER', 'O', 'O'], ...]."
+_TAGS = "Give for each row a list with one tag (str) per word: type [['B-PER', 'O', 'O'], ...]."
 _SPANS = (
-    "For raw texts y holds per row a list of (start, end, label) in characters, empty where there "
-    "is none: type [[(0, 4, 'PER')], [], ...]."
+    "For raw texts y holds for each row a list of (start, end, label) in characters, empty if "
+    "there are none: type [[(0, 4, 'PER')], [], ...]."
 )
 
 

@@ -31,8 +31,8 @@ from skbert._validation.tables import (
 from skbert.exceptions import InputError, InputTypeError
 
 INDICATOR = (
-    "Several labels per row are an indicator matrix of 0 and 1, one column per label: type "
-    "sklearn.preprocessing.MultiLabelBinarizer().fit_transform(y)."
+    "Several labels per row must be an indicator matrix of 0 and 1 with one column per label: "
+    "type sklearn.preprocessing.MultiLabelBinarizer().fit_transform(y)."
 )
 
 

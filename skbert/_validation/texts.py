@@ -57,9 +57,9 @@ class Texts:
 
     def take(self, rows: np.ndarray) -> Texts:
         """Return the rows at the given positions (integers, or one bool per row)."""
-        chosen = (np.flatnonzero(rows) if rows.dtype == bool else rows).tolist()
-        second = None if self.second is None else [self.second[row] for row in chosen]
-        return replace(self, first=[self.first[row] for row in chosen], second=second)
+        positions = (np.flatnonzero(rows) if rows.dtype == bool else rows).tolist()
+        second = None if self.second is None else [self.second[row] for row in positions]
+        return replace(self, first=[self.first[row] for row in positions], second=second)
 
 
 def check_texts(
@@ -197,7 +197,7 @@ def warn_of_surrogates(rows: Collection[int], what: str = "") -> None:
     """Warn when lone surrogates were replaced in some rows of X."""
     if rows:
         msg = (
-            f"{what}{len(rows)} row(s) of X hold lone surrogates (no characters), the first is "
+            f"{what}{len(rows)} row(s) of X hold lone surrogates (not characters), the first is "
             f"row {min(rows)}; each became U+FFFD. Read the file in the encoding it was written "
             "in."
         )
@@ -217,6 +217,6 @@ def warn_if_mostly_empty(empty: list[int], n_rows: int, problem: str) -> None:
     if 2 * len(empty) > n_rows:
         msg = (
             f"{len(empty)} of {n_rows} rows of X {problem}, the first is row {empty[0]}. Nothing "
-            "can be learned or predicted from them; look at how X was read."
+            "can be learned or predicted from them; check how X was read."
         )
         warn(msg)

@@ -88,9 +88,9 @@ def test_usual_mistakes(wrong: str, right: str) -> None:
 
 
 def test_where_nothing_is_like_it_the_parameters_are_listed() -> None:
-    with pytest.raises(InputTypeError, match=r"Choose among accumulate, .*, weight_decay\.$"):
+    with pytest.raises(InputTypeError, match=r"Choose from accumulate, .*, weight_decay\.$"):
         BertClassifier(optimizer="adam")
-    with pytest.raises(InputError, match=r"Choose among device, layer_join, "):
+    with pytest.raises(InputError, match=r"Choose from device, layer_join, "):
         BertTransformer().set_params(optimizer="adam")
 
 

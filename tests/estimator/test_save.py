@@ -215,7 +215,7 @@ PLACES = ["/", "a\0b", "~nobody-of-that-name/model", "/dev/null", "/dev/null/mod
 @pytest.mark.parametrize("method", ["save", "save_pretrained"])
 @pytest.mark.parametrize("place", PLACES)
 def test_places_that_cannot_be_written(fitted: BertClassifier, place: str, method: str) -> None:
-    with pytest.raises(SaveError, match=r"(?i)\bgive|write"):
+    with pytest.raises(SaveError, match=r"(?i)\bgive|writ"):
         getattr(fitted, method)(place)
     with pytest.raises(SaveError):
         BertClassifier.load(place)
@@ -227,7 +227,7 @@ def test_a_full_disk(fitted: BertClassifier, tmp_path: Path, method: str, room: 
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (room, hard))  # for each file, the scratch's too
     try:
-        with pytest.raises(SaveError, match=r"(?s)File too large.*where there is room"):
+        with pytest.raises(SaveError, match=r"(?s)File too large.*with free space"):
             getattr(fitted, method)(tmp_path / "saved")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

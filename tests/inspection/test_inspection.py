@@ -245,7 +245,7 @@ def test_rows_of_a_class_that_weighs_nothing_do_not_count(four_heads: Path) -> N
     weighed.fit(rows.X, rows.y)
     whole = head_importance(weighed, rows.X, rows.y)
     np.testing.assert_allclose(head_importance(weighed, rows.X[::2], rows.y[::2]), whole)
-    with pytest.raises(InputError, match="All rows of X weigh nothing"):
+    with pytest.raises(InputError, match="All rows of X have a weight of 0"):
         head_importance(weighed, rows.X[1::2], rows.y[1::2])
 
 
@@ -318,7 +318,7 @@ def test_gradients_are_found_where_they_are_switched_off(classes: Case) -> None:
 
 def test_labels_that_were_not_in_fit_are_refused(four_heads: Path, classes: Case) -> None:
     fitted, X, y = classes
-    with pytest.raises(InputError, match=r"y makes 3 outputs .* which are 2: .*Leave out"):
+    with pytest.raises(InputError, match=r"y would need 3 outputs, .* has 2: .*Leave out"):
         head_importance(fitted, X, ["new", *y[1:]])
     assert fitted.model_.config.num_labels == 2
     rows = sample_of("tags", None, None)
@@ -597,8 +597,8 @@ BAD_HEADS = [
     ({1: [0.0]}, InputError, r"heads\[1\] has 0\.0"),
     ({1: [False]}, InputError, r"heads\[1\] has False"),
     ({1: "0"}, InputError, r"heads\[1\] has '0'"),
-    ({1: 0}, InputTypeError, "is no dict of lists"),
-    ([(0, 1)], InputTypeError, r"is no dict of lists\. Give the numbers of heads by their layer"),
+    ({1: 0}, InputTypeError, "is not a dict of lists"),
+    ([(0, 1)], InputTypeError, r"is not a dict of lists\. Give a list of heads for each layer"),
 ]
 
 
@@ -643,8 +643,8 @@ def test_one_way_to_say_which_heads(classes: Case, how: dict[str, Any]) -> None:
         (0.9, IMPORTANCE, InputError, r"fraction=0\.9 is 7 of 8 heads, but .*fraction=6/8"),
         (0.5, IMPORTANCE.T, InputError, r"importance has the shape \(4, 2\)\. Give .*\(2, 4\)"),
         (0.5, IMPORTANCE[0], InputError, r"importance has the shape \(4,\)"),
-        (0.5, [["a"] * 4] * 2, InputTypeError, "importance holds no numbers"),
-        (0.5, [[1], [2, 3]], InputTypeError, "importance holds no numbers"),
+        (0.5, [["a"] * 4] * 2, InputTypeError, "importance does not hold numbers"),
+        (0.5, [[1], [2, 3]], InputTypeError, "importance does not hold numbers"),
         (0.5, IMPORTANCE * [1, 1, np.nan, 1], InputError, r"importance\[0, 2\] is nan"),
         (0.5, IMPORTANCE * [[1], [np.inf]], InputError, r"importance\[1, 0\] is inf"),
     ],
@@ -756,7 +756,7 @@ def test_without_a_mask_nothing_is_masked(case: Case) -> None:
     [
         (np.ones((4, 2)), InputError, r"head_mask has the shape \(4, 2\)\. Give one number"),
         (np.full((2, 4), np.nan), InputError, r"head_mask\[0, 0\] is nan"),
-        ({0: [1]}, InputTypeError, "head_mask holds no numbers"),
+        ({0: [1]}, InputTypeError, "head_mask does not hold numbers"),
     ],
 )
 def test_masks_that_cannot_be(

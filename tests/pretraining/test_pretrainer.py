@@ -768,7 +768,7 @@ def test_what_is_read_while_fitted_to_another_objective(
         ({"objective": "mlm+nsp"}, [["one", "two"], ["one"]], "1 of 2 rows .* is row 1"),
         ({"objective": "nsp"}, [["one", "two"]], "X holds one document"),
         ({"max_length": 500}, ["a"], "max_length=500: this model reads between 4 and 128"),
-        ({"patience": 1}, ["a"], "patience=1 watches rows held out"),
+        ({"patience": 1}, ["a"], "patience=1 needs a validation set"),
     ],
 )  # fmt: skip
 @pytest.mark.filterwarnings("ignore:.*are empty or whitespace")
@@ -800,7 +800,7 @@ def test_documents_held_out_need_company(stories: list[list[str]]) -> None:
 def test_sentences_that_are_cut_are_counted(tiny_model: Path) -> None:
     X = [["good " * 60, "bad"], ["nice", "great"], ["so", "poor"]]
     pretrainer = BertPretrainer(tiny_model, objective="nsp", max_length=40, epochs=1)
-    with pytest.warns(TruncationWarning, match="1 of 3 rows were longer than max_length"):
+    with pytest.warns(TruncationWarning, match="1 of 3 rows were too long for max_length"):
         pretrainer.fit(X)
     assert pretrainer.n_truncated_ == 1
 

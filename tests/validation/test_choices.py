@@ -186,7 +186,7 @@ def test_text_columns_must_choose_two(columns: Any) -> None:
 def test_an_unknown_column_is_named() -> None:
     with pytest.raises(InputError, match=r"'promt'.*Did you mean 'prompt'\?"):
         check_choices(WIDE, columns=["promt", "a"])
-    with pytest.raises(InputError, match=r"chooses the column 9"):
+    with pytest.raises(InputError, match=r"names the column 9"):
         check_choices(WIDE, columns=["prompt", 9])
 
 

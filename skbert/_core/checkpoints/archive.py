@@ -91,7 +91,7 @@ def save_error(target: Path, exc: Exception) -> SaveError:
     """The error to raise where the disk is full or writing is not allowed."""
     return SaveError(
         f"{target} could not be saved: {exc}. Nothing of it was kept, and what was there"
-        " before is untouched. Save again where there is room, into a folder you may write."
+        " before is untouched. Save again to a writable folder on a disk with free space."
     )
 
 
