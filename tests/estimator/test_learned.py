@@ -361,7 +361,9 @@ def test_new_models_take_small_numbers() -> None:
 
 def test_more_batches_in_a_step_than_rows_are_refused(tiny_model: Path) -> None:
     fitted = plain(BertClassifier, tiny_model, accumulate=10**9)
-    text = r"accumulate=1000000000 .*steps of 4000000000 rows, but there are only 12 .*accumulate=3"
+    text = (
+        r"accumulate=1000000000 .*steps of 4000000000 rows, but there are only 12 .*accumulate=3"
+    )
     with pytest.raises(InputError, match=text):
         fitted.fit(TEXTS, LABELS)
     fitted.partial_fit(TEXTS[:2], LABELS[:2])  # a stream may bring few rows at a time

@@ -135,7 +135,11 @@ def test_half_characters_are_replaced_as_in_x() -> None:
             InputTypeError,
             ["frame", "zip(y['answer'], y['answer_start'])"],
         ),
-        (["blue", " \n", "\t"], InputError, ["2 answer(s) that are only white space", "row 1", "row 2"]),
+        (
+            ["blue", " \n", "\t"],
+            InputError,
+            ["2 answer(s) that are only white space", "row 1", "row 2"],
+        ),
         (["blue", "Nobody", "six"], InputError, ["2 answer(s)", "not in", "row 1 ('Nobody')"]),
         ([("blue", 12), "", ("men", 99)], InputError, ["2 answer", "row 0", "'lue,'", "at 11"]),
         ([("blue", 99), "", ""], InputError, ["start is 99", "32 characters", "at 11"]),

@@ -96,15 +96,15 @@ def blocks_of(page: str) -> list[Block]:
     """The blocks of a page; one of output, right below Python, becomes part of that."""
     blocks: list[Block] = []
     end = 0
-    for found in FENCE.finditer(page):
-        line = page.count("\n", 0, found.start()) + 1
-        language, text = found["language"].strip(), found["text"]
-        follows = bool(blocks) and not page[end : found.start()].strip()
+    for fence in FENCE.finditer(page):
+        line = page.count("\n", 0, fence.start()) + 1
+        language, text = fence["language"].strip(), fence["text"]
+        follows = bool(blocks) and not page[end : fence.start()].strip()
         if not language and follows and blocks[-1].language == "python":
             blocks[-1] = blocks[-1]._replace(output=text)
         else:
             blocks.append(Block(line, language, text))
-        end = found.end()
+        end = fence.end()
     fences = 2 * sum(1 + (block.output is not None) for block in blocks)
     assert len(re.findall(r"^\s*(?:```|~~~)", page, re.MULTILINE)) == fences, "a fence is not read"
     return blocks
@@ -246,8 +246,8 @@ def test_faults_of_commands_are_found() -> None:
 
 
 def examples_of(module: str) -> list[doctest.DocTest]:
-    found = doctest.DocTestFinder(exclude_empty=True).find(importlib.import_module(module))
-    return [each for each in found if each.examples]
+    tests = doctest.DocTestFinder(exclude_empty=True).find(importlib.import_module(module))
+    return [each for each in tests if each.examples]
 
 
 @pytest.mark.filterwarnings("ignore::skbert.exceptions.TruncationWarning")  # of odd texts
@@ -264,7 +264,7 @@ def test_examples_of_docstrings(module: str, minilm: Path) -> None:
 
 
 def test_every_module_with_examples_is_run() -> None:
-    names = {found.name for found in pkgutil.walk_packages(skbert.__path__, "skbert.")}
+    names = {each.name for each in pkgutil.walk_packages(skbert.__path__, "skbert.")}
     sources = {name: importlib.util.find_spec(name).origin or "" for name in names}
     python = {name: Path(path) for name, path in sources.items() if path.endswith(".py")}
     assert len(python) > 50

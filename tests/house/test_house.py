@@ -158,9 +158,9 @@ def read_modules(folder: Path) -> list[Module]:
 
 @pytest.fixture(scope="module")
 def modules() -> list[Module]:
-    found = read_modules(PACKAGE)
-    assert len(found) >= FEWEST_MODULES, [each.path for each in found]
-    return found
+    everything = read_modules(PACKAGE)
+    assert len(everything) >= FEWEST_MODULES, [each.path for each in everything]
+    return everything
 
 
 def show(offences: list[str]) -> str:
@@ -286,23 +286,23 @@ def any_parameters(modules: list[Module]) -> list[str]:
 
 
 def test_module_length(modules: list[Module]) -> None:
-    assert not (found := long_modules(modules)), show(found)
+    assert not (violations := long_modules(modules)), show(violations)
 
 
 def test_function_length_and_complexity(modules: list[Module]) -> None:
-    assert not (found := heavy_functions(modules)), show(found)
+    assert not (violations := heavy_functions(modules)), show(violations)
 
 
 def test_class_size(modules: list[Module]) -> None:
-    assert not (found := big_classes(modules)), show(found)
+    assert not (violations := big_classes(modules)), show(violations)
 
 
 def test_number_of_parameters(modules: list[Module]) -> None:
-    assert not (found := wide_functions(modules)), show(found)
+    assert not (violations := wide_functions(modules)), show(violations)
 
 
 def test_most_functions_are_short(modules: list[Module]) -> None:
-    assert not (found := long_in_general(modules)), show(found)
+    assert not (violations := long_in_general(modules)), show(violations)
 
 
 def test_no_more_parameters_of_any_type(modules: list[Module]) -> None:
@@ -310,11 +310,15 @@ def test_no_more_parameters_of_any_type(modules: list[Module]) -> None:
     for each in modules:
         room = room_of(each.name, "skbert")
         rooms[room if room in JOBS else ""] += any_parameters([each])
-    for room, found in rooms.items():
+    for room, parameters in rooms.items():
         most = ANY_OF_A_JOB if room else ANY_PARAMETERS
-        assert len(found) <= most, f"{room}: {len(found)}, at most {most}" + show(found)
-    found = [each for each in any_parameters(modules) if each.endswith(": estimator")]
-    assert len(found) <= ANY_ESTIMATORS, f"{len(found)}, at most {ANY_ESTIMATORS}" + show(found)
+        assert len(parameters) <= most, f"{room}: {len(parameters)}, at most {most}" + show(
+            parameters
+        )
+    parameters = [each for each in any_parameters(modules) if each.endswith(": estimator")]
+    assert len(parameters) <= ANY_ESTIMATORS, (
+        f"{len(parameters)}, at most {ANY_ESTIMATORS}" + show(parameters)
+    )
 
 
 def test_number_of_parameters_can_fail() -> None:
@@ -340,8 +344,8 @@ def test_short_functions_can_fail() -> None:
 
 def test_parameters_of_any_type_are_counted() -> None:
     text = "def f(a: Any, b: list[Any], /, c, *args: Any, d: Any = 0, **kwargs: Any) -> Any: pass"
-    found = [each.rpartition(" ")[2] for each in any_parameters([module(text)])]
-    assert found == ["a", "d", "args", "kwargs"]
+    names = [each.rpartition(" ")[2] for each in any_parameters([module(text)])]
+    assert names == ["a", "d", "args", "kwargs"]
 
 
 def test_module_length_can_fail() -> None:
@@ -427,17 +431,17 @@ def imports(source: Module) -> list[tuple[int, str]]:
 
     ``from a import b`` is ``a.b``; ``import_module("a")`` is ``a``.
     """
-    found: list[tuple[int, str]] = []
+    imported: list[tuple[int, str]] = []
     for node in ast.walk(source.tree):
         match node:
             case ast.Import(names=names):
-                found += [(node.lineno, alias.name) for alias in names]
+                imported += [(node.lineno, alias.name) for alias in names]
             case ast.ImportFrom(module=home, names=names, level=level):
                 start = "." * level + (home or "")
-                found += [(node.lineno, f"{start}.{alias.name}") for alias in names]
+                imported += [(node.lineno, f"{start}.{alias.name}") for alias in names]
             case ast.Call(args=[ast.Constant(value=str(name)), *_]) if loads_a_module(node):
-                found.append((node.lineno, name))
-    return found
+                imported.append((node.lineno, name))
+    return imported
 
 
 def loads_a_module(call: ast.Call) -> bool:
@@ -512,7 +516,7 @@ def forbidden_imports(modules: list[Module]) -> list[str]:
 
 
 def test_imports(modules: list[Module]) -> None:
-    assert not (found := forbidden_imports(modules)), show(found)
+    assert not (violations := forbidden_imports(modules)), show(violations)
 
 
 @pytest.mark.parametrize(
@@ -574,14 +578,14 @@ def room_of(name: str, root: str) -> str:
 
 def arrows(modules: list[Module], root: str) -> dict[tuple[str, str], str]:
     """(room, room that it imports) -> where, for the rooms right under a package."""
-    found: dict[tuple[str, str], str] = {}
+    places: dict[tuple[str, str], str] = {}
     for each in modules:
         here = room_of(each.name, root)
         for row, name in imports(each):
             there = room_of(name, root)
             if here and there and here != there:
-                found.setdefault((here, there), f"{each.path}:{row}")
-    return found
+                places.setdefault((here, there), f"{each.path}:{row}")
+    return places
 
 
 def steps_up(modules: list[Module], root: str, floors: tuple[tuple[str, ...], ...]) -> list[str]:
@@ -600,7 +604,7 @@ def steps_up(modules: list[Module], root: str, floors: tuple[tuple[str, ...], ..
 def test_no_import_leads_upward(
     root: str, floors: tuple[tuple[str, ...], ...], modules: list[Module]
 ) -> None:
-    assert not (found := steps_up(modules, root, floors)), show(found)
+    assert not (violations := steps_up(modules, root, floors)), show(violations)
     assert set(sum(floors, ())) <= {room_of(each.name, root) for each in modules}
 
 
@@ -613,10 +617,10 @@ def circles(modules: list[Module]) -> list[str]:
     names = {each.name for each in modules}
     imported = {
         each.name: {
-            found
+            target
             for _, name in imports(each)
-            for found in (name, name.rpartition(".")[0])
-            if found in names and found != each.name
+            for target in (name, name.rpartition(".")[0])
+            if target in names and target != each.name
         }
         for each in modules
     }
@@ -628,7 +632,7 @@ def circles(modules: list[Module]) -> list[str]:
 
 
 def test_no_module_imports_itself_along_others(modules: list[Module]) -> None:
-    assert not (found := circles(modules)), show(found)
+    assert not (violations := circles(modules)), show(violations)
 
 
 def test_the_plan_can_fail() -> None:
@@ -674,7 +678,7 @@ def undeclared_imports(modules: list[Module], declared: set[str]) -> list[str]:
 def test_every_import_is_a_declared_dependency(modules: list[Module]) -> None:
     groups = distributions()
     declared = groups[""] | groups["offline"] | groups["polars"] | groups["plot"]
-    assert not (found := undeclared_imports(modules, declared)), show(found)
+    assert not (violations := undeclared_imports(modules, declared)), show(violations)
 
 
 def test_declared_imports_can_fail() -> None:
@@ -706,16 +710,16 @@ def task_classes(modules: list[Module]) -> list[tuple[Module, ast.ClassDef]]:
     pairs = [(each, node) for each in modules for node in each.classes]
     names = {"Task"}
     while True:
-        found = [
+        classes = [
             (each, node)
             for each, node in pairs
             if node.name in names
             or base_names(node) & names
             or len(TASK_METHODS & own_methods(node).keys()) >= 3
         ]
-        if names >= {node.name for _, node in found}:
-            return found
-        names |= {node.name for _, node in found}
+        if names >= {node.name for _, node in classes}:
+            return classes
+        names |= {node.name for _, node in classes}
 
 
 def public_methods(node: ast.ClassDef, known: dict[str, ast.ClassDef]) -> set[str]:
@@ -730,15 +734,15 @@ def odd_tasks(modules: list[Module]) -> list[str]:
     tasks = task_classes(modules)
     known = {node.name: node for _, node in tasks}
     return [
-        f"{each.path}:{node.lineno} {node.name}: public methods {sorted(found)},"
+        f"{each.path}:{node.lineno} {node.name}: public methods {sorted(methods)},"
         f" a task has exactly {sorted(TASK_METHODS)}"
         for each, node in tasks
-        if (found := public_methods(node, known)) != TASK_METHODS
+        if (methods := public_methods(node, known)) != TASK_METHODS
     ]
 
 
 def test_tasks_have_exactly_four_methods(modules: list[Module]) -> None:
-    assert not (found := odd_tasks(modules)), show(found)
+    assert not (violations := odd_tasks(modules)), show(violations)
 
 
 TASK = """
@@ -755,8 +759,8 @@ class {name}{bases}:
 def test_task_rule_finds_tasks() -> None:
     one = TASK.format(name="Label", bases="")
     heir = "class Labels(Label):\n    def loss(self): pass\n"
-    found = [node.name for _, node in task_classes([module(one + heir + "class Other: pass")])]
-    assert found == ["Label", "Labels"]
+    names = [node.name for _, node in task_classes([module(one + heir + "class Other: pass")])]
+    assert names == ["Label", "Labels"]
     assert odd_tasks([module(one + heir)]) == []
 
 
@@ -870,7 +874,7 @@ def spelled_architectures(modules: list[Module]) -> list[str]:
 
 
 def test_only_the_record_of_a_family_spells_its_modules(modules: list[Module]) -> None:
-    assert not (found := spelled_architectures(modules)), show(found)
+    assert not (violations := spelled_architectures(modules)), show(violations)
 
 
 @pytest.mark.parametrize(
@@ -948,8 +952,8 @@ def test_the_rule_of_architectures_allows_other_words(text: str) -> None:
 def test_an_exception_holds_in_its_module_only() -> None:
     text = "norm = torch.nn.LayerNorm(size)"
     assert spelled_architectures([module(text, "skbert/_core/cpu/fused.py")]) == []
-    found = spelled_architectures([module(text, "skbert/_core/cpu/linear.py")])
-    assert found == ["skbert/_core/cpu/linear.py:1 nn.LayerNorm"]
+    spelled = spelled_architectures([module(text, "skbert/_core/cpu/linear.py")])
+    assert spelled == ["skbert/_core/cpu/linear.py:1 nn.LayerNorm"]
 
 
 def test_the_exceptions_of_architectures_are_needed(modules: list[Module]) -> None:
@@ -1014,7 +1018,7 @@ def odd_namespaces(modules: list[Module]) -> list[str]:
 
 
 def test_all_equals_the_namespace(modules: list[Module]) -> None:
-    assert not (found := odd_namespaces(modules)), show(found)
+    assert not (violations := odd_namespaces(modules)), show(violations)
 
 
 @pytest.mark.parametrize(
@@ -1089,10 +1093,10 @@ def test_the_table_in_readme_lists_the_estimators() -> None:
 def parameter_docs(docstring: str | None) -> dict[str, str]:
     """Parameter -> its whole text, from the numpydoc section "Parameters"."""
     text = inspect.cleandoc(docstring or "")
-    found = re.search(r"(?ms)^Parameters\n-+\n(.*?)(?=^\S[^\n]*\n-+\n|\Z)", text)
+    section = re.search(r"(?ms)^Parameters\n-+\n(.*?)(?=^\S[^\n]*\n-+\n|\Z)", text)
     entries: dict[str, list[str]] = {}
     names: list[str] = []
-    for line in found.group(1).splitlines() if found else []:
+    for line in section.group(1).splitlines() if section else []:
         if line and not line[0].isspace():
             names = [name.strip() for name in line.partition(" : ")[0].split(",")]
             entries |= {name: [line.partition(" : ")[2]] for name in names}
@@ -1131,7 +1135,7 @@ def test_shared_parameters_are_described_alike(modules: list[Module]) -> None:
     docs = estimator_docs(modules)
     undocumented = [name for name, parameters in docs.items() if not parameters]
     assert not undocumented
-    assert not (found := unlike_docs(docs)), show(found)
+    assert not (violations := unlike_docs(docs)), show(violations)
 
 
 def test_every_constructor_parameter_is_documented(modules: list[Module]) -> None:
@@ -1215,7 +1219,7 @@ def long_c(sources: dict[str, str]) -> list[str]:
 def test_c_files_and_functions_are_short() -> None:
     files = [*PACKAGE.rglob("*.c"), *PACKAGE.rglob("*.h")]
     sources = {path.name: path.read_text(encoding="utf-8") for path in files}
-    assert not (found := long_c(sources)), show(found)
+    assert not (violations := long_c(sources)), show(violations)
     known = {name for text in sources.values() for name in c_functions(text)}
     assert known >= {"attention_forward", "transpose", "step_chunk", "PyInit_kernels"}
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -1258,7 +1262,7 @@ def border_crossings(modules: list[Module]) -> list[str]:
 
 
 def test_only_the_wrappers_take_addresses_and_call_c(modules: list[Module]) -> None:
-    assert not (found := border_crossings(modules)), show(found)
+    assert not (violations := border_crossings(modules)), show(violations)
     wrappers = {each.name for each in modules if is_under(each.name, BORDER)}
     sources = {path.stem for path in PACKAGE.rglob("csrc/*.c")}
     assert wrappers == {BORDER, f"{BORDER}.checks", *(f"{BORDER}.{name}" for name in sources)}
@@ -1324,7 +1328,7 @@ def fault_of(node: ast.AST) -> str:
 
 
 def test_tidy(modules: list[Module]) -> None:
-    assert not (found := untidy(modules)), show(found)
+    assert not (violations := untidy(modules)), show(violations)
 
 
 TIDY_START = '"""Doc."""\nfrom __future__ import annotations\n'

@@ -62,7 +62,7 @@ def roots(names: set[str]) -> set[str]:
 def exists(name: str) -> bool:
     home, _, last = name.rpartition(".")
     path = importlib.import_module(home).__path__ if home else None
-    return path is None or any(found.name == last for found in pkgutil.iter_modules(path))
+    return path is None or any(each.name == last for each in pkgutil.iter_modules(path))
 
 
 @pytest.mark.long  # interpreters that import pandas
@@ -105,11 +105,11 @@ def test_names_load_when_first_used_and_stay() -> None:
     code = """
 import json, sys, skbert
 first = "torch" in sys.modules
-found = skbert.exceptions
-assert found is sys.modules["skbert.exceptions"]
+module = skbert.exceptions
+assert module is sys.modules["skbert.exceptions"]
 assert "exceptions" in vars(skbert)
 import skbert.exceptions as again
-assert again is found
+assert again is module
 print(json.dumps([first, "torch" in sys.modules]))
 """
     assert json.loads(run(code)) == [False, False]
@@ -117,10 +117,10 @@ print(json.dumps([first, "torch" in sys.modules]))
 
 @pytest.mark.parametrize("name", skbert.__all__)
 def test_every_public_name_is_there(name: str) -> None:
-    found = getattr(skbert, name)
-    assert getattr(skbert, name) is found
+    value = getattr(skbert, name)
+    assert getattr(skbert, name) is value
     if name[0].isupper():
-        assert found.__name__ == name
+        assert value.__name__ == name
 
 
 def test_star_import_gives_the_public_names() -> None:
@@ -154,9 +154,9 @@ def test_unknown_name_in_from_import() -> None:
 
 def test_pickled_classes_are_found_by_their_own_module() -> None:
     for name in skbert.__all__:
-        found = getattr(skbert, name)
-        if isinstance(found, type):
-            assert getattr(sys.modules[found.__module__], name) is found
+        value = getattr(skbert, name)
+        if isinstance(value, type):
+            assert getattr(sys.modules[value.__module__], name) is value
 
 
 def test_version_is_the_installed_one() -> None:

@@ -1,17 +1,17 @@
 """One table of bad and odd inputs, and what an estimator must do with each.
 
-Every row says what `fit` is given and what is expected: an error with words that help, a warning
+Every row says what `fit` is called with and what is expected: an error that helps, a warning
 with a right result, or acceptance with a right result. A row depends on the promises of the
 package only, never on how they are kept.
 
 ``make`` is called with the folder of a tiny model, and returns a dict of what is not the usual:
 
 ``X``, ``y``, ``sample_weight``
-    What `fit` is given; by default ``TEXTS``, the usual targets of the estimator, and None.
+    What `fit` is called with; by default ``TEXTS``, the usual targets of the estimator, and None.
 ``params``
     Parameters of the estimator, besides those that every test sets.
 ``predict_X``
-    What `predict` is given, by default ``X``.
+    What `predict` is called with; by default ``X``.
 ``plain``
     The list of str, or of pairs of str, that ``predict_X`` must give equal predictions to.
 ``reference``
@@ -113,10 +113,10 @@ class Row:
         """Both, and with them all to which the row means the same."""
         if self.applies_to != "both":
             return BOTH if self.applies_to == "learners" else (self.applies_to,)
-        given = self.make(Path()).keys()
-        if self.kind == "parameter" and given == {"params"}:
+        arguments = self.make(Path()).keys()
+        if self.kind == "parameter" and arguments == {"params"}:
             return ESTIMATORS
-        return BOTH if given & {"y", "sample_weight"} else OF_TEXTS
+        return BOTH if arguments & {"y", "sample_weight"} else OF_TEXTS
 
 
 ROWS: list[Row] = []
@@ -316,94 +316,104 @@ ONE_STRING = "Iterable over raw text documents expected, string object received"
 PAIR_FORM = r"list\(zip\(questions, contexts\)\)"
 
 
-def given(X: Callable[[], Any]) -> Make:
+def input_of(X: Callable[[], Any]) -> Make:
     return lambda _: {"X": X()}
 
 
-refuse("one-str", "container", InputError, ONE_STRING, given(lambda: "a single text"))
-refuse("one-bytes", "container", InputError, ONE_STRING, given(lambda: b"a single text"))
-refuse("one-numpy-str", "container", InputError, ONE_STRING, given(lambda: np.str_("a text")))
+refuse("one-str", "container", InputError, ONE_STRING, input_of(lambda: "a single text"))
+refuse("one-bytes", "container", InputError, ONE_STRING, input_of(lambda: b"a single text"))
+refuse("one-numpy-str", "container", InputError, ONE_STRING, input_of(lambda: np.str_("a text")))
 refuse(
-    "array-0d", "container", InputError, ("dim 0", "one entry"), given(lambda: np.array("a text"))
+    "array-0d",
+    "container",
+    InputError,
+    ("dim 0", "one entry"),
+    input_of(lambda: np.array("a text")),
 )
 refuse(
     "array-3d",
     "container",
     InputError,
     "Found array with dim 3",
-    given(lambda: np.array(TEXTS).reshape(2, 3, 1)),
+    input_of(lambda: np.array(TEXTS).reshape(2, 3, 1)),
 )
 refuse(
     "three-columns-frame",
     "container",
     InputError,
     ("3 columns", r"\['stars', 'text', 'about'\]", "text_columns="),
-    given(wide),
+    input_of(wide),
 )
 refuse(
     "three-columns-polars",
     "container",
     InputError,
     ("3 columns", r"\['stars', 'text', 'about'\]", "text_columns="),
-    given(lambda: pl.from_pandas(wide())),
+    input_of(lambda: pl.from_pandas(wide())),
 )
 refuse(
     "three-columns-array",
     "container",
     InputError,
     ("3 columns", "text_columns="),
-    given(lambda: np.array([(*pair, "more") for pair in PAIRS])),
+    input_of(lambda: np.array([(*pair, "more") for pair in PAIRS])),
 )
 refuse(
     "three-columns-tuples",
     "container",
     InputError,
     ("3 columns", "text_columns="),
-    given(lambda: [(*pair, "more") for pair in PAIRS]),
+    input_of(lambda: [(*pair, "more") for pair in PAIRS]),
 )
 refuse(
     "generator",
     "container",
     InputError,
     ("generator", r"list\(X\)"),
-    given(lambda: (text for text in TEXTS)),
+    input_of(lambda: (text for text in TEXTS)),
 )
-refuse("map", "container", InputError, ("map", r"list\(X\)"), given(lambda: map(str.lower, TEXTS)))
-refuse("iterator", "container", InputError, r"list\(X\)", given(lambda: iter(TEXTS)))
 refuse(
-    "zip", "container", InputError, r"list\(X\)", given(lambda: zip(TEXTS, SECONDS, strict=True))
+    "map", "container", InputError, ("map", r"list\(X\)"), input_of(lambda: map(str.lower, TEXTS))
 )
-refuse("x-none", "container", InputError, "NoneType", given(lambda: None))
-refuse("x-number", "container", InputError, "int", given(lambda: 3))
+refuse("iterator", "container", InputError, r"list\(X\)", input_of(lambda: iter(TEXTS)))
+refuse(
+    "zip",
+    "container",
+    InputError,
+    r"list\(X\)",
+    input_of(lambda: zip(TEXTS, SECONDS, strict=True)),
+)
+refuse("x-none", "container", InputError, "NoneType", input_of(lambda: None))
+refuse("x-number", "container", InputError, "int", input_of(lambda: 3))
 refuse(
     "dict-of-lists",
     "container",
     InputTypeError,
     ("dict", r"DataFrame\(X\)"),
-    given(lambda: {"text": TEXTS, "about": SECONDS}),
+    input_of(lambda: {"text": TEXTS, "about": SECONDS}),
 )
 refuse(
     "dict-of-texts",
     "container",
     InputTypeError,
     "dict",
-    given(lambda: dict(enumerate(TEXTS))),
+    input_of(lambda: dict(enumerate(TEXTS))),
 )
 refuse(
     "tokenizer-output",
     "container",
     InputTypeError,
     "UserDict",
-    given(lambda: collections.UserDict(input_ids=[[1, 2]] * 6)),
+    input_of(lambda: collections.UserDict(input_ids=[[1, 2]] * 6)),
 )
-refuse("set", "container", InputTypeError, ("set", "list"), given(lambda: set(TEXTS)))
-refuse("frozenset", "container", InputTypeError, "set", given(lambda: frozenset(TEXTS)))
+refuse("set", "container", InputTypeError, ("set", "list"), input_of(lambda: set(TEXTS)))
+refuse("frozenset", "container", InputTypeError, "set", input_of(lambda: frozenset(TEXTS)))
 refuse(
     "tensor-of-ids",
     "container",
     InputTypeError,
     ("tensor", "texts themselves"),
-    given(lambda: torch.ones((6, 4), dtype=torch.int64)),
+    input_of(lambda: torch.ones((6, 4), dtype=torch.int64)),
 )
 for name, build in {
     "matrix": scipy.sparse.csr_matrix,
@@ -421,24 +431,28 @@ refuse(
     "container",
     InputError,
     ("row 2", "holds 1"),
-    given(lambda: [*PAIRS[:2], ("alone",), *PAIRS[3:]]),
+    input_of(lambda: [*PAIRS[:2], ("alone",), *PAIRS[3:]]),
 )
 refuse(
     "pairs-and-a-text",
     "container",
     InputError,
     "row 3",
-    given(lambda: [*PAIRS[:3], "alone", *PAIRS[4:]]),
+    input_of(lambda: [*PAIRS[:3], "alone", *PAIRS[4:]]),
 )
 refuse(
     "pairs-and-none",
     "container",
     InputError,
     "row 1",
-    given(lambda: [PAIRS[0], None, *PAIRS[2:]]),
+    input_of(lambda: [PAIRS[0], None, *PAIRS[2:]]),
 )
 refuse(
-    "word-lists", "container", InputError, "row 2", given(lambda: [text.split() for text in TEXTS])
+    "word-lists",
+    "container",
+    InputError,
+    "row 2",
+    input_of(lambda: [text.split() for text in TEXTS]),
 )
 for name, build in {
     "lists-in-a-tuple": lambda: (TEXTS, SECONDS),
@@ -447,7 +461,7 @@ for name, build in {
     "series-in-a-tuple": lambda: (pd.Series(TEXTS), pd.Series(SECONDS)),
     "series-in-a-list": lambda: [pd.Series(TEXTS), pd.Series(SECONDS)],
 }.items():
-    refuse(f"two-{name}", "container", InputError, PAIR_FORM, given(build))
+    refuse(f"two-{name}", "container", InputError, PAIR_FORM, input_of(build))
 for name, build in {
     "list": list,
     "array": lambda: np.array([], dtype=str),
@@ -468,26 +482,30 @@ refuse(
     "container",
     InputError,
     r"0 feature\(s\) \(shape=\(6, 0\)\) while a minimum of 1 is required",
-    given(lambda: np.empty((6, 0))),
+    input_of(lambda: np.empty((6, 0))),
 )
 refuse(
     "numbers-1d",
     "container",
     InputTypeError,
     ("row 0", "float"),
-    given(lambda: np.array(NUMBERS)),
+    input_of(lambda: np.array(NUMBERS)),
 )
 refuse(
-    "numbers-2d", "container", InputTypeError, ("row 0", "float"), given(lambda: np.ones((6, 4)))
+    "numbers-2d",
+    "container",
+    InputTypeError,
+    ("row 0", "float"),
+    input_of(lambda: np.ones((6, 4))),
 )
 refuse(
     "numbers-series",
     "container",
     InputTypeError,
     ("row 0", "int"),
-    given(lambda: pd.Series(range(6))),
+    input_of(lambda: pd.Series(range(6))),
 )
-refuse("range", "container", InputTypeError, ("row 0", "int"), given(lambda: range(6)))
+refuse("range", "container", InputTypeError, ("row 0", "int"), input_of(lambda: range(6)))
 for name, build in {"frame": wide, "series": lambda: wide()["text"]}.items():
     for kind in ("X", "y"):
         refuse(
@@ -502,7 +520,7 @@ refuse(
     "container",
     InputTypeError,
     ("Resampler", "groups"),
-    given(lambda: pd.Series(TEXTS, pd.date_range("2020", periods=6)).resample("D")),
+    input_of(lambda: pd.Series(TEXTS, pd.date_range("2020", periods=6)).resample("D")),
 )
 refuse(
     "choice-of-a-name-there-twice",
@@ -516,14 +534,14 @@ refuse(
     "container",
     InputError,
     ("Fields", r"X\[0\] raises KeyError\(0\)", "a list"),
-    given(lambda: Fields(TEXTS)),
+    input_of(lambda: Fields(TEXTS)),
 )
 refuse(
     "lazy-frame",
     "container",
     InputError,
     (r"collect\(\)",),
-    given(lambda: pl.LazyFrame({"review": TEXTS})),
+    input_of(lambda: pl.LazyFrame({"review": TEXTS})),
 )
 
 # --- containers: after fit ---------------------------------------------------------------------
@@ -800,7 +818,7 @@ warn(
     "4 of 6 rows.*empty",
     lambda _: {"X": with_cells("", " ", "\n", "\u3000"), "plain": with_cells("", " ", "\n", " ")},
 )
-warn("cell-all-empty", "cell", SkbertWarning, "6 of 6 rows.*empty", given(lambda: [""] * 6))
+warn("cell-all-empty", "cell", SkbertWarning, "6 of 6 rows.*empty", input_of(lambda: [""] * 6))
 warn(
     "cell-all-missing-as-empty",
     "cell",

@@ -44,9 +44,9 @@ def gives(X: Any, expected: Callable[[Any], bool]) -> Callable[[Any], None]:
     """Assert something of what the fitted estimator predicts for X."""
 
     def check(estimator: Any) -> None:
-        found = estimator.predict(X)
-        assert len(found) == len(X)
-        assert expected(found), found
+        predicted = estimator.predict(X)
+        assert len(predicted) == len(X)
+        assert expected(predicted), predicted
 
     return check
 
@@ -100,21 +100,21 @@ accept(
     "cell",
     cell(TAGS, ["", "\u200b", "good", "  ", "\x00"]),
     on="tagger",
-    check=gives([["", "\u200b", "\x00"]], lambda found: len(found[0]) == 3),
+    check=gives([["", "\u200b", "\x00"]], lambda predicted: len(predicted[0]) == 3),
 )
 accept(
     "tagger-two-thousand-words",
     "cell",
     cell(TAGS, TAGS.X[2]),
     on="tagger",
-    check=gives([["good", "bad"] * 1000], lambda found: len(found[0]) == 2000),
+    check=gives([["good", "bad"] * 1000], lambda predicted: len(predicted[0]) == 2000),
 )
 accept(
     "tagger-rows-as-series",
     "container",
     lambda _: {"X": [pd.Series(words) for words in TAGS.X]},
     on="tagger",
-    check=gives([pd.Series(["good", "bad"])], lambda found: len(found[0]) == 2),
+    check=gives([pd.Series(["good", "bad"])], lambda predicted: len(predicted[0]) == 2),
 )
 warn(
     "tagger-inside-without-begin",
@@ -203,7 +203,8 @@ accept(
     },
     on="extractor",
     check=gives(
-        [("what?", PERSON + "end")], lambda found: not found[0] or found[0] in PERSON + "end"
+        [("what?", PERSON + "end")],
+        lambda predicted: not predicted[0] or predicted[0] in PERSON + "end",
     ),
 )
 accept("extractor-several-answers", "label", target(SPANS, ["I love", "book"]), on="extractor")
@@ -224,7 +225,7 @@ accept(
     "cell",
     cell(SPANS, SPANS.X[2][1]),
     on="extractor",
-    check=gives([("what?", "")], lambda found: found[0] == ""),
+    check=gives([("what?", "")], lambda predicted: predicted[0] == ""),
 )
 
 # --- options -----------------------------------------------------------------------------------
@@ -286,14 +287,14 @@ accept(
     "cell",
     cell(CHOICES, ["same", "same"]),
     on="ranker",
-    check=gives([("p", ["same", "same"])], lambda found: found[0] == 0),
+    check=gives([("p", ["same", "same"])], lambda predicted: predicted[0] == 0),
 )
 accept(
     "ranker-one-option",
     "cell",
     cell(CHOICES, CHOICES.X[2][1]),
     on="ranker",
-    check=gives([("p", ["only"])], lambda found: found[0] == 0),
+    check=gives([("p", ["only"])], lambda predicted: predicted[0] == 0),
 )
 accept(
     "ranker-options-as-series",

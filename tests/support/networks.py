@@ -77,9 +77,9 @@ def sentences(lengths: Sequence[int], seed: int = 0) -> list[str]:
 
 
 def gradients(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    found = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    by_name = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
     model.zero_grad()
-    return found
+    return by_name
 
 
 def assert_all_close(got: dict[str, Any], want: dict[str, Any], tolerance: float) -> None:
