@@ -598,7 +598,8 @@ def scores(tiny_model: Path) -> list[float]:
     return found
 
 
-FOLDS = {"list": list, "wide": wide, "Series": CONTAINERS["Series, odd index"]}
+FOLDS = {"list": list, "object array of rows": objects, "frame": CONTAINERS["frame"], "wide": wide,
+         "Series": CONTAINERS["Series, odd index"], "polars": CONTAINERS["polars"]}  # fmt: skip
 
 
 @pytest.mark.parametrize("container", FOLDS)
@@ -610,9 +611,13 @@ def test_cross_validation(container: str, tiny_model: Path, scores: list[float])
     assert min(scores) >= 0.8
 
 
-def test_cross_validated_predictions(tiny_model: Path, scores: list[float]) -> None:
+@pytest.mark.parametrize("container", ["list", "object array of rows", "frame"])
+@pytest.mark.long
+def test_cross_validated_predictions(
+    container: str, tiny_model: Path, scores: list[float]
+) -> None:
     learner = ranker(tiny_model, **LEARNS)
-    guesses = cross_val_predict(learner, CONTAINERS["frame"](X), Y, cv=3)
+    guesses = cross_val_predict(learner, FOLDS[container](X), Y, cv=3)
     assert guesses.dtype == np.int64
     assert np.mean(guesses == Y) == pytest.approx(np.mean(scores))
 
@@ -625,7 +630,7 @@ def test_texts_and_reciprocal_ranks_in_cross_validation(tiny_model: Path) -> Non
     assert scores.min() > 0.8
 
 
-@pytest.mark.parametrize("hold", [objects, wide], ids=["objects", "wide frame"])
+@pytest.mark.parametrize("hold", [list, objects, wide], ids=["list", "objects", "wide frame"])
 @pytest.mark.long
 def test_a_grid_search(hold: Callable[..., Any], tiny_model: Path) -> None:
     grid = {"epochs": [1, 5], "pooling": ["mean"]}

@@ -490,8 +490,9 @@ def frames(X: list[Any]) -> pd.DataFrame:
     return pd.DataFrame(X, columns=["question", "context"])
 
 
+@pytest.mark.parametrize("hold", [list, as_objects, frames], ids=["list", "array", "frame"])
 @pytest.mark.long
-def test_cross_validation(tiny_model: Path) -> None:
+def test_cross_validation(hold: Callable[..., Any], tiny_model: Path) -> None:
     X, y = unanswered(15)
     placed = [(text, context.index(text)) if text else [] for (_, context), text in
               zip(X, y, strict=True)]  # fmt: skip
@@ -500,12 +501,9 @@ def test_cross_validation(tiny_model: Path) -> None:
     assert np.isfinite(expected).all()
     answers = cross_val_predict(quick, X, y, cv=3)
     assert (answers.dtype, answers.shape) == (object, (15,))
-    for rows, targets in (
-        (frames(X), y), (X, placed), (as_objects(X), as_objects(placed)),
-        (frames(X), pd.Series(placed)),
-    ):  # fmt: skip
-        np.testing.assert_array_equal(cross_val_score(quick, rows, targets, cv=3), expected)
-        np.testing.assert_array_equal(cross_val_predict(quick, rows, targets, cv=3), answers)
+    for targets in (y, placed, as_objects(placed), pd.Series(placed)):
+        np.testing.assert_array_equal(cross_val_score(quick, hold(X), targets, cv=3), expected)
+        np.testing.assert_array_equal(cross_val_predict(quick, hold(X), targets, cv=3), answers)
     for learn, held in KFold(3).split(X):
         alone = clone(quick).fit([X[row] for row in learn], [y[row] for row in learn])
         np.testing.assert_array_equal(alone.predict([X[row] for row in held]), answers[held])

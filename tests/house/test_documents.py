@@ -49,10 +49,13 @@ FEWEST_BLOCKS = {
 }
 # Modules whose docstrings have examples, and how many lines of them at least.
 FEWEST_EXAMPLES = {
-    **dict.fromkeys(ESTIMATORS.values(), 5),
-    ESTIMATORS["BertRegressor"]: 6,
-    ESTIMATORS["BertTokenTagger"]: 6,
-    ESTIMATORS["BertTransformer"]: 8,
+    **dict.fromkeys(ESTIMATORS.values(), 4),
+    "skbert._choice.estimator": 5,
+    "skbert._classification.estimator": 5,
+    "skbert._pretraining.estimator": 5,
+    "skbert._regression.estimator": 6,
+    "skbert._tagging.estimator": 6,
+    "skbert._embedding.estimator": 8,
     "skbert._conversion.tensorflow": 3,
     "skbert._estimator.loading": 5,
     "skbert.datasets": 30,

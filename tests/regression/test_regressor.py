@@ -315,9 +315,9 @@ def test_pooling_follows_the_checkpoint(
         assert fitted.pooling_ == name
         again = plain(kind, tiny_model, pooling=name).fit(X, y)
         np.testing.assert_array_equal(again.predict(X), fitted.predict(X))
-    assert plain(kind, folder, pooling="pooler").fit(X, y).pooling_ == "pooler"
-    pairs = list(zip(X, X, strict=True))  # what is declared is for single texts
-    assert plain(kind, folder).fit(pairs, y).pooling_ == "pooler"
+        assert plain(kind, folder, pooling="pooler").fit(X, y).pooling_ == "pooler"
+        pairs = list(zip(X, X, strict=True))  # what is declared is for single texts
+        assert plain(kind, folder).fit(pairs, y).pooling_ == "pooler"
 
 
 # --- before, and when it goes wrong --------------------------------------------------------------

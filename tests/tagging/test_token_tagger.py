@@ -749,11 +749,8 @@ def test_clone_and_parameters(tiny_model: Path) -> None:
             tagger(tiny_model, **bad).fit(X, Y)
 
 
-@pytest.mark.parametrize(
-    ("data", "hold"),
-    [((X, Y), list), ((TEXTS, SPANS), objects), ((X, Y), pd.Series)],
-    ids=["words", "texts", "Series of words"],
-)
+@pytest.mark.parametrize("hold", [list, objects, pd.Series])
+@pytest.mark.parametrize("data", [(X, Y), (TEXTS, SPANS)], ids=["words", "texts"])
 @pytest.mark.long
 def test_cross_validation(hold: Any, data: Any, tiny_model: Path) -> None:
     rows, wanted = hold(data[0]), hold(data[1])
@@ -765,8 +762,10 @@ def test_cross_validation(hold: Any, data: Any, tiny_model: Path) -> None:
     assert entity_f1(data[1], predicted) > 0.9
 
 
-def test_grid_search_of_equal_lengths(tiny_model: Path) -> None:
-    rows, tags = objects([row[:7] for row in X]), objects([row[:7] for row in Y])
+@pytest.mark.parametrize("hold", [list, objects, pd.Series])
+@pytest.mark.long
+def test_grid_search_of_equal_lengths(hold: Any, tiny_model: Path) -> None:
+    rows, tags = hold([row[:7] for row in X]), hold([row[:7] for row in Y])
     search = GridSearchCV(
         tagger(tiny_model, **LEARNS), {"epochs": [1, 4], "decoding": ["argmax"]}, cv=2
     ).fit(rows, tags)

@@ -270,7 +270,8 @@ def tokenizers_of_all_kinds(ours: TextTokenizer) -> list[TextTokenizer]:
     return found
 
 
-@settings(max_examples=50)
+@pytest.mark.long
+@settings(max_examples=150)
 @given(
     parts=st.lists(st.tuples(st.sampled_from(LONG_PARTS), st.integers(1, 700)), max_size=6),
     room=st.integers(0, 6),
