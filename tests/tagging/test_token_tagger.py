@@ -394,7 +394,7 @@ def words_of(items: Items, item: int) -> tuple[list[int], list[int], set[int]]:
 def test_every_word_is_read_once_where_it_lies_farthest_from_the_edges(
     max_length: int, tiny_model: Path
 ) -> None:
-    tokenizer = opened(tiny_model).text
+    tokenizer = opened(tiny_model).text_tokenizer
     rows = random_rows([2000, 0, 1, 150, 40, 7, 22, 21])
     items = WordTags(3, max_length).encode(WordRows(rows, None), None, tokenizer)
     assert items.tokens.lengths.max() <= max_length
@@ -478,7 +478,7 @@ def test_words_that_give_no_piece_are_unknown(fitted: BertTokenTagger) -> None:
 
 
 def test_a_word_of_many_pieces_is_cut(tiny_model: Path) -> None:
-    tokenizer = opened(tiny_model).text
+    tokenizer = opened(tiny_model).text_tokenizer
     endless, long = "ab" * 5000, "x1" * 20
     rows = WordRows([["the", long, endless, "phone"]], None)
     ids = WordTags(3, 128).encode(rows, None, tokenizer).tokens.ids[0].tolist()
@@ -503,7 +503,7 @@ def test_words_are_read_in_any_order_and_company(fitted: BertTokenTagger) -> Non
 
 
 def test_which_pieces_are_labelled(tiny_model: Path) -> None:
-    tokenizer = opened(tiny_model).text
+    tokenizer = opened(tiny_model).text_tokenizer
     rows, codes = WordRows([["the", "xyz", "ab"]], None), [np.array([0, 1, 2])]
     first = WordTags(3, 128).encode(rows, codes, tokenizer).targets
     every = WordTags(3, 128, all_pieces=True).encode(rows, codes, tokenizer).targets
