@@ -25,8 +25,10 @@ from support.jobs import JOBS
 from skbert import BertTransformer
 from skbert.testing._samples import Sample, assert_same, listing, objects, sample_of
 
-CASES = {
-    kind: (job.estimator, scoring) for job in JOBS.values() for kind, scoring in job.kinds.items()
+CASES = {  # by a name: the estimator, the kind of its data, and a scorer
+    f"{name} {kind}": (job.estimator, kind, scoring)
+    for name, job in JOBS.items()
+    for kind, scoring in job.kinds.items()
 }
 FORMS = {
     "object array": lambda columns, rows: objects(rows),
@@ -70,8 +72,8 @@ def halved(estimator: Any, grid: Any, scoring: Any, X: Any, y: Any) -> dict[str,
 WAYS = {cross_validated: 3, predicted: 0, searched: 2, halved: 3}
 # Each kind in each container, each kind each way, and each container each way.
 COMBINATIONS = [
-    (kind, form, list(WAYS)[(row + column) % len(WAYS)])
-    for row, kind in enumerate(CASES)
+    (case, form, list(WAYS)[(row + column) % len(WAYS)])
+    for row, case in enumerate(CASES)
     for column, form in enumerate(FORMS)
 ]
 
@@ -84,37 +86,38 @@ def rows_of(kind: str) -> Sample:
     return Sample(kind, few.X * 4, y * 4, few.columns)
 
 
-def estimator_of(kind: str, model: Path) -> tuple[Any, dict[str, Any]]:
+def estimator_of(case: str, model: Path) -> tuple[Any, dict[str, Any]]:
     """An estimator that learns something in a blink, and a grid of two candidates."""
+    make, kind, _ = CASES[case]
     settings: dict[str, Any] = {"model": model, "device": "cpu", "precision": "float32"}
     if kind == "features":
         pipeline = make_pipeline(BertTransformer(**settings), LogisticRegression())
         return pipeline, {"berttransformer__pooling": ["mean", "cls"]}
-    estimator = CASES[kind][0](random_state=0, epochs=1, **settings)
+    estimator = make(random_state=0, epochs=1, **settings)
     return estimator, {"learning_rate": [1e-4, 1e-2]}
 
 
-def results(kind: str, way: Any, model: Path, X: Any) -> dict[str, Any]:
+def results(case: str, way: Any, model: Path, X: Any) -> dict[str, Any]:
     """Scores and predictions of one way."""
-    estimator, grid = estimator_of(kind, model)
-    found: dict[str, Any] = way(estimator, grid, CASES[kind][1], X, rows_of(kind).y)
+    (_, kind, scoring), (estimator, grid) = CASES[case], estimator_of(case, model)
+    found: dict[str, Any] = way(estimator, grid, scoring, X, rows_of(kind).y)
     return found
 
 
 @pytest.mark.long  # some 270 fits; skbert.testing searches with each kind, too
 @pytest.mark.filterwarnings("ignore::skbert.exceptions.SkbertWarning")
-@pytest.mark.parametrize(("kind", "form", "way"), COMBINATIONS)
-def test_containers_search_alike(kind: str, form: str, way: Any, tiny_model: Path) -> None:
-    sample = rows_of(kind)
+@pytest.mark.parametrize(("case", "form", "way"), COMBINATIONS)
+def test_containers_search_alike(case: str, form: str, way: Any, tiny_model: Path) -> None:
+    sample = rows_of(CASES[case][1])
     columns = {name: sample.column(at) for at, name in enumerate(sample.columns)}
-    expected = results(kind, way, tiny_model, sample.X)
+    expected = results(case, way, tiny_model, sample.X)
     scores = expected.get("scores", [])
     assert len(scores) == WAYS[way]
     assert np.isfinite(scores).all()
     assert all(len(rows) == len(sample) for name, rows in expected.items() if name != "scores")
-    assert_same(results(kind, way, tiny_model, FORMS[form](columns, sample.X)), expected, form)
+    assert_same(results(case, way, tiny_model, FORMS[form](columns, sample.X)), expected, form)
 
 
 def test_every_kind_and_every_container_is_searched_each_way() -> None:
-    assert {(kind, way) for kind, _, way in COMBINATIONS} == {(k, w) for k in CASES for w in WAYS}
+    assert {(case, way) for case, _, way in COMBINATIONS} == {(c, w) for c in CASES for w in WAYS}
     assert {(form, way) for _, form, way in COMBINATIONS} == {(f, w) for f in FORMS for w in WAYS}

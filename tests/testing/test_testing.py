@@ -31,36 +31,37 @@ FEWEST = 25
 # What they share with another kind of the same estimator is left to the suite as a whole.
 OTHER_KINDS = {kind for job in JOBS.values() for kind in [*job.kinds][1:]}
 ONE_OF_EACH = [
-    (kind, name)
-    for kind, estimator in ESTIMATORS.items()
-    for name, _ in text_estimator_checks(estimator(), kind=kind)
+    (estimator, kind, name)
+    for estimator, job in JOBS.items()
+    for kind in job.kinds
+    for name, _ in text_estimator_checks(job.estimator(), kind=kind)
 ]
 
 
 @functools.cache
-def checks_of(kind: str, model: Path) -> dict[str, Callable[[], None]]:
-    settings: dict[str, Any] = {"model": model, "device": "cpu", "precision": "float32"}
-    if kind != "features":
+def checks_of(estimator: str, kind: str, model: Path) -> dict[str, Callable[[], None]]:
+    job, settings = JOBS[estimator], {"model": model, "device": "cpu", "precision": "float32"}
+    if job.is_trained:
         settings |= {"epochs": 1, "random_state": 0}
-    return dict(text_estimator_checks(ESTIMATORS[kind](**settings), kind=kind))
+    return dict(text_estimator_checks(job.estimator(**settings), kind=kind))
 
 
 @pytest.mark.filterwarnings("ignore::skbert.exceptions.SkbertWarning")
 @pytest.mark.parametrize(
-    ("kind", "name"),
+    ("estimator", "kind", "name"),
     [
-        pytest.param(kind, name, marks=pytest.mark.long if kind in OTHER_KINDS else ())
-        for kind, name in ONE_OF_EACH
+        pytest.param(*each, marks=pytest.mark.long if each[1] in OTHER_KINDS else ())
+        for each in ONE_OF_EACH
     ],
 )
-def test_every_estimator_passes(kind: str, name: str, tiny_model: Path) -> None:
-    checks_of(kind, tiny_model)[name]()
+def test_every_estimator_passes(estimator: str, kind: str, name: str, tiny_model: Path) -> None:
+    checks_of(estimator, kind, tiny_model)[name]()
 
 
 def test_there_are_many_for_each() -> None:
     assert set(ESTIMATORS) == set(KINDS)
     for kind in KINDS:
-        assert sum(each == kind for each, _ in ONE_OF_EACH) >= FEWEST
+        assert sum(each == kind for _, each, _ in ONE_OF_EACH) >= FEWEST
     assert len(set(ONE_OF_EACH)) == len(ONE_OF_EACH)
 
 
@@ -370,7 +371,7 @@ def test_predictions_of_another_form_fail(kind: str, tiny_model: Path) -> None:
 
 
 def test_no_check_is_left_without_one_that_fails_it() -> None:
-    assert {name for _, name in ONE_OF_EACH} == {*SABOTEURS, "check_form_of_predictions"}
+    assert {name for _, _, name in ONE_OF_EACH} == {*SABOTEURS, "check_form_of_predictions"}
 
 
 # --- the battery itself --------------------------------------------------------------------------
