@@ -49,7 +49,7 @@ def add_distances(model: Any) -> None:
 
 def has_distances(attention: Any) -> bool:
     """Whether a layer's attention has relative positions."""
-    return hasattr(attention, "distance_embedding")
+    return "distance_embedding" in attention._modules
 
 
 def distance_scores(attention: Any, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:

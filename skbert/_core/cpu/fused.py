@@ -118,7 +118,12 @@ class _Attention(torch.autograd.Function):
 # --- layer normalisation -------------------------------------------------------------------------
 
 
-def can_fuse_layernorm(x: torch.Tensor, residual: torch.Tensor, norm: torch.nn.LayerNorm) -> bool:
+def can_fuse_layernorm(
+    x: torch.Tensor,
+    residual: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+) -> bool:
     """Whether `fused_layernorm` can be used."""
     n_tokens, size = residual.shape
     return (
@@ -128,8 +133,8 @@ def can_fuse_layernorm(x: torch.Tensor, residual: torch.Tensor, norm: torch.nn.L
         and x.shape == residual.shape
         and x.dtype in DTYPES
         and residual.dtype == torch.float32
-        and _is_vector(norm.weight, size)
-        and _is_vector(norm.bias, size)
+        and _is_vector(weight, size)
+        and _is_vector(bias, size)
     )
 
 
@@ -141,14 +146,19 @@ def _is_vector(weight: torch.Tensor | None, size: int) -> bool:
 
 
 def fused_layernorm(
-    x: torch.Tensor, residual: torch.Tensor, norm: torch.nn.LayerNorm, dropout: float
+    x: torch.Tensor,
+    residual: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor,
+    epsilon: float,
+    dropout: float,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Layer normalisation of ``x`` after dropout plus the residual, both ``(n_tokens, size)``.
 
     Returned in float32, as the residual is, and rounded to the type of ``x``. What is saved for
     the backward pass is rounded, too.
     """
-    output, rounded = _apply(_LayerNorm, x, residual, norm.weight, norm.bias, norm.eps, dropout)
+    output, rounded = _apply(_LayerNorm, x, residual, weight, bias, epsilon, dropout)
     return output, output if rounded is None else rounded
 
 

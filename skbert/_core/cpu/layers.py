@@ -160,8 +160,9 @@ def _add_and_norm(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Layer normalisation of ``x`` after dropout plus the residual, and that rounded."""
     rate = dropout.p if dropout is not None and dropout.training else 0.0
-    if can_fuse_layernorm(x, residual, norm):
-        return fused_layernorm(x, residual, norm, rate)
+    weight, bias = norm.weight, norm.bias  # looking them up takes a while
+    if can_fuse_layernorm(x, residual, weight, bias):
+        return fused_layernorm(x, residual, weight, bias, norm.eps, rate)
     states = norm(residual + (x * _dropout_mask(x, rate) if rate else x))
     return states, states.to(x.dtype)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import math
 import mmap
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -180,19 +179,6 @@ def test_torch_s_seed_says_what_is_dropped() -> None:
     assert torch.equal(drawn(), first)
 
 
-def normalize(
-    x: torch.Tensor,
-    residual: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor,
-    epsilon: float,
-    dropout: float,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """`fused_layernorm` with a norm of these weights."""
-    norm: Any = SimpleNamespace(weight=weight, bias=bias, eps=epsilon)
-    return fused.fused_layernorm(x, residual, norm, dropout)
-
-
 def inputs_of_norm(dtype: torch.dtype, width: int = 48) -> list[torch.Tensor]:
     torch.manual_seed(1)
     found = torch.randn(37, width).to(dtype)
@@ -216,7 +202,7 @@ def test_normed_and_its_gradients(
 ) -> None:
     given = inputs_of_norm(dtype)
     torch.manual_seed(5)
-    results = normalize(*given, 1e-6, rate)
+    results = fused.fused_layernorm(*given, 1e-6, rate)
     grad_outputs = [torch.randn(37, 48), torch.randn(37, 48).to(dtype)]
     taken = [(results[i], grad_outputs[i]) for i in range(2) if used[i]]
     torch.autograd.backward(*zip(*taken, strict=True))
@@ -427,7 +413,7 @@ def test_any_number_of_threads(n_threads: int, monkeypatch: pytest.MonkeyPatch) 
             torch.ones(256),
             torch.ones(256),
         )
-        normed = normalize(*given, 1e-6, 0.1)[0]
+        normed = fused.fused_layernorm(*given, 1e-6, 0.1)[0]
         normed.square().sum().backward()
         assert qkv.grad is not None
         return [normed.detach(), qkv.grad]
@@ -448,7 +434,9 @@ def test_what_is_not_finite_is_handed_on(value: float) -> None:
     assert found[3].isfinite().all()
     states = torch.zeros(3, 16)
     states[1, 5] = value
-    normed = normalize(torch.zeros(3, 16), states, torch.ones(16), torch.ones(16), 1e-6, 0.0)
+    normed = fused.fused_layernorm(
+        torch.zeros(3, 16), states, torch.ones(16), torch.ones(16), 1e-6, 0.0
+    )
     assert normed[0][1].isnan().all()
     assert normed[0][2].isfinite().all()
 
@@ -457,7 +445,7 @@ def test_bfloat16_is_rounded_as_torch_does() -> None:
     numbers = torch.randn(100, 16) * 10.0 ** torch.randint(-30, 30, (100, 16))
     numbers[0, :3] = torch.tensor([1.00390625, 1.01171875, 3.4e38])  # halfway, halfway, overflow
     x = torch.zeros(100, 16, dtype=torch.bfloat16)
-    normed, rounded = normalize(x, numbers, torch.ones(16), torch.zeros(16), 1e-6, 0.0)
+    normed, rounded = fused.fused_layernorm(x, numbers, torch.ones(16), torch.zeros(16), 1e-6, 0.0)
     assert torch.equal(rounded.view(torch.int16), normed.bfloat16().view(torch.int16))
 
 
@@ -470,9 +458,9 @@ def test_where_they_serve(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not can_fuse_attention(qkv, short, 8)
     assert not can_fuse_attention(qkv.double(), short, 32)
     assert not can_fuse_attention(qkv.half(), short, 32)
-    assert can_fuse_layernorm(states.bfloat16(), states, norm)
-    assert not can_fuse_layernorm(states.double(), states.double(), norm.double())
-    assert not can_fuse_layernorm(states[:, :24], states[:, :24], torch.nn.LayerNorm(24))
+    assert can_fuse_layernorm(states.bfloat16(), states, *norm.parameters())
+    assert not can_fuse_layernorm(states.double(), states.double(), *norm.double().parameters())
+    assert not can_fuse_layernorm(states[:, :24], states[:, :24], states[0, :24], states[0, :24])
     for amx in (False, True):
         monkeypatch.setattr(fused, "has_instructions", lambda name, amx=amx: amx)
         assert can_fuse_attention(qkv.bfloat16(), layout_of([5, 512]), 32) is not amx
@@ -500,7 +488,7 @@ def test_where_they_serve(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not can_fuse_grad_norm([states])
     assert not max_packed_tokens(2, 32, torch.bfloat16)
     assert not can_fuse_attention(qkv, short, 32)
-    assert not can_fuse_layernorm(states, states, torch.nn.LayerNorm(32))
+    assert not can_fuse_layernorm(states, states, *norm.parameters())
 
 
 def test_arguments_are_counted() -> None:
@@ -546,9 +534,9 @@ def states_for_norm() -> dict[str, torch.Tensor]:
 )
 def test_a_kernel_is_not_given_what_it_cannot_read(name: str, wrong: torch.Tensor) -> None:
     right = states_for_norm()
-    assert normalize(*right.values(), 1e-5, 0.0)[0].shape == (3, 32)
+    assert fused.fused_layernorm(*right.values(), 1e-5, 0.0)[0].shape == (3, 32)
     with pytest.raises(ValueError, match="a kernel"):
-        normalize(*{**right, name: wrong}.values(), 1e-5, 0.0)
+        fused.fused_layernorm(*{**right, name: wrong}.values(), 1e-5, 0.0)
 
 
 def test_weights_that_share_memory_learn_elsewhere() -> None:
@@ -572,14 +560,14 @@ def misaligned(*shape: int) -> torch.Tensor:
 def test_misaligned_numbers_are_left_to_torch() -> None:
     norm, weight = torch.nn.LayerNorm(32), torch.nn.Parameter(misaligned(32))
     states = torch.ones(3, 32)
-    assert can_fuse_layernorm(states, states, norm)
+    assert can_fuse_layernorm(states, states, *norm.parameters())
     norm.weight = weight
-    assert not can_fuse_layernorm(states, states, norm)
+    assert not can_fuse_layernorm(states, states, *norm.parameters())
     assert not can_fuse_adamw([weight])
     assert not can_fuse_grad_norm([weight])
     assert not can_fuse_linear([misaligned(32, 32)], torch.bfloat16)
     with pytest.raises(ValueError, match=r"a kernel was given .* as residual, .* aligned"):
-        normalize(states, misaligned(3, 32), torch.ones(32), torch.ones(32), 1e-5, 0.0)
+        fused.fused_layernorm(states, misaligned(3, 32), torch.ones(32), torch.ones(32), 1e-5, 0.0)
 
 
 ODD_ROWS = {
@@ -867,7 +855,7 @@ def test_all_may_be_dropped(dtype: torch.dtype) -> None:
     assert not found.any()
     assert not qkv.grad.any()
     residual, weight = torch.randn(12, 96), torch.ones(96)
-    normed = normalize(qkv.detach(), residual, weight, weight, 1e-6, 1.0)[0]
+    normed = fused.fused_layernorm(qkv.detach(), residual, weight, weight, 1e-6, 1.0)[0]
     torch.testing.assert_close(normed, F.layer_norm(residual, (96,), weight, weight, 1e-6))
 
 
