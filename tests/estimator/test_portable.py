@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+import re
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from support import DATA, ROOT
 
 import skbert
 from skbert import BertClassifier, BertRegressor, BertTransformer
+from skbert._catalogue import ESTIMATORS
 from skbert.exceptions import ModelError, SaveError
 
 if TYPE_CHECKING:
@@ -34,8 +36,9 @@ PLAIN = (str, int, float, bool, type(None), np.ndarray)
 def trusted(*names: str) -> list[str]:
     """The types that docs/saving.md says to trust."""
     page = (ROOT / "docs" / "saving.md").read_text(encoding="utf-8")
-    assert 'trusted=[f"{cls.__module__}.{cls.__name__}"]' in page
-    return [f"{cls.__module__}.{cls.__name__}" for cls in (getattr(skbert, n) for n in names)]
+    rows = dict(re.findall(r'^\| `(\w+)` \| `"([\w.]+)"` \|$', page, flags=re.MULTILINE))
+    assert rows == {name: f"{home}.{name}" for name, home in ESTIMATORS.items()}
+    return [rows[name] for name in names]
 
 
 def values(state: Any) -> Iterator[Any]:
