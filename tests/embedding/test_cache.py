@@ -471,6 +471,7 @@ def another_process(cache: EmbeddingCache, seconds: float) -> Iterator[Any]:
         process.communicate()
 
 
+@pytest.mark.long
 def test_a_process_that_computes_is_waited_for(
     cache: EmbeddingCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:

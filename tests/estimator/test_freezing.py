@@ -98,6 +98,7 @@ ROWS_OF_TEXTS = [
 
 
 @pytest.mark.parametrize(("freeze", "pooling", "pairs"), ROWS_OF_TEXTS)
+@pytest.mark.long
 def test_rows_of_texts(lively: Path, freeze: int | str, pooling: str, pairs: bool) -> None:
     params = {**learning(freeze), "pooling": pooling}
     X, y = texts(pairs=pairs)

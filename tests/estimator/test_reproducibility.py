@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
     from conftest import Sentiment
 
+pytestmark = pytest.mark.long  # threads, processes, and every fit made twice
+
 BOTH = pytest.mark.parametrize("kind", [BertClassifier, BertRegressor])
 HELD = {"validation_fraction": 0.25}
 

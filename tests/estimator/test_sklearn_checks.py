@@ -99,6 +99,7 @@ def expected_failures(estimator: object) -> dict[str, str]:
     expected_failed_checks=expected_failures,
     xfail_strict=True,
 )
+@pytest.mark.long
 def test_the_whole_battery_through_the_adapters(
     estimator: object, check: Callable[[object], object]
 ) -> None:

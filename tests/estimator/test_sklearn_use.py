@@ -57,6 +57,8 @@ if TYPE_CHECKING:
 
     from conftest import Sentiment
 
+pytestmark = pytest.mark.long  # many fits each
+
 HALVES = StratifiedKFold(2, shuffle=True, random_state=0)
 
 
@@ -198,7 +200,6 @@ def test_probabilities_beside_other_columns(
 # --- searches ------------------------------------------------------------------------------------
 
 
-@pytest.mark.long  # some twenty fits
 def test_grid_search(classifier: BertClassifier, texts: list[str], labels: np.ndarray) -> None:
     grid = {"head_init": ["random", "probe"], "epochs": [1, 2]}
     search = GridSearchCV(classifier, grid, cv=HALVES).fit(texts, labels)
@@ -227,7 +228,6 @@ def test_grid_search_over_a_pipeline_and_other_scores(
     assert search.best_score_ == search.cv_results_["mean_test_neg_log_loss"].max()
 
 
-@pytest.mark.long  # some twenty fits
 def test_randomized_search(
     classifier: BertClassifier, texts: list[str], labels: np.ndarray
 ) -> None:
@@ -248,7 +248,6 @@ def test_randomized_search(
     np.testing.assert_array_equal(first.predict_proba(texts), second.predict_proba(texts))
 
 
-@pytest.mark.long  # some twenty fits
 def test_halving_search_with_passes_as_the_resource(
     classifier: BertClassifier, texts: list[str], labels: np.ndarray
 ) -> None:
@@ -499,7 +498,6 @@ def test_weights_that_nobody_asked_for_are_refused(
 # --- workers -------------------------------------------------------------------------------------
 
 
-@pytest.mark.long
 def test_worker_processes_give_the_same_scores(
     classifier: BertClassifier, texts: list[str], labels: np.ndarray
 ) -> None:
@@ -524,7 +522,6 @@ def test_threads_give_the_same_scores(
     np.testing.assert_array_equal(alone, together)
 
 
-@pytest.mark.long
 def test_workers_share_the_cores(
     classifier: BertClassifier, texts: list[str], labels: np.ndarray
 ) -> None:

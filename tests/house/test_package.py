@@ -123,6 +123,7 @@ def test_every_public_name_is_there(name: str) -> None:
         assert value.__name__ == name
 
 
+@pytest.mark.long
 def test_star_import_gives_the_public_names() -> None:
     code = """
 before = set(globals()) | {"before"}

@@ -156,6 +156,7 @@ def by_differences(estimator: Any, X: Any, y: Any, step: float = 1e-5) -> np.nda
 # --- importance ----------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_importance_equals_finite_differences(case: Case) -> None:
     got = head_importance(*case, normalize=False)
     want = by_differences(*case)

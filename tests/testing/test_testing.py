@@ -28,8 +28,7 @@ from skbert.testing._samples import KINDS
 
 ESTIMATORS = {kind: job.estimator for job in JOBS.values() for kind in job.kinds}
 FEWEST = 25
-# What they share with another kind of the same estimator is left to the suite as a whole.
-OTHER_KINDS = {kind for job in JOBS.values() for kind in [*job.kinds][1:]}
+QUICK = "classes"  # the same checks on the other kinds are left to the suite as a whole
 ONE_OF_EACH = [
     (estimator, kind, name)
     for estimator, job in JOBS.items()
@@ -50,7 +49,7 @@ def checks_of(estimator: str, kind: str, model: Path) -> dict[str, Callable[[], 
 @pytest.mark.parametrize(
     ("estimator", "kind", "name"),
     [
-        pytest.param(*each, marks=pytest.mark.long if each[1] in OTHER_KINDS else ())
+        pytest.param(*each, marks=() if each[1] == QUICK else pytest.mark.long)
         for each in ONE_OF_EACH
     ],
 )

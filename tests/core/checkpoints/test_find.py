@@ -222,6 +222,7 @@ def test_offline_is_heeded_when_set_late(
         find.find("owner/name")
 
 
+@pytest.mark.long
 def test_a_hub_that_never_answers_costs_less_than_three_seconds(
     cache: Path, online: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,6 +237,7 @@ def test_a_hub_that_never_answers_costs_less_than_three_seconds(
         assert time.monotonic() - began < 3
 
 
+@pytest.mark.long
 def test_a_name_look_up_that_hangs_costs_less_than_three_seconds(
     cache: Path, online: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -102,6 +102,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("name", "precision", "mode"), CASES)
+@pytest.mark.long
 def test_modes_of_the_caller_change_nothing(
     name: str, precision: str, mode: str, tiny_model: Path
 ) -> None:
