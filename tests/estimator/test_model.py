@@ -196,6 +196,7 @@ def test_transformers_pipeline_takes_it(tiny_model: Path, monkeypatch: pytest.Mo
     np.testing.assert_allclose(scores, classifier.predict_proba(X).max(axis=1), atol=1e-5)
 
 
+@pytest.mark.long
 def test_torch_exports_it(tiny_model: Path) -> None:
     classifier, X = fit(tiny_model, "mean")
     inputs = dict(classifier.tokenizer_(X, padding=True, return_tensors="pt"))

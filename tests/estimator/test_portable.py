@@ -158,6 +158,7 @@ def test_skops_round_trips_a_pipeline(tiny_model: Path, sentiment: Sentiment) ->
 
 
 @pytest.mark.filterwarnings("ignore")  # MLflow's own
+@pytest.mark.long
 def test_mlflow_round_trips(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("skops.io", reason="skops is not installed")
     mlflow = pytest.importorskip("mlflow.sklearn", reason="mlflow is not installed")

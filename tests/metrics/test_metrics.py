@@ -235,6 +235,7 @@ def test_entity_f1_equals_the_definition(scheme: str | None) -> None:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("scheme", [None, "BIOES", "IOB1", "IOB2"])
+@pytest.mark.long
 def test_entity_scores_equal_seqeval(scheme: str | None) -> None:
     seqeval = pytest.importorskip("seqeval.metrics")
     schemes = pytest.importorskip("seqeval.scheme")

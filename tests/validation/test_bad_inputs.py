@@ -71,18 +71,14 @@ Predict = Callable[..., np.ndarray]
 
 
 def rows_of(expectation: type) -> list[Any]:
-    """Pairs of a row and an estimator, as parameters.
-
-    What means the same to several takes one of them in turn, and all of them in the long run.
-    """
-    parameters = []
-    for place, row in enumerate(row for row in ROWS if isinstance(row.expect, expectation)):
-        kinds = [kind for kind in row.estimators if knows(kind, row)]
-        for at, kind in enumerate(kinds):
-            first = at == place % len(kinds) or expectation is Refused
-            marks = () if first else pytest.mark.long
-            parameters.append(pytest.param(row, kind, id=f"{row.id}-{kind}", marks=marks))
-    return parameters
+    """Pairs of a row and an estimator, as parameters."""
+    return [
+        pytest.param(row, kind, id=f"{row.id}-{kind}")
+        for row in ROWS
+        if isinstance(row.expect, expectation)
+        for kind in row.estimators
+        if knows(kind, row)
+    ]
 
 
 def knows(kind: str, row: Row) -> bool:
@@ -148,6 +144,7 @@ def predictions_of_plain(kind: str, model: Path, pairs: bool) -> np.ndarray:
     return outputs(new_estimator(kind, model).fit(plain, TARGETS[kind]), plain)[-1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("row", "kind"), rows_of(Accepted))
 def test_accepted(row: Row, kind: str, tiny_model: Path) -> None:
     estimator, given = fit(row, kind, tiny_model)

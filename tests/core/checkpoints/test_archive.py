@@ -710,6 +710,7 @@ def test_a_save_killed_between_the_two_renames_says_where_the_old_one_is(saved: 
 
 
 @pytest.mark.parametrize("damage", ["gone", "cut", "changed", "empty"])
+@pytest.mark.long
 def test_half_of_an_earlier_version_is_not_offered(saved: Path, damage: str) -> None:
     old = saved.parent / ".model.0123abcd.old"
     saved.rename(old)

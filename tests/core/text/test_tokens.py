@@ -370,6 +370,7 @@ for script, part in OTHER_SCRIPTS.items():
 
 
 @pytest.mark.parametrize("kind", ENDLESS)
+@pytest.mark.long
 def test_a_cell_of_fifty_megabytes_is_read_in_part(tiny: Both, kind: str) -> None:
     make, limit = ENDLESS[kind]
     ours = watched(tiny.ours)
