@@ -7,6 +7,7 @@ all its rows one after another, ``(1, n_tokens)``, and not one token of padding.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -78,15 +79,7 @@ def collate(
     in_order = bool((order[1:] > order[:-1]).all())
     back = np.argsort(order, kind="stable")
     tokens_back = Ragged(np.arange(len(row_of_token)), starts)
-
-    def send(values: Array) -> torch.Tensor:
-        tensor = torch.from_numpy(np.ascontiguousarray(values))
-        if tensor.is_floating_point():
-            tensor = tensor.to(dtype)
-        if device.type == "cuda":
-            return tensor.pin_memory().to(device, non_blocking=True)
-        return tensor.to(device)
-
+    send = partial(_send, device=device, dtype=dtype)
     targets = part.targets.values if isinstance(part.targets, Ragged) else part.targets
     selected = part.selected_tokens
     return Batch(
@@ -107,6 +100,16 @@ def collate(
         selected_per_item=None if selected is None else send(np.diff(selected.starts[part.rows])),
         targets=None if targets is None else send(targets),
     )  # fmt: skip
+
+
+def _send(values: Array, device: torch.device, dtype: torch.dtype) -> torch.Tensor:
+    """The values on a device, floating ones in ``dtype``."""
+    tensor = torch.from_numpy(np.ascontiguousarray(values))
+    if tensor.is_floating_point():
+        tensor = tensor.to(dtype)
+    if device.type == "cuda":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
 
 
 def _runs(lengths: IntArray, starts: IntArray) -> Iterator[tuple[int, int, int]]:
