@@ -2,8 +2,9 @@
 
 The threads of OpenMP do not live on in a child, which would wait for them for ever, as it would
 for a lock that another thread of the parent held. Locks within torch and oneDNN cannot be reached
-from here: a fork waits until no other thread computes, and forks anyway
-where that takes longer than a minute. Depends on torch only.
+from here: a fork waits until no other thread computes, for a minute at most.
+
+Depends on torch only.
 """
 
 from __future__ import annotations
