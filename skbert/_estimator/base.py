@@ -201,7 +201,7 @@ class TextEstimator(PortableEstimator):
         named = len(checkpoint.config.get("id2label", ()))  # left out where it says nothing
         n_outputs = named or checkpoint.config.get("num_labels", 2)
         head = settings._checkpoint_head(n_outputs)
-        _check_job(checkpoint, head)
+        _check_job(checkpoint, head, cls._opens)
         max_length = resolve_max_length(checkpoint.max_length, settings.max_length)
         with seeded(0, pick_device("cpu")):  # what is missing is the same at each opening
             pooling = getattr(settings, "pooling", "auto")  # tokens are read as they are
@@ -278,17 +278,18 @@ class TextEstimator(PortableEstimator):
         return self._state().network.pooling
 
 
-def _check_job(checkpoint: Checkpoint, head: Head) -> None:
+def _check_job(checkpoint: Checkpoint, head: Head, opens: tuple[Job, ...]) -> None:
     """Raise where config.json names the head of another job, whose weights may fit by chance."""
     family = checkpoint.family
-    openers = {
-        name: opener
+    jobs = {
+        job: name
         for name in checkpoint.config.get("architectures", ())
         for job in family.jobs_of(name)
-        if (opener := _opener_of(job))
+        if job != "embedding"  # without a head
     }
-    if head.has_output_layer and openers and _opener_of(head.job) not in openers.values():
-        wanted, (name, opener) = family.head_class(head.job).name, next(iter(openers.items()))
+    if head.has_output_layer and jobs and not jobs.keys() & {*opens}:
+        wanted, (job, name) = family.head_class(head.job).name, next(iter(jobs.items()))
+        opener = _opener_of(job)
         raise ModelError(
             f"The checkpoint {checkpoint.folder} has no head for {wanted}: "
             f"its config.json names {name}. Open it with {opener}, or pass it as model= and call "
