@@ -216,10 +216,6 @@ def _find_source(model: Any, *, pairs: bool) -> _Source:
     if isinstance(model, TextEstimator):
         return _fitted_source(model)
     checkpoint = vet(find(model))
-    declared = (
-        None if pairs else checkpoint.pooling
-    )  # sentence encoders declare one for texts, not for pairs
-
     names = [name for file in checkpoint.weights for name in file.tensors]
     pooled = any(map(checkpoint.family.is_of_pooler, names))
 
@@ -231,7 +227,8 @@ def _find_source(model: Any, *, pairs: bool) -> _Source:
         return network
 
     depth = checkpoint.config["num_hidden_layers"]
-    declared = checkpoint.head_pooling or declared
+    # A sentence encoder declares a pooling for texts, not for pairs.
+    declared = checkpoint.head_pooling or (None if pairs else checkpoint.pooling)
     return _Source(declared, depth, checkpoint.max_length, pooled, open_)
 
 

@@ -62,28 +62,19 @@ pytestmark = pytest.mark.long  # many fits each
 HALVES = StratifiedKFold(2, shuffle=True, random_state=0)
 
 
+SETTINGS: dict[str, Any] = {
+    "epochs": 2, "learning_rate": 1e-4, "pooling": "mean", "device": "cpu", "random_state": 0,
+}  # fmt: skip
+
+
 @pytest.fixture
 def classifier(tiny_model: Path) -> BertClassifier:
-    return BertClassifier(
-        str(tiny_model),
-        epochs=2,
-        learning_rate=1e-4,
-        pooling="mean",
-        device="cpu",
-        random_state=0,
-    )
+    return BertClassifier(str(tiny_model), **SETTINGS)
 
 
 @pytest.fixture
 def regressor(tiny_model: Path) -> BertRegressor:
-    return BertRegressor(
-        str(tiny_model),
-        epochs=2,
-        learning_rate=1e-4,
-        pooling="mean",
-        device="cpu",
-        random_state=0,
-    )
+    return BertRegressor(str(tiny_model), **SETTINGS)
 
 
 @pytest.fixture
