@@ -19,7 +19,7 @@ from skbert._core.models.network import Network
 from skbert._core.runtime.device import Precision
 from skbert._core.task import Items, Task
 from skbert._core.text.tokens import Ragged, TextTokenizer, TokenTable, assemble
-from skbert._pretraining.masking import MASK, Vocabulary
+from skbert._pretraining.masking import Vocabulary
 from skbert._validation.tables import read_number
 from skbert.exceptions import InputError, InputTypeError
 
@@ -68,11 +68,11 @@ def check_temperature(value: object) -> None:
 
 
 def encode_masked(texts: list[str], tokenizer: TextTokenizer, max_length: int) -> Items:
-    """Return one row per text, with each [MASK] as the special token, and selected."""
+    """Return one row per text, with each mask as the special token, and selected."""
     max_tokens = max_length - tokenizer.n_specials(pair=False)
-    parts = [text.split(MASK) for text in texts]
-    pieces = tokenizer.pieces([part for of_text in parts for part in of_text])
     masked = Vocabulary.of(tokenizer).mask
+    parts = [text.split(tokenizer.mask_token) for text in texts]
+    pieces = tokenizer.pieces([part for of_text in parts for part in of_text])
     table = Ragged.of(
         np.append(pieces.values, masked).astype(np.int32), np.append(pieces.lengths, 1)
     )
@@ -86,24 +86,24 @@ def encode_masked(texts: list[str], tokenizer: TextTokenizer, max_length: int) -
     where = np.flatnonzero(inner.values == masked)
     row = np.searchsorted(inner.starts, where, side="right") - 1
     position = where - inner.starts[row]
-    _check_masks(row, position, max_tokens)
+    _check_masks(tokenizer.mask_token, row, position, max_tokens)
     selected = Ragged.of(position + len(tokenizer.prefix), counts - 1)
     n_cut = int((inner.lengths > max_tokens).sum())
     tokens = assemble(tokenizer, inner.truncate(np.minimum(inner.lengths, max_tokens)), None)
     return _one_each(tokens, selected, n_cut)
 
 
-def _check_masks(row: IntArray, position: IntArray, max_tokens: int) -> None:
+def _check_masks(mask: str | None, row: IntArray, position: IntArray, max_tokens: int) -> None:
     """Raise where there is no mask, or one that is cut off."""
     if not len(row):
         raise InputError(
-            f"No row of X holds {MASK}, so there is nothing to predict. Type it in place of a "
-            f"word: 'The capital of France is {MASK}.'"
+            f"No row of X holds {mask}, so there is nothing to predict. Type it in place of a "
+            f"word: 'The capital of France is {mask}.'"
         )
     late = np.flatnonzero(position >= max_tokens)
     if len(late):
         raise InputError(
-            f"Row {row[late[0]]} of X has a {MASK} after {position[late[0]]} word pieces, and "
+            f"Row {row[late[0]]} of X has a {mask} after {position[late[0]]} word pieces, and "
             f"only the first {max_tokens} are read. Shorten the text, or use a larger max_length."
         )
 

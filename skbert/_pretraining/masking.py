@@ -12,14 +12,12 @@ from typing import NamedTuple
 import numpy as np
 
 from skbert._arrays import BoolArray, IntArray
-from skbert._core.families import NEW
 from skbert._core.task import Items
 from skbert._core.text.tokens import Ragged, TextTokenizer, TokenTable, assemble
 from skbert.exceptions import InputError, ModelError
 
-__all__ = ["MASK", "Vocabulary", "mask", "pair", "pair_and_mask"]
+__all__ = ["Vocabulary", "mask", "pair", "pair_and_mask"]
 
-MASK = NEW.tokenizer.mask  # of every family, as yet
 _MASKED, _RANDOM = 0.8, 0.1  # shares of the selected pieces; the rest stay as they are
 
 
@@ -34,21 +32,20 @@ class Vocabulary(NamedTuple):
     @classmethod
     def of(cls, tokenizer: TextTokenizer) -> Vocabulary:
         """Return the vocabulary of a tokenizer."""
-        backend, model = tokenizer.backend, tokenizer.backend.model
-        ids = backend.get_vocab(with_added_tokens=True)
-        if MASK not in ids:
+        backend, mask_id = tokenizer.backend, tokenizer.mask_id
+        if mask_id is None:
             raise ModelError(
-                f"The model's tokenizer has no {MASK} token, so nothing can be masked. Choose a "
-                "BERT model whose vocabulary has one."
+                "The model's tokenizer has no mask token, so nothing can be masked. Choose a "
+                "model whose vocabulary has one."
             )
-        added = backend.get_added_tokens_decoder().values()
-        names = {token.content for token in added if token.special}
-        special = np.ones(max(ids.values()) + 1, bool)
-        is_continuation = np.zeros(len(special), bool)
-        for piece, code in ids.items():
-            special[code] = piece in names or piece == model.unk_token
-            is_continuation[code] = piece.startswith(model.continuing_subword_prefix)
-        return cls(ids[MASK], tokenizer.suffix[-1], special, is_continuation)
+        ids = backend.get_vocab(with_added_tokens=True).values()
+        added = backend.get_added_tokens_decoder()
+        special = np.ones(max(ids) + 1, bool)
+        special[list(ids)] = False
+        special[[code for code, token in added.items() if token.special]] = True
+        if tokenizer.unk_id is not None:
+            special[tokenizer.unk_id] = True
+        return cls(mask_id, tokenizer.suffix[-1], special, tokenizer.is_continuation)
 
 
 def mask(

@@ -824,7 +824,8 @@ def parts_of(family: Family) -> set[str]:
 
 def classes_of(family: Family) -> set[str]:
     heads = {head.name for head in family.heads.values()}
-    return heads | {family.config_class, *family.tokenizer.classes}
+    tokenizers = {name for known in family.tokenizers for name in known.classes}
+    return heads | tokenizers | {family.config_class}
 
 
 def code_nodes(source: Module) -> list[ast.AST]:

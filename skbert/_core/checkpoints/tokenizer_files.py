@@ -25,7 +25,8 @@ from skbert._core.checkpoints.tokenizer_settings import (
     content,
     is_token,
 )  # fmt: skip
-from skbert._core.families.record import Family, TokenizerFormat
+from skbert._core.families.record import Family
+from skbert._core.families.tokenizers import TokenizerFormat
 from skbert.exceptions import ModelError
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def check_tokenizer(
     As in transformers, ``do_lower_case`` in tokenizer_config.json comes before tokenizer.json.
     """
     folder, data = members.folder, members.read("tokenizer.json")
-    known = family.tokenizer
+    (known,) = family.tokenizers
     kind, settings = _settings(members, known, tokenizer_class, whole=data is not None)
     named = checked(folder / _MAP, members.load_object(_MAP), (*ROLES, *LISTS))
     described = _parsed(data, folder / "tokenizer.json")
@@ -76,7 +77,7 @@ def check_tokenizer(
     vocabulary = {**dict(added), **words}
     _check_specials(folder, known, settings if decoder else {**settings, **named}, vocabulary)
     lowercase = settings.get("do_lower_case", None if data is None else _is_uncased(described))
-    _drop_mask(known.mask, settings, named, vocabulary, vocab_size)
+    _drop_mask(known.specials["mask_token"], settings, named, vocabulary, vocab_size)
     tables = {"config.json": {"model_type": family.model_type}, _MAP: named,
               "added_tokens.json": beside,
               _CONFIG: {**settings, "tokenizer_class": kind} if kind else settings}  # fmt: skip
@@ -357,8 +358,8 @@ def _check_added(folder: Path, words: dict[str, int], added: list[tuple[str, int
 def _check_specials(
     folder: Path, known: TokenizerFormat, named: dict[str, Any], vocabulary: dict[str, Any]
 ) -> None:
-    for role, usual in known.specials.items():
-        token = content(named.get(role, usual))
+    for role in known.specials.keys() - {"mask_token"}:
+        token = content(named.get(role, known.specials[role]))
         if not token.strip() or token not in vocabulary:
             raise ModelError(
                 f"the vocabulary of the tokenizer in {folder} has no {role} {token!r}. Put in the"

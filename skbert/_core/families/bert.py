@@ -12,8 +12,8 @@ from skbert._core.families.record import (
     HeadClass,
     LayerParts,
     Size,
-    TokenizerFormat,
 )
+from skbert._core.families.tokenizers import WORD_PIECE
 
 if TYPE_CHECKING:
     import torch
@@ -67,25 +67,7 @@ BERT = Family(
         "position_embedding_type": ("absolute", "relative_key", "relative_key_query"),
     },
     count_weights=_count_weights,
-    tokenizer=TokenizerFormat(
-        new_class="BertTokenizer",
-        classes=(
-            "BertTokenizer", "BertTokenizerFast", "DistilBertTokenizer",
-            "DistilBertTokenizerFast", "ElectraTokenizer", "ElectraTokenizerFast",
-        ),
-        parts={
-            "model": ("WordPiece",),
-            "normalizer": (None, "BertNormalizer", "Lowercase", "NFC", "NFD", "NFKC", "NFKD",
-                           "Replace", "Strip", "StripAccents"),
-            "pre_tokenizer": ("BertPreTokenizer", "Digits", "Punctuation", "Whitespace",
-                              "WhitespaceSplit"),
-            "post_processor": ("BertProcessing", "TemplateProcessing"),
-            "decoder": (None, "WordPiece"),
-        },
-        specials={"cls_token": "[CLS]", "sep_token": "[SEP]", "unk_token": "[UNK]",
-                  "pad_token": "[PAD]"},
-        mask="[MASK]",
-    ),
+    tokenizers=(WORD_PIECE,),
     heads={
         "embedding": HeadClass("BertModel", "pooler", output_layer="", logits=()),
         "sequence classification": HeadClass(

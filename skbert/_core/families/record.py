@@ -1,6 +1,6 @@
 """What a record says of an architecture: its classes, where its modules lie, what its files hold.
 
-Depends on the errors of skbert only.
+Depends on `tokenizers` beside it, and on the errors of skbert.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
 
+from skbert._core.families.tokenizers import TokenizerFormat
 from skbert.exceptions import ModelError
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ __all__ = [
     "Job",
     "LayerParts",
     "Size",
-    "TokenizerFormat",
     "encoder_part",
 ]
 
@@ -112,19 +112,6 @@ class Size(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TokenizerFormat:
-    """What the tokenizer of a checkpoint may be."""
-
-    new_class: str  # of a new model, and where a vocabulary is all that there is
-    classes: tuple[str, ...]  # that a checkpoint may name
-    # What a tokenizer.json may be made of, by role: nothing that takes a regular expression, which
-    # could run for ever, and no null where all text would become unknown or lose its specials.
-    parts: Mapping[str, tuple[str | None, ...]]
-    specials: Mapping[str, str]  # each role that must have a token, and the usual one
-    mask: str  # the usual mask
-
-
-@dataclass(frozen=True)
 class Family:
     """The record of an architecture."""
 
@@ -135,7 +122,7 @@ class Family:
     rates: Mapping[str, float]  # numbers up to 1, and the least that each may be
     choices: Mapping[str, tuple[str, ...]]  # what a setting may be
     count_weights: Callable[[Mapping[str, Any]], int]  # roughly, from all settings; no head
-    tokenizer: TokenizerFormat
+    tokenizers: tuple[TokenizerFormat, ...]  # that checkpoints may have, the usual one first
     heads: Mapping[Job, HeadClass]
     encoder: EncoderPaths
     layer: LayerParts[str]

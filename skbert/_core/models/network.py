@@ -89,7 +89,10 @@ class Network:
     ) -> None:
         self.model = model
         self.tokenizer = tokenizer
-        self.text_tokenizer = TextTokenizer(tokenizer.backend_tokenizer)
+        specials = tokenizer.special_tokens_map
+        self.text_tokenizer = TextTokenizer(
+            tokenizer.backend_tokenizer, specials.get("mask_token"), specials.get("unk_token")
+        )
         self.head = head
         self.pooling = pooling
         self.layers: tuple[int, ...] | None = None

@@ -19,8 +19,9 @@ from skbert.exceptions import InputError
 
 __all__ = ["NewModel", "check_sizes", "learn_vocabulary"]
 
-_ROLES = ("pad_token", "unk_token", "cls_token", "sep_token")  # by id
-_SPECIALS = (*(NEW.tokenizer.specials[role] for role in _ROLES), NEW.tokenizer.mask)
+_ROLES = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")  # by id
+_FORMAT = NEW.tokenizers[0]
+_SPECIALS = tuple(_FORMAT.specials[role] for role in _ROLES)
 _TRAINING_BYTES = 16  # of a trainable weight: itself, its gradient and two moments
 _DEFAULT_VOCAB_SIZE = 30_522  # where no number is given: as many as BERT's own vocabulary has
 
@@ -113,7 +114,7 @@ def _trained(
     It adds characters in an order that differs from run to run, and breaks ties by that order:
     knowing them beforehand makes it repeat itself.
     """
-    tokenizer = Tokenizer(models.WordPiece(unk_token=NEW.tokenizer.specials["unk_token"]))
+    tokenizer = Tokenizer(models.WordPiece(unk_token=_FORMAT.specials["unk_token"]))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     trainer = trainers.WordPieceTrainer(

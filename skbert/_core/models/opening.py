@@ -217,7 +217,7 @@ def _make(new_model: NewModel, head: Head, dtype: torch.dtype) -> tuple[Any, Any
             .to(dtype)
             .eval()
         )
-    tokenizer = getattr(transformers, family.tokenizer.new_class)(
+    tokenizer = getattr(transformers, family.tokenizers[0].new_class)(
         vocab=new_model.vocabulary,
         do_lower_case=new_model.lowercase,
         model_max_length=new_model.max_length,

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from tokenizers import Tokenizer
 
-from skbert._arrays import Array, IntArray, arange_within
+from skbert._arrays import Array, BoolArray, IntArray, arange_within
 from skbert._core.text.skim import Skimmer
 from skbert._core.text.windows import Windows
 
@@ -28,6 +28,9 @@ LongText = Literal["truncate", "head_tail", "windows"]
 
 _LONG = 1 << 16  # characters from which a text is skimmed for endless words before it is read
 _JOINERS = {"\u200c", "\u200d", *map(chr, range(0xE0020, 0xE0080))}  # with the tags in flags
+# What a piece begins with that begins a word: blank, tab and ends of lines as byte-level BPE
+# writes them, and the blank of Unigram.
+_BLANKS = ("\u0120", "\u0109", "\u010a", "\u010d", "\u2581")
 _MAX_TIED = 8000  # ids beyond which the texts of a pair count as equally long
 
 
@@ -114,9 +117,18 @@ class TextTokenizer:
 
     Their settings belong to the tokenizer, not to the call, which is not safe under threads. The
     special tokens are looked up once and added here; in the texts of users they are plain text.
+
+    Parameters
+    ----------
+    backend : tokenizers.Tokenizer
+        The tokenizer.
+    mask_token, unk_token : str or None, default=None
+        The tokens that stand for what is masked and for what is unknown, where it has them.
     """
 
     backend: Tokenizer
+    mask_token: str | None = None
+    unk_token: str | None = None
     prefix: tuple[int, ...] = field(init=False)
     middle: tuple[int, ...] = field(init=False)
     suffix: tuple[int, ...] = field(init=False)
@@ -142,7 +154,34 @@ class TextTokenizer:
             object.__setattr__(self, name, value)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return TextTokenizer, (self.backend,)
+        return TextTokenizer, (self.backend, self.mask_token, self.unk_token)
+
+    @property
+    def mask_id(self) -> int | None:
+        """The id of the mask token; None where there is none."""
+        return self._id(self.mask_token)
+
+    @property
+    def unk_id(self) -> int | None:
+        """The id of the unknown token; None where there is none."""
+        return self._id(self.unk_token or getattr(self.backend.model, "unk_token", None))
+
+    def _id(self, token: str | None) -> int | None:
+        found: int | None = self.backend.token_to_id(token) if token else None
+        return found
+
+    @property
+    def is_continuation(self) -> BoolArray:
+        """Whether each piece continues a word, ``(n_ids,)``, as far as its own text tells."""
+        model, vocabulary = self.backend.model, self.backend.get_vocab(with_added_tokens=True)
+        continues = np.zeros(max(vocabulary.values()) + 1, bool)
+        prefix: Any = getattr(model, "continuing_subword_prefix", None)
+        for piece, code in vocabulary.items():
+            if prefix:
+                continues[code] = piece.startswith(prefix)
+            else:
+                continues[code] = not piece.startswith(_BLANKS)
+        return continues
 
     def n_specials(self, *, pair: bool) -> int:
         """Number of special tokens in a row."""

@@ -15,6 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, normalizers, pre_tokenizers
+from tokenizers.models import BPE, Unigram
+from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer
 
 from skbert._core.text import skim, tokens
@@ -509,3 +511,41 @@ def test_windows_of_a_pair_keep_the_first_text(
         assert all(first == kept for first, _ in parts)
         assert [second for _, second in parts] == slide(ids_b, room - len(kept))
     assert n_cut == cut
+
+
+# --- what a tokenizer's tokens are ---------------------------------------------------------------
+
+
+def test_tokens_by_role_and_what_continues_a_word(tiny_model: Path) -> None:
+    opened = AutoTokenizer.from_pretrained(tiny_model)
+    ours = TextTokenizer(opened.backend_tokenizer, opened.mask_token, opened.unk_token)
+    assert (ours.mask_id, ours.unk_id) == (opened.mask_token_id, opened.unk_token_id)
+    copied = pickle.loads(pickle.dumps(ours))
+    assert (copied.mask_id, copied.unk_id) == (ours.mask_id, ours.unk_id)
+    continues = {t for t, i in opened.get_vocab().items() if ours.is_continuation[i]}
+    assert continues == {t for t in opened.get_vocab() if t.startswith("##")} != set()
+
+
+def test_a_tokenizer_without_a_mask(tiny_model: Path) -> None:
+    opened = AutoTokenizer.from_pretrained(tiny_model)
+    ours = TextTokenizer(opened.backend_tokenizer)
+    assert ours.mask_id is None
+    assert ours.unk_id == opened.unk_token_id
+
+
+@pytest.mark.parametrize(
+    ("model", "begins"),
+    [
+        (BPE({"Ġa": 0, "a": 1, "Ċ": 2, ",": 3, "aĠ": 4}, []), [0, 2]),
+        (Unigram([("<unk>", 0.0), ("▁a", -1.0), ("a", -2.0), ("▁", -3.0)], 0), [1, 3]),
+    ],
+    ids=["byte-level", "unigram"],
+)
+def test_what_begins_a_word(model: Any, begins: list[int]) -> None:
+    backend = Tokenizer(model)
+    backend.add_special_tokens(["x"])
+    x = backend.token_to_id("x")
+    backend.post_processor = TemplateProcessing(
+        single="x $A x", pair="x $A x $B x", special_tokens=[("x", x)]
+    )
+    assert np.flatnonzero(~TextTokenizer(backend).is_continuation).tolist() == begins
