@@ -803,7 +803,6 @@ OTHER_THINGS: dict[str, set[str]] = {
     },
     "skbert._core.models.network": {"config.initializer_range", "cls"},
     "skbert._core.models.new_model": {"num_attention_heads", "num_attention_heads="},
-    "skbert._core.models.opening": {"packed.attention"},
     "skbert._core.runtime.device": {"_event.query"},
     "skbert._core.runtime.wait_policy": {"/proc/self/schedstat", "/proc/self/task/"},
     "skbert._core.training.stepper": {"_loss_scale.value", "self.value"},

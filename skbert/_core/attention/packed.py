@@ -1,11 +1,12 @@
 """Attention over packed batches.
 
 Depends on torch, a batch's layout and ``relative``. The attention function has the signature of
-transformers' attention interface; ``opening`` registers it under ``NAME``.
+transformers' attention interface; ``opening`` registers it, and that for masks, under ``NAME``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -23,7 +24,10 @@ __all__ = [
     "NAME",
     "attention",
     "causal_mask",
+    "masked_pairs",
+    "packed_or_padded",
     "padded_attention",
+    "padding_mask",
     "scores",
     "within_rows",
 ]
@@ -34,6 +38,48 @@ _MIN_FUSED_LENGTH = 128  # tokens: from there on the fused kernel is faster in f
 _MAX_SCORES = 1 << 21  # computed at a time: about what the caches of a CPU hold
 
 
+def packed_or_padded(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    *,
+    sdpa: Callable[..., tuple[torch.Tensor, None]],
+    layout: Layout | None = None,
+    **settings: Any,
+) -> tuple[torch.Tensor, None]:
+    """Attend within the rows of a packed batch, which has a layout, or within padded rows.
+
+    ``sdpa`` is transformers' own function for padded rows.
+    """
+    if layout is not None:
+        out: tuple[torch.Tensor, None] = attention(
+            module, query, key, value, layout=layout, **settings
+        )
+        return out
+    if has_distances(module):
+        return padded_attention(module, query, key, value, attention_mask, **settings)
+    if attention_mask is None:  # padding_mask left it out
+        attention_mask = _local_mask(module, query, settings.get("sliding_window"))
+    return sdpa(module, query, key, value, attention_mask, **settings)
+
+
+def padding_mask(
+    *sizes: int,
+    sdpa: Callable[..., torch.Tensor | None],
+    attention_mask: torch.Tensor | None = None,
+    **settings: Any,
+) -> torch.Tensor | None:
+    """The mask of padded rows, made by transformers' ``sdpa``; None where nothing is padded.
+
+    A mask for a packed batch would be as large as the square of its number of tokens.
+    """
+    if attention_mask is None:
+        return None
+    return sdpa(*sizes, attention_mask=attention_mask, **settings)
+
+
 # Not compiled: the runs differ from batch to batch, and each would make a graph of its own.
 @torch.compiler.disable  # type: ignore[untyped-decorator]
 def attention(
@@ -41,26 +87,38 @@ def attention(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
-    _attention_mask: torch.Tensor | None,
     *,
     layout: Layout,
     dropout: float = 0.0,
     scaling: float | None = None,
+    sliding_window: int | None = None,
     **_: Any,
 ) -> tuple[torch.Tensor, None]:
     """Attend within each row of a packed batch.
 
-    ``query``, ``key`` and ``value`` are ``(1, n_heads, n_tokens, head_size)``; the result is
-    ``(1, n_tokens, n_heads, head_size)``. The mask is always None: a row sees itself only, and
-    where the module is causal each token itself and those before it.
+    ``query``, ``key`` and ``value`` are ``(1, n_heads, n_tokens, head_size)``, the last two
+    perhaps with fewer heads; the result is ``(1, n_tokens, n_heads, head_size)``. A row sees
+    itself only, where the module is causal each token itself and those before it, and with a
+    ``sliding_window`` each token those fewer than so many tokens away.
     """
+    n_shared = query.shape[1] // key.shape[1]  # heads of queries to each of keys and values
+    if n_shared > 1:
+        key, value = (states.repeat_interleave(n_shared, dim=1) for states in (key, value))
     q, k, v = (states[0].transpose(0, 1) for states in (query, key, value))
     if _can_use_flash(q, dropout) and not has_distances(module):
         seqlens = layout.cu_seqlens, layout.cu_seqlens, layout.max_seqlen, layout.max_seqlen
-        window: dict[str, Any] = {"window_size": (-1, 0)} if _is_causal(module) else {}
+        window = _flash_window(module, sliding_window)
         out = varlen.varlen_attn(q, k, v, *seqlens, scale=scaling, **window)
         return torch.as_tensor(out)[None], None
-    return within_rows(module, q, k, v, layout.runs, dropout, scaling)[None], None
+    return within_rows(module, q, k, v, layout.runs, dropout, scaling, sliding_window)[None], None
+
+
+def _flash_window(module: torch.nn.Module, sliding_window: int | None) -> dict[str, Any]:
+    """How many tokens each sees before and after it, -1 for all, where not all on both sides."""
+    reach = -1 if sliding_window is None else sliding_window - 1
+    if reach < 0 and not _is_causal(module):
+        return {}
+    return {"window_size": (reach, 0 if _is_causal(module) else reach)}
 
 
 def _is_causal(module: torch.nn.Module) -> bool:
@@ -80,6 +138,7 @@ def within_rows(
     runs: tuple[tuple[int, int, int], ...],
     dropout: float = 0.0,
     scaling: float | None = None,
+    sliding_window: int | None = None,
 ) -> torch.Tensor:
     """Attention of ``(n_tokens, n_heads, head_size)`` each, run by run of rows of one length."""
     parts = []
@@ -87,7 +146,7 @@ def within_rows(
         run = slice(begin, begin + count * length)
         shape = (count, length, *q.shape[1:])
         run_q, run_k, run_v = (x[run].view(shape).transpose(1, 2) for x in (q, k, v))
-        out = _attend(module, run_q, run_k, run_v, dropout, scaling)
+        out = _attend(module, run_q, run_k, run_v, dropout, scaling, sliding_window)
         parts.append(out.transpose(1, 2).reshape(count * length, *q.shape[1:]))
     return torch.cat(parts)
 
@@ -99,6 +158,7 @@ def _attend(
     v: torch.Tensor,
     dropout: float,
     scaling: float | None,
+    sliding_window: int | None,
 ) -> torch.Tensor:
     """Attention of rows of one length, ``(n_rows, n_heads, length, head_size)``.
 
@@ -108,13 +168,16 @@ def _attend(
     length = q.shape[2]
     plain = q.device.type == "cpu" and (q.dtype == torch.bfloat16 or length < _MIN_FUSED_LENGTH)
     if not plain and not has_distances(module):
+        local_mask = _local_mask(module, q, sliding_window)
+        is_causal = _is_causal(module) and local_mask is None
         return F.scaled_dot_product_attention(
-            q, k, v, dropout_p=dropout, is_causal=_is_causal(module), scale=scaling
+            q, k, v, local_mask, dropout, is_causal=is_causal, scale=scaling
         )
     at_once = max(1, _MAX_SCORES // (q.shape[1] * length**2))
     parts = []
     for some_q, some_k, some_v in zip(*(torch.split(x, at_once) for x in (q, k, v)), strict=True):
-        weights = torch.softmax(scores(module, some_q, some_k, scaling), dim=-1)
+        logits = scores(module, some_q, some_k, scaling, sliding_window)
+        weights = torch.softmax(logits, dim=-1)
         parts.append(torch.matmul(F.dropout(weights, dropout, training=dropout > 0), some_v))
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
@@ -142,16 +205,42 @@ def padded_attention(
 
 
 def scores(
-    module: torch.nn.Module, q: torch.Tensor, k: torch.Tensor, scaling: float | None = None
+    module: torch.nn.Module,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
 ) -> torch.Tensor:
     """The scores that attention takes the softmax of, ``(n_rows, n_heads, length, length)``."""
     scaling = scaling or q.shape[-1] ** -0.5
     scores = torch.matmul(q * scaling, k.transpose(2, 3))
     if has_distances(module):
         scores = scores + scaling * distance_scores(module, q, k)
-    if _is_causal(module):
-        scores = scores.masked_fill(causal_mask(q.shape[2], q.device), -torch.inf)
-    return scores
+    masked = masked_pairs(module, q.shape[2], sliding_window, q.device)
+    return scores if masked is None else scores.masked_fill(masked, -torch.inf)
+
+
+def masked_pairs(
+    module: torch.nn.Module, length: int, sliding_window: int | None, device: torch.device
+) -> torch.Tensor | None:
+    """Which tokens, ``(length, length)``, a token may not attend to; None where it may to all."""
+    masked = causal_mask(length, device) if _is_causal(module) else None
+    if sliding_window is None or sliding_window >= length:
+        return masked
+    at = torch.arange(length, device=device)
+    far = (at[:, None] - at).abs() >= sliding_window
+    return far if masked is None else masked | far
+
+
+def _local_mask(
+    module: torch.nn.Module, q: torch.Tensor, sliding_window: int | None
+) -> torch.Tensor | None:
+    """Which tokens a token may attend to; None where there is no narrower window."""
+    length = q.shape[2]
+    if sliding_window is None or sliding_window >= length:
+        return None
+    masked = masked_pairs(module, length, sliding_window, q.device)
+    return None if masked is None else ~masked
 
 
 def causal_mask(length: int, device: torch.device | None = None) -> torch.Tensor:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -26,7 +27,7 @@ from transformers.utils import logging as library_logging
 from skbert._core.attention import packed
 from skbert._core.attention.pooling import POOLER, pool_padded
 from skbert._core.attention.pruned import prune
-from skbert._core.attention.relative import add_distances, has_distances, kind_of_positions
+from skbert._core.attention.relative import add_distances, kind_of_positions
 from skbert._core.checkpoints.vet import Checkpoint
 from skbert._core.checkpoints.weights import (
     check_finite,
@@ -47,7 +48,7 @@ from skbert._core.models.network import (
 from skbert._core.models.new_model import NewModel
 from skbert._core.runtime.interrupts import deferred_interrupts
 from skbert._core.runtime.modes import default_modes, single_precision
-from skbert._core.task import Head, Layout
+from skbert._core.task import Head
 from skbert.exceptions import ModelError, SkbertError
 
 __all__ = [
@@ -61,19 +62,10 @@ __all__ = [
 ]
 
 
-def _attention(module: Any, *states: Any, layout: Layout | None = None, **settings: Any) -> Any:
-    """Attention within packed batches, which have a layout, or within padded ones."""
-    if layout is not None:
-        return packed.attention(module, *states, layout=layout, **settings)
-    if has_distances(module):
-        return packed.padded_attention(module, *states, **settings)
-    return _ATTENTIONS["sdpa"](module, *states, **settings)
-
-
 _ATTENTIONS: Any = AttentionInterface()  # type: ignore[no-untyped-call]
 _MASKS: Any = AttentionMaskInterface()  # type: ignore[no-untyped-call]
-_ATTENTIONS.register(packed.NAME, _attention)
-_MASKS.register(packed.NAME, _MASKS["sdpa"])
+_ATTENTIONS.register(packed.NAME, partial(packed.packed_or_padded, sdpa=_ATTENTIONS["sdpa"]))
+_MASKS.register(packed.NAME, partial(packed.padding_mask, sdpa=_MASKS["sdpa"]))
 
 
 class _TokenPooled:

@@ -24,6 +24,7 @@ from support.networks import (
     plain_twin,
     sentences,
 )
+from transformers import ModernBertConfig, ModernBertModel, masking_utils
 
 from skbert._core.attention import packed
 from skbert._core.attention.pooling import pool
@@ -222,11 +223,18 @@ def test_dropout_is_drawn_in_training_only(
 
 
 def attend_row_by_row(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, layout: Layout, scale: float
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    layout: Layout,
+    scale: float,
+    sees: Callable[[int, int], bool] = lambda i, j: True,
 ) -> torch.Tensor:
     rows = []
     for at, end in zip(layout.cu_seqlens.tolist(), layout.cu_seqlens.tolist()[1:], strict=False):
         scores = torch.einsum("hqd,hkd->hqk", q[0, :, at:end], k[0, :, at:end]) * scale
+        hidden = [[not sees(i, j) for j in range(end - at)] for i in range(end - at)]
+        scores = scores.masked_fill(torch.tensor(hidden), -math.inf)
         rows.append(torch.einsum("hqk,hkd->qhd", scores.softmax(-1), v[0, :, at:end]))
     return torch.cat(rows)[None]
 
@@ -243,13 +251,102 @@ def test_a_row_attends_to_itself_only(
     generator = torch.Generator().manual_seed(sum(lengths))
     q, k, v = torch.randn(3, 1, 2, sum(lengths), 4, generator=generator, dtype=torch.float64)
     with mock.patch.object(packed, "_MAX_SCORES", at_once):
-        got, none = packed.attention(
-            torch.nn.Module(), q, k, v, None, layout=layout, scaling=scaling
-        )
+        got, none = packed.attention(torch.nn.Module(), q, k, v, layout=layout, scaling=scaling)
     want = attend_row_by_row(q, k, v, layout, scaling or 1 / math.sqrt(4))
     assert none is None
     assert got.shape == (1, sum(lengths), 2, 4)
     torch.testing.assert_close(got, want, rtol=1e-10, atol=1e-10)
+
+
+def random_states(n_heads: int, n_tokens: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(n_tokens)
+    return torch.randn(1, n_heads, n_tokens, 4, generator=generator, dtype=dtype)
+
+
+def causal_module(is_causal: bool) -> torch.nn.Module:
+    module = torch.nn.Module()
+    module.is_causal = is_causal  # type: ignore[assignment]
+    return module
+
+
+def flash(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens: torch.Tensor, *_: Any,
+    scale: float | None, window_size: tuple[int, int] = (-1, -1),
+) -> torch.Tensor:  # fmt: skip
+    """What torch documents of its function for rows of different lengths."""
+    before, after = (math.inf if side < 0 else side for side in window_size)
+    layout = layout_of(cu_seqlens.diff().tolist())
+    states = (x.transpose(0, 1)[None] for x in (q, k, v))
+    return attend_row_by_row(
+        *states, layout, scale or 1 / math.sqrt(q.shape[-1]),
+        lambda i, j: i - before <= j <= i + after,
+    )[0]  # fmt: skip
+
+
+@pytest.fixture(params=["grouped", "flash"])
+def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "flash":
+        monkeypatch.setattr(packed, "_can_use_flash", lambda *_: True)
+        monkeypatch.setattr(packed.varlen, "varlen_attn", flash)
+
+
+@pytest.mark.usefixtures("kernel")
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("width", [1, 2, 5, 64, 65, 200, None])
+@pytest.mark.parametrize("lengths", [[1, 4, 4, 9], [3, 63, 64, 65, 130, 130]])
+def test_a_token_attends_within_its_window(
+    lengths: list[int], width: int | None, is_causal: bool
+) -> None:
+    layout = layout_of(lengths)
+    q, k, v = random_states(6, sum(lengths)).chunk(3, dim=1)
+    got, _ = packed.attention(
+        causal_module(is_causal), q, k, v, layout=layout, sliding_window=width
+    )
+    want = attend_row_by_row(
+        q, k, v, layout, 0.5,
+        lambda i, j: abs(i - j) < (width or 999) and not (is_causal and j > i),
+    )  # fmt: skip
+    torch.testing.assert_close(got, want, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.usefixtures("kernel")
+def test_heads_of_queries_may_share_those_of_keys_and_values() -> None:
+    layout = layout_of([3, 5, 5, 70])
+    q, k, v = random_states(6, 83), *random_states(4, 83).chunk(2, dim=1)
+    got, _ = packed.attention(torch.nn.Module(), q, k, v, layout=layout)
+    k, v = (x[:, [0, 0, 0, 1, 1, 1]] for x in (k, v))
+    want = attend_row_by_row(q, k, v, layout, 0.5)
+    torch.testing.assert_close(got, want, rtol=1e-10, atol=1e-10)
+
+
+def test_a_model_with_windows_packs_without_a_mask_and_pads_with_one() -> None:
+    with seeded(0, CPU):
+        config = ModernBertConfig(
+            vocab_size=50, hidden_size=16, num_hidden_layers=3, num_attention_heads=2,
+            intermediate_size=8, local_attention=8, pad_token_id=0,
+        )  # fmt: skip
+        model = ModernBertModel(config).double().eval()
+    assert model.layers[1].attn.sliding_window == 5
+    layout = layout_of([3, 9, 9, 20])
+    ids = torch.randint(1, 50, (1, 41), generator=torch.Generator().manual_seed(0))
+    rows = ids[0].split([3, 9, 9, 20])
+    padded_ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
+    is_token = padded_ids != 0
+    config._attn_implementation = "eager"
+    with torch.no_grad():
+        want = [model(row[None]).last_hidden_state[0] for row in rows]
+    config._attn_implementation = packed.NAME
+    places = torch.cat([torch.arange(len(row)) for row in rows])[None]
+    embeds = model.get_input_embeddings()(ids)
+    with torch.no_grad():
+        by_row = [model(row[None]).last_hidden_state[0] for row in rows]
+        in_pads = model(padded_ids, attention_mask=is_token).last_hidden_state[is_token]
+        with mock.patch.dict(masking_utils.AttentionMaskInterface._global_mapping, {"sdpa": None}):
+            together = model(
+                inputs_embeds=embeds, position_ids=places, layout=layout
+            ).last_hidden_state[0]
+    for got in (torch.cat(by_row), in_pads, together):
+        torch.testing.assert_close(got, torch.cat(want), rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("length", [5, 70, 130])
@@ -258,7 +355,7 @@ def test_dropout_keeps_the_mean_of_the_attention(length: int) -> None:
     q = k = torch.zeros(1, 2, 40 * length, 4)
     v = torch.ones(1, 2, 40 * length, 4)  # without dropout everything would be 1
     with seeded(0, CPU):
-        out, _ = packed.attention(torch.nn.Module(), q, k, v, None, layout=layout, dropout=0.25)
+        out, _ = packed.attention(torch.nn.Module(), q, k, v, layout=layout, dropout=0.25)
     assert (out - 1).abs().max() > 0.1
     assert out.mean().item() == pytest.approx(1.0, abs=0.05)
 
