@@ -6,7 +6,8 @@ Depends on a network and on plans; knows no task by name.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from itertools import pairwise
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -40,7 +41,8 @@ def infer(
 
     With ``features=True`` what the head reads is returned instead of the logits. Texts of
     similar length are computed together, so that no token is padding, and the rows of an item
-    need not be computed together; the order of the result is that of the items.
+    need not be computed together; the order of the result is that of the items. Of equal rows
+    only one is computed.
 
     Raises
     ------
@@ -49,7 +51,9 @@ def infer(
     """
     network = inference_network(network)
     forward = network.features if features else network.logits
-    rows = items.by_row()
+    every_row = items.by_row()
+    distinct, equal_to = _distinct_rows(every_row)
+    rows = every_row if len(distinct) == len(every_row) else every_row.take(distinct)
     counts = rows.outputs_per_row(network.head)
     where = Ragged.of(np.arange(int(counts.sum())), counts)
     out: FloatArray | None = None
@@ -67,7 +71,27 @@ def infer(
             )
         out[where.take(item_indices).values] = values
     assert out is not None, "items are never empty: X is checked first"
-    return Ragged(out, where.starts[items.rows])
+    outputs = Ragged(out, where.starts)
+    if rows is not every_row:
+        outputs = outputs.take(equal_to)
+    return Ragged(outputs.values, outputs.starts[items.rows])
+
+
+def _distinct_rows(rows: Items) -> tuple[IntArray, IntArray]:
+    """The first of all equal rows, and for each row which of these it is equal to."""
+    table, selected = rows.tokens.ids, rows.selected_tokens
+    keys: list[Any] = list(zip(_bytes_of_rows(table), rows.tokens.second.tolist(), strict=True))
+    if selected is not None:
+        keys = list(zip(keys, _bytes_of_rows(selected), strict=True))
+    numbers: dict[Any, int] = {}
+    equal_to = np.array([numbers.setdefault(key, len(numbers)) for key in keys])
+    _, firsts = np.unique(equal_to, return_index=True)
+    return firsts, equal_to
+
+
+def _bytes_of_rows(table: Ragged) -> Iterator[bytes]:
+    data, ends = table.values.tobytes(), (table.starts * table.values.itemsize).tolist()
+    return (data[begin:end] for begin, end in pairwise(ends))
 
 
 @deferred_interrupts()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,12 +31,15 @@ from skbert._core.models.network import Network
 from skbert._core.models.opening import open_network
 from skbert._core.runtime.device import Precision, seeded
 from skbert._core.task import Head, Items
+from skbert._core.text.tokens import EncodedTexts, Ragged
+from skbert._core.text.windows import Windows
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 EXACT, SINGLE = Precision("float64", CPU), Precision("float32", CPU)
-ROWS = sentences(np.random.default_rng(0).integers(0, 20, 40).tolist())
+ROWS = ["", *sentences(np.random.default_rng(0).integers(3, 20, 39).tolist())]
+assert len({*ROWS}) == 40  # equal rows would be computed once
 
 
 @pytest.fixture(scope="module")
@@ -174,6 +178,82 @@ def test_a_head_that_reads_tokens_gives_a_row_per_token(
     for item in (0, 7, 39):
         want = one_by_one(tagger, items.take(np.array([item])))
         np.testing.assert_allclose(found[item], want, rtol=1e-5, atol=1e-5)
+
+
+# --- equal rows ----------------------------------------------------------------------------------
+
+
+def n_tokens(batches: list[Batch]) -> int:
+    return sum(batch.input_ids.shape[1] for batch in batches)
+
+
+@pytest.mark.parametrize("features", [False, True])
+def test_equal_texts_are_computed_once(
+    network: Network, batches: list[Batch], features: bool
+) -> None:
+    texts = [ROWS[i] for i in [3, 5, 3, 3, 8, 5, 3, 8, 0]]
+    items = make(network, texts)
+    got = infer(network, items, SINGLE, features=features).values
+    assert n_tokens(batches) == items.sizes[[0, 1, 4, 8]].sum()
+    for text in {*texts}:
+        which = [i for i, other in enumerate(texts) if other == text]
+        alone = infer(network, make(network, [text]), SINGLE, features=features).values
+        np.testing.assert_allclose(got[which], alone.repeat(len(which), 0), rtol=1e-5, atol=1e-5)
+        assert (got[which] == got[which[0]]).all()
+
+
+def test_fifty_equal_texts_cost_one(network: Network, batches: list[Batch]) -> None:
+    items = make(network, [ROWS[4]] * 50)
+    got = infer(network, items, SINGLE)
+    assert n_tokens(batches) == items.sizes[0]
+    assert got.values.shape == (50, 3)
+    assert got.lengths.tolist() == [1] * 50
+
+
+@given(chosen=st.lists(st.integers(0, 9), min_size=1, max_size=20))
+def test_only_rows_that_are_not_equal_are_computed(network: Network, chosen: list[int]) -> None:
+    whole = infer(network, make(network, ROWS[:10]), SINGLE).values
+    part = infer(network, make(network, [ROWS[i] for i in chosen]), SINGLE).values
+    np.testing.assert_allclose(part, whole[chosen], rtol=1e-5, atol=1e-5)
+
+
+def test_rows_with_another_second_segment_are_not_equal(
+    network: Network, batches: list[Batch]
+) -> None:
+    tokens = make(network, [ROWS[4]] * 3).tokens
+    tokens = replace(tokens, second=tokens.second - np.array([0, 2, 0]))
+    encoded = EncodedTexts(tokens, Windows.whole(tokens.lengths), 0)
+    got = infer(network, Items.one_row_each(encoded, None), SINGLE)
+    assert n_tokens(batches) == 2 * tokens.lengths[0]
+    assert (got[0] == got[2]).all()
+    assert not np.allclose(got[0], got[1])
+
+
+def test_rows_with_other_selected_tokens_are_not_equal(
+    tiny_model: Path, batches: list[Batch]
+) -> None:
+    with seeded(0, CPU):
+        head = Head("masked language modelling", 0, reads="selected tokens", fresh=False)
+        network = open_network(vet(tiny_model), head)
+    items = make(network, [ROWS[4]] * 4)
+    selected = Ragged.of(np.array([1, 1, 2, 1, 2]), np.array([1, 2, 0, 2]))
+    got = infer(network, replace(items, selected_tokens=selected), SINGLE)
+    assert n_tokens(batches) == 3 * items.sizes[0]
+    assert got.lengths.tolist() == [1, 2, 0, 2]
+    np.testing.assert_allclose(got[0], got[1][:1], rtol=1e-5, atol=1e-5)
+    assert not np.allclose(got[1][0], got[1][1])
+    assert (got[1] == got[3]).all()
+
+
+def test_items_of_equal_rows_share_them(network: Network, batches: list[Batch]) -> None:
+    rows = make(network, [ROWS[i] for i in [0, 1, 1, 0, 2, 1]])
+    items = Items(rows.tokens, np.array([0, 2, 3, 6]), np.arange(3), np.ones(3))
+    got = infer(network, items, SINGLE)
+    assert n_tokens(batches) == rows.sizes[[0, 1, 4]].sum()
+    assert got.lengths.tolist() == [2, 1, 3]
+    single = infer(network, rows, SINGLE)
+    for item, own in enumerate(([0, 1], [2], [3, 4, 5])):
+        np.testing.assert_allclose(got[item], single.values[own], rtol=1e-5, atol=1e-5)
 
 
 # --- memory --------------------------------------------------------------------------------------
