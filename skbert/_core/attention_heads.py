@@ -161,7 +161,7 @@ def _gated(network: Network, factors: Sequence[torch.Tensor]) -> Iterator[None]:
         return hook
 
     with ExitStack() as hooks:
-        output_of = attrgetter(network.family.layer.attention_out)
+        output_of = attrgetter(network.family.layer_paths.attention_out)
         layers = network.family.layers(network.model)
         for layer, factor in zip(layers, factors, strict=True):
             hooks.enter_context(output_of(layer).register_forward_pre_hook(gate(factor)))
@@ -184,7 +184,7 @@ def _recorded(network: Network, layout: Layout) -> Iterator[list[list[FloatArray
         seen.append(_weights(module, q, k, layout))
 
     with ExitStack() as hooks:
-        paths = network.family.layer
+        paths = network.family.layer_paths
         for layer in network.family.layers(network.model):
             attention, *linears = attrgetter(paths.attention, paths.query, paths.key)(layer)
             hooks.enter_context(attention.register_forward_pre_hook(partial(look, *linears)))

@@ -18,7 +18,7 @@ from skbert._arrays import Array, IntArray
 from skbert._core.attention.pooling import COMBINED, POOLER, POOLINGS, parts_of
 from skbert._core.checkpoints.find import find
 from skbert._core.checkpoints.vet import vet
-from skbert._core.models.network import LayerJoin, Network, can_pack, has_pooler
+from skbert._core.models.network import LayerJoin, Network, has_pooler, is_as_opened
 from skbert._core.models.opening import copy_encoder, drop_pooler, open_network
 from skbert._core.runtime.device import Precision, pick_device, seeded
 from skbert._core.task import Batch, Head, Items
@@ -311,7 +311,7 @@ def vectors_of(memory: Any, precision: Precision, fitted: FittedFeatures, rows: 
     """Return the vectors of different texts, from the cache in ``memory`` if there is one."""
     network, task = fitted.network, fitted.task
     folder = cache_folder(memory)
-    if folder is None or not can_pack(network):  # a changed model cannot be hashed
+    if folder is None or not is_as_opened(network):  # a changed model cannot be hashed
         return predict_rows(task, rows, network, precision)
     settings = {
         **asdict(task), "network": fitted.fingerprint.of(network),

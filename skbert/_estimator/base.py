@@ -164,7 +164,7 @@ class TextEstimator(PortableEstimator):
         """
         fitted = self._state()
         head, pooling = fitted.network.head, fitted.network.pooling
-        own = fitted.network.head_class.pooling
+        own = fitted.network.head_class.own_pooling(vars(fitted.network.model.config))
         if head.has_output_layer and head.reads == "rows" and pooling != own:
             raise ModelError(
                 f"The head reads pooling={pooling!r}, and transformers has no class "

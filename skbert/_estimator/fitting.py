@@ -243,7 +243,7 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
         pooling = getattr(self, "pooling", "auto")  # tokens are read as they are
         if pooling == "auto" and data.rows.n_columns > 1 and source.head_pooling is None:
             # What a sentence encoder declares is for single texts.
-            pooling = source.family.head_class(head.job).pooling
+            pooling = source.family.head_class(head.job).own_pooling(source.config)
         return open_network(source, head, pooling=pooling, dtype=precision.weight_dtype), plan
 
     def _make_run(

@@ -31,6 +31,7 @@ from support import ROOT
 import skbert
 from skbert import _catalogue
 from skbert._core.families import FAMILIES, Family
+from skbert._core.families.bert import BERT
 
 PACKAGE = ROOT / "skbert"
 
@@ -782,7 +783,7 @@ def test_task_rule_can_fail(text: str) -> None:
 
 ARCHITECTURES = ("skbert._core.families", "skbert._conversion")
 # A record is asked by these names, for fields that may be called as the modules of a family are.
-ASKED = r"(.*\.)?(family(\.(encoder|layer|attention))?|paths|parts|names)\.\w+"
+ASKED = r"(.*\.)?(family(\.(encoder|layer_paths|attention))?|paths|parts|names)\.\w+"
 # What is called as a part of a family and is something else, such as a pooling, a class of torch
 # or a setting of a kernel: by the module that needs it.
 OTHER_THINGS: dict[str, set[str]] = {
@@ -815,10 +816,21 @@ OTHER_THINGS: dict[str, set[str]] = {
 def parts_of(family: Family) -> set[str]:
     """Each name on the way to a module, attributes of attention, and settings of its own."""
     heads = family.heads.values()
-    paths = {*family.encoder, *family.layer}
-    paths |= {path for head in heads for path in (head.output_layer, *head.layers)} - {""}
+    steps = {step for head in heads for step in head.steps if isinstance(step, str)}
+    paths = {
+        *family.encoder,
+        *(family.layer or ()),
+        *(head.output_layer for head in heads),
+        *steps,
+    }
+    paths -= {""}
     own = {family.model_type, *family.attention, *family.norms, *family.rates, *family.choices}
     return own | {part for path in paths for part in path.split(".")}
+
+
+def odd_parts_of(family: Family) -> set[str]:
+    """Those parts that are no plain words: other code may speak of layers, norms or a model."""
+    return {part for part in parts_of(family) if not re.fullmatch("[a-z]+|n_heads", part)}
 
 
 def classes_of(family: Family) -> set[str]:
@@ -854,7 +866,7 @@ def spelling(node: ast.AST, parts: set[str], classes: set[str]) -> str | None:
 
 def spellings(modules: list[Module]) -> list[tuple[Module, int, str]]:
     """Module, row and wording where architectures are named by others than those that may."""
-    parts = set().union(*map(parts_of, FAMILIES.values()))
+    parts = parts_of(BERT) | set().union(*map(odd_parts_of, FAMILIES.values()))
     classes = set().union(*map(classes_of, FAMILIES.values()))
     return [
         (each, getattr(node, "lineno", 0), name)

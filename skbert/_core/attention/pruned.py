@@ -56,7 +56,7 @@ def prune(model: Any, pruned: Mapping[Any, Collection[int]]) -> None:
 
 def _shrink(family: Family, layer: Any, kept: list[int]) -> None:
     """Keep only the weights of these heads, counted among those that the layer still has."""
-    paths, names = family.layer, family.attention
+    paths, names = family.layer_paths, family.attention
     attention, output = attrgetter(paths.attention, paths.attention_out)(layer)
     size = getattr(attention, names.head_size)
     rows = [head * size + i for head in kept for i in range(size)]

@@ -41,7 +41,7 @@ def add_distances(model: Any) -> None:
     table = _UnusedPositions(n_positions, config.hidden_size)
     model.base_model.set_submodule(family.encoder.position_table, table)
     for layer in family.layers(model):
-        attention = attrgetter(family.layer.attention)(layer)
+        attention = attrgetter(family.layer_paths.attention)(layer)
         size = getattr(attention, family.attention.head_size)
         attention.distance_embedding = torch.nn.Embedding(2 * n_positions - 1, size)
         attention.distances_of_keys = kind == "relative_key_query"

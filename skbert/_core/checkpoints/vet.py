@@ -93,7 +93,9 @@ def vet(folder: Path, tensors: Mapping[str, Any] | None = None) -> Checkpoint:
         folder=folder,
         config=config,
         pooling=config.get("skbert_pooling") or _pooling(members),
-        max_length=family.max_length(config["max_position_embeddings"]),
+        max_length=family.max_length(
+            config["max_position_embeddings"], config.get("pad_token_id")
+        ),
         tokenizer=check_tokenizer(
             members, family, config["vocab_size"], raw.get("tokenizer_class")
         ),
@@ -135,7 +137,7 @@ def _config(folder: Path, raw: dict[str, Any]) -> dict[str, Any]:
             f" version. Choose a plain BERT model, such as {PACKAGED!r}."
         )
     family = FAMILIES[raw["model_type"]]
-    known = (*family.sizes, *family.rates, *family.choices, *_KEPT)
+    known = (*family.sizes, *family.rates, *family.choices, *family.checks, *_KEPT)
     named = {key: raw.get(family.settings.get(key, key)) for key in known}
     config = family.default_sizes | {k: value for k, value in named.items() if value is not None}
     for key, right in _faults(family, config):
@@ -170,6 +172,8 @@ def _faults(family: Family, config: dict[str, Any]) -> Iterator[tuple[str, str]]
                                 "true or false"),
         "is_decoder": (isinstance(config.get("is_decoder", False), bool), "true or false"),
         "pruned_heads": (are_pruned_heads(config), '{"layer": [head, ...]}, not all of a layer,'),
+        **{key: (key not in config or is_right(config[key]), right)
+           for key, (is_right, right) in family.checks.items()},
         "architectures": (_are_names(config.get("architectures", [])), "a list of class names"),
     }  # fmt: skip
     yield from ((key, right) for key, (good, right) in checks.items() if not good)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from skbert._core.families.record import (
     AttentionNames,
@@ -14,9 +14,6 @@ from skbert._core.families.record import (
     Size,
 )
 from skbert._core.families.tokenizers import WORD_PIECE
-
-if TYPE_CHECKING:
-    import torch
 
 __all__ = ["BERT"]
 
@@ -34,11 +31,6 @@ def _count_weights(config: Mapping[str, Any]) -> int:
     n_weights: int = rows * hidden + config["num_hidden_layers"] * layer
     n_lost: int = n_pruned * 4 * hidden**2 // heads
     return n_weights - n_lost
-
-
-def _drop_out(model: torch.nn.Module, features: torch.Tensor) -> torch.Tensor:
-    dropped: torch.Tensor = model.get_submodule("dropout")(features)
-    return dropped
 
 
 BERT = Family(
@@ -66,21 +58,22 @@ BERT = Family(
         "hidden_act": _ACTIVATIONS,
         "position_embedding_type": ("absolute", "relative_key", "relative_key_query"),
     },
+    checks={},
     count_weights=_count_weights,
     tokenizers=(WORD_PIECE,),
     heads={
         "embedding": HeadClass("BertModel", "pooler", output_layer="", logits=()),
         "sequence classification": HeadClass(
-            "BertForSequenceClassification", "pooler", transform=_drop_out
+            "BertForSequenceClassification", "pooler", steps=("dropout",)
         ),
         "token classification": HeadClass(
-            "BertForTokenClassification", "pooler", transform=_drop_out
+            "BertForTokenClassification", "pooler", steps=("dropout",)
         ),
         "question answering": HeadClass(
             "BertForQuestionAnswering", "pooler", "qa_outputs",
             logits=("start_logits", "end_logits"),
         ),
-        "multiple choice": HeadClass("BertForMultipleChoice", "pooler", transform=_drop_out),
+        "multiple choice": HeadClass("BertForMultipleChoice", "pooler", steps=("dropout",)),
         "masked language modelling": HeadClass("BertForMaskedLM", "pooler", "cls.predictions"),
         "causal language modelling": HeadClass("BertLMHeadModel", "pooler", "cls.predictions"),
         "next sentence prediction": HeadClass(
@@ -95,7 +88,6 @@ BERT = Family(
         embeddings="embeddings",
         word_table="embeddings.word_embeddings",
         position_table="embeddings.position_embeddings",
-        stack="encoder",
         layers="encoder.layer",
         pooler="pooler",
     ),
@@ -122,6 +114,5 @@ BERT = Family(
     ),
     arithmetic=("hidden_act", "layer_norm_eps", "num_attention_heads"),
     norms=("LayerNorm",),
-    first_position=0,
     has_token_types=True,
 )  # fmt: skip

@@ -5,8 +5,8 @@ Depends on `tokenizers` beside it, and on the errors of skbert.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
 
@@ -18,17 +18,20 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AttentionNames",
+    "Check",
     "EncoderPaths",
     "Family",
     "HeadClass",
     "Job",
     "LayerParts",
     "Size",
+    "Step",
     "encoder_part",
 ]
 
 Part = TypeVar("Part")
-Transform = Callable[["torch.nn.Module", "torch.Tensor"], "torch.Tensor"]  # of a whole model
+Step = str | Callable[["torch.Tensor"], "torch.Tensor"]  # the path of a module, or a function
+Check = tuple[Callable[[object], bool], str]  # of a setting: is it right, and what would be
 
 Job = Literal[
     "embedding",
@@ -46,12 +49,13 @@ Job = Literal[
 class EncoderPaths(NamedTuple):
     """Where the modules of an encoder lie in ``model.base_model``."""
 
-    embeddings: str  # of words, positions and token types, normalised
+    embeddings: str  # of words, and of positions and token types where there are such tables
     word_table: str
-    position_table: str
-    stack: str  # of all layers
     layers: str
-    pooler: str  # "" where there is none
+    position_table: str = ""  # "" where there is none, as for the paths below
+    projection: str = ""  # from embeddings to hidden states; some models have none
+    pooler: str = ""
+    pooler_activation: str = ""  # where the pooler is a mere linear layer
 
 
 class LayerParts(NamedTuple, Generic[Part]):
@@ -93,14 +97,35 @@ class HeadClass:
     name: str
     pooling: str  # of the rows that the class reads; where it reads none, that a saved model names
     output_layer: str = "classifier"  # path in the model; "" where there is none
-    layers: tuple[str, ...] = ()  # paths of the head's layers before the output layer
-    transform: Transform | None = None  # from what the head reads to what its output layer reads
+    steps: tuple[Step, ...] = ()  # from what the head reads to what its output layer reads
     logits: tuple[str, ...] = ("logits",)  # fields of its output; of two, tokens first
+    # Where config.json says what the class reads: the setting, and its value for each pooling.
+    pooling_setting: str = ""
+    poolings: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def prefixes(self) -> tuple[str, ...]:
         """What the names of the head's weights begin with, and no others."""
-        return tuple(f"{path}." for path in (self.output_layer, *self.layers) if path)
+        paths = (self.output_layer, *(step for step in self.steps if isinstance(step, str)))
+        return tuple(f"{path}." for path in paths if path)
+
+    def transform(self, model: torch.nn.Module, features: torch.Tensor) -> torch.Tensor:
+        """What the output layer reads, from what the head reads."""
+        for step in self.steps:
+            run = model.get_submodule(step) if isinstance(step, str) else step
+            features = run(features)
+        return features
+
+    def pooled_settings(self, pooling: str) -> dict[str, str]:
+        """What config.json says so that the class reads that pooling, or the first token."""
+        if not self.pooling_setting:
+            return {}
+        return {self.pooling_setting: self.poolings.get(pooling, self.poolings["cls"])}
+
+    def own_pooling(self, config: Mapping[str, Any]) -> str:
+        """The pooling of the rows that the class reads in a model of this configuration."""
+        said = config.get(self.pooling_setting)
+        return next((name for name, value in self.poolings.items() if value == said), self.pooling)
 
 
 class Size(NamedTuple):
@@ -121,16 +146,19 @@ class Family:
     sizes: Mapping[str, Size]  # by common name, as the next two
     rates: Mapping[str, float]  # numbers up to 1, and the least that each may be
     choices: Mapping[str, tuple[str, ...]]  # what a setting may be
+    checks: Mapping[str, Check]  # of all other settings, and by the names in config.json
     count_weights: Callable[[Mapping[str, Any]], int]  # roughly, from all settings; no head
     tokenizers: tuple[TokenizerFormat, ...]  # that checkpoints may have, the usual one first
     heads: Mapping[Job, HeadClass]
     encoder: EncoderPaths
-    layer: LayerParts[str]
+    layer: LayerParts[str] | None  # None where layers compute otherwise than BERT's
     attention: AttentionNames
     arithmetic: tuple[str, ...]  # settings that change what is computed, and no weight
     norms: tuple[str, ...]  # last parts of the names of modules that normalise
-    first_position: int  # of the first token of a row
     has_token_types: bool
+    counts_from_padding: bool = False  # whether positions begin after the padding id, or at 0
+    mixes_neighbours: bool = False  # whether padding, or another row, beside a token changes it
+    layers_of: Callable[[Any], Sequence[Any]] | None = None  # of an encoder that shares layers
 
     @property
     def default_sizes(self) -> dict[str, int]:
@@ -141,17 +169,42 @@ class Family:
         """Settings by their names in config.json, from settings by their common names."""
         return {self.settings.get(key, key): value for key, value in settings.items()}
 
-    def max_length(self, n_positions: int) -> int:
+    def first_position(self, pad_token_id: int | None) -> int:
+        """The position of the first token of a row."""
+        return (pad_token_id or 0) + 1 if self.counts_from_padding else 0
+
+    def max_length(self, n_positions: int, pad_token_id: int | None) -> int:
         """Tokens in the longest row that a model with so many positions reads, 512 at most."""
-        return min(512, n_positions - self.first_position)
+        return min(512, n_positions - self.first_position(pad_token_id))
+
+    @property
+    def layer_paths(self) -> LayerParts[str]:
+        """Where the modules of a layer lie in it.
+
+        Raises
+        ------
+        ModelError
+            If layers compute otherwise than BERT's.
+        """
+        if self.layer is None:
+            raise ModelError(
+                f"The layers of a model of the type {self.model_type!r} compute otherwise than"
+                " BERT's: their attention heads can be neither looked at nor pruned. Choose a"
+                " model of another type."
+            )
+        return self.layer
 
     def layer_parts(self, layer: Any) -> LayerParts[Any]:
         """The modules of one layer."""
-        return LayerParts._make(attrgetter(path)(layer) if path else None for path in self.layer)
+        paths = self.layer_paths
+        return LayerParts._make(attrgetter(path)(layer) if path else None for path in paths)
 
-    def layers(self, model: Any) -> Any:
-        """The layers of a model's encoder, lowest first."""
-        return encoder_part(model, self.encoder.layers)
+    def layers(self, model: Any) -> Sequence[Any]:
+        """The layers of a model's encoder, lowest first, each as often as it is run."""
+        if self.layers_of is not None:
+            return self.layers_of(model.base_model)
+        layers: Sequence[Any] = encoder_part(model, self.encoder.layers)
+        return layers
 
     def is_of_pooler(self, name: str) -> bool:
         """Whether a weight of that name belongs to the pooler."""

@@ -27,9 +27,10 @@ from skbert._core.models.intact import (
     is_hooked,
     without_recorders,
 )
+from skbert._core.models.padded import Padded, padded_parts
 from skbert._core.runtime.interrupts import deferred_interrupts
 from skbert._core.runtime.modes import default_modes
-from skbert._core.task import Batch, Head
+from skbert._core.task import Batch, Head, Layout
 from skbert._core.text.tokens import TextTokenizer
 from skbert.exceptions import ModelError
 
@@ -43,6 +44,7 @@ __all__ = [
     "has_own_modules",
     "has_pooler",
     "inference_network",
+    "is_as_opened",
     "scale_output",
     "twin_of",
 ]
@@ -73,8 +75,8 @@ class Network:
     anatomy : tuple
         Name, class and forward function of each module of the model as it was opened.
     is_packed : bool
-        Whether the layers are run one by one over packed batches; else the model's own forward
-        pass runs over padded ones.
+        Whether packed batches are run, by kernels or by the encoder's own forward pass; else the
+        model's own forward pass runs over padded ones.
     is_handed_out : bool
         Whether somebody else holds the model, and may change it at any time.
     """
@@ -97,12 +99,13 @@ class Network:
         self.pooling = pooling
         self.layers: tuple[int, ...] | None = None
         self.layer_join: LayerJoin = "mean"
-        model.config._attn_implementation = packed.NAME if _supports_packing(model) else "sdpa"
+        if _supports_packing(model):
+            model.config._attn_implementation = packed.NAME
         model.config.skbert_pooling = pooling  # goes into config.json, and comes back from there
         self.anatomy = anatomy_of(model) if anatomy is None else anatomy
         self.is_packed = _supports_packing(model)
         self.is_handed_out = False
-        self.compiled: Any = None  # the encoder's layers, compiled on demand
+        self.compiled: Any = None  # the encoder, compiled on demand
         self.word_embedding: UsedRowsEmbedding | None = None  # while training on a CPU
         self.layer_runner = Layers()
 
@@ -119,7 +122,8 @@ class Network:
     @property
     def max_length(self) -> int:
         """Tokens in the longest row that the model reads, 512 at most."""
-        return self.family.max_length(self.model.config.max_position_embeddings)
+        config = self.model.config
+        return self.family.max_length(config.max_position_embeddings, config.pad_token_id)
 
     @property
     def family(self) -> Family:
@@ -167,8 +171,7 @@ class Network:
                 features = hidden[batch.selected_tokens]
             case _:
                 return hidden[batch.selected_tokens], _pooled(self, hidden, batch)
-        transform = self.head_class.transform
-        return features if transform is None else transform(self.model, features)
+        return self.head_class.transform(self.model, features)
 
     def hidden(self, batch: Batch) -> torch.Tensor:
         """Hidden states of all tokens in packed order, ``(n_tokens, size)``."""
@@ -180,10 +183,8 @@ class Network:
         return torch.cat(states, dim=1)
 
     def compile(self) -> None:
-        """Compile the encoder's layers on their next use, for batches of any length."""
-        self.compiled = torch.compile(
-            encoder_part(self.model, self.family.encoder.stack), dynamic=True
-        )
+        """Compile the encoder on its next use, for batches of any length."""
+        self.compiled = torch.compile(self.model.base_model, dynamic=True)
 
     def to(self, device: torch.device, dtype: torch.dtype) -> None:
         """Move the weights to a device and a type."""
@@ -250,15 +251,22 @@ def has_own_modules(network: Network) -> bool:
     return anatomy_of(network.model) == network.anatomy
 
 
+def is_as_opened(network: Network) -> bool:
+    """Whether nobody changed the modules of the model, or hooked one."""
+    return has_own_modules(network) and not is_hooked(network.model)
+
+
 def can_pack(network: Network) -> bool:
-    """Whether the layers can be run one by one, which needs a model that nobody changed."""
-    model, here = network.model, network.layer_runner.is_enabled and network.device.type == "cpu"
+    """Whether packed batches can be run, which needs a model that nobody changed."""
+    model, family = network.model, network.family
+    here = network.layer_runner.is_enabled and network.device.type == "cpu"
     return (
         _supports_packing(model)
-        and (here or model.config._attn_implementation == packed.NAME)
-        and has_own_modules(network)
-        and not is_hooked(model)
-        and all(can_compute(network.family, layer) for layer in network.family.layers(model))
+        and (
+            (here and family.layer is not None) or model.config._attn_implementation == packed.NAME
+        )
+        and is_as_opened(network)
+        and (family.layer is None or all(can_compute(family, x) for x in family.layers(model)))
     )
 
 
@@ -266,52 +274,95 @@ def can_pack(network: Network) -> bool:
 
 
 def _packed_states(network: Network, batch: Batch) -> list[torch.Tensor]:
-    """The hidden states that the network reads, computed layer by layer."""
-    states, family = _embedded(network, batch), network.family
-    if network.compiled is not None and network.layers is None:
-        out = network.compiled(states, attention_mask=None, layout=batch.layout)
-        return [out.last_hidden_state[0]]
+    """The hidden states that the network reads, of a packed batch."""
+    family, inputs = network.family, _packed_inputs(network, batch)
+    is_here = network.layer_runner.is_enabled and batch.input_ids.is_cpu
+    if family.layer is None or not is_here or network.compiled is not None:
+        return [states[0] for states in _states_of(network, inputs, batch.layout)]
     layers = family.layers(network.model)
     read = network.layers or (len(layers),)
-    layers = list(layers)[: max(read)]
-    all_states = [states[0], *network.layer_runner(family, layers, states, batch.layout)]
+    states = _embedded(network, inputs)
+    computed = network.layer_runner(family, layers[: max(read)], states, batch.layout)
+    all_states = [states[0], *computed]
     return [all_states[i] for i in read]
 
 
-def _embedded(network: Network, batch: Batch) -> torch.Tensor:
-    """The embeddings that the first layer reads, ``(1, n_tokens, size)``."""
+def _packed_inputs(network: Network, batch: Batch) -> dict[str, torch.Tensor]:
+    """A packed batch as the encoder and its embeddings take it."""
     family, model = network.family, network.model
     embedding = network.word_embedding or encoder_part(model, family.encoder.word_table)
-    inputs = {"input_ids": None, "inputs_embeds": embedding(batch.input_ids)}
-    first = family.first_position
-    inputs["position_ids"] = batch.position_ids + first if first else batch.position_ids
-    if family.has_token_types:
+    first = family.first_position(model.config.pad_token_id)
+    inputs = {
+        "inputs_embeds": embedding(batch.input_ids),
+        "position_ids": batch.position_ids + first if first else batch.position_ids,
+    }
+    if _reads_token_types(network):
         inputs["token_type_ids"] = batch.token_type_ids
-    states: torch.Tensor = encoder_part(model, family.encoder.embeddings)(**inputs)
+    return inputs
+
+
+def _reads_token_types(network: Network) -> bool:
+    """Whether the model knows more than one type of token."""
+    return network.family.has_token_types and network.model.config.type_vocab_size > 1
+
+
+def _padded_parts(network: Network, batch: Batch) -> list[Padded]:
+    """A packed batch as padded rows."""
+    types, pad_token_id = _reads_token_types(network), network.model.config.pad_token_id
+    return padded_parts(network.family, batch, pad_token_id or 0, token_types=types)
+
+
+def _embedded(network: Network, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+    """The embeddings that the first layer reads, ``(1, n_tokens, size)``."""
+    paths, encoder = network.family.encoder, network.model.base_model
+    states: torch.Tensor = encoder.get_submodule(paths.embeddings)(input_ids=None, **inputs)
+    if paths.projection and hasattr(encoder, paths.projection):
+        states = encoder.get_submodule(paths.projection)(states)
     return states
 
 
+def _states_of(
+    network: Network, inputs: dict[str, torch.Tensor], layout: Layout | None = None
+) -> list[torch.Tensor]:
+    """The hidden states that the network reads, by the encoder's own forward pass.
+
+    A packed batch has a layout.
+    """
+    layers, encoder = network.layers, network.model.base_model
+    settings: dict[str, Any] = {"output_hidden_states": layers is not None}
+    if layout is not None:
+        encoder, settings["layout"] = network.compiled or encoder, layout
+    if network.model.config.is_decoder:
+        settings["use_cache"] = False
+    out = encoder(**inputs, **settings)
+    return [out.last_hidden_state] if layers is None else [out.hidden_states[i] for i in layers]
+
+
 def _padded_states(network: Network, batch: Batch) -> list[torch.Tensor]:
-    """The hidden states that the network reads, computed by the model's own forward pass."""
-    layers = network.layers
-    out = network.model.base_model(
-        **_padded_inputs(network, batch), output_hidden_states=layers is not None
-    )
-    at = batch.layout.row_of_token, batch.position_ids[0]
-    if layers is None:
-        return [out.last_hidden_state[at]]
-    return [out.hidden_states[i][at] for i in layers]
+    """The hidden states that the network reads, of padded rows, in packed order."""
+    parts = [
+        [states[part.at] for states in _states_of(network, part.inputs)]
+        for part in _padded_parts(network, batch)
+    ]
+    return [torch.cat(states) for states in zip(*parts, strict=True)]
 
 
 def _pooled(network: Network, hidden: torch.Tensor, batch: Batch) -> torch.Tensor:
     """One vector per row, in the order of the items."""
     if network.pooling == POOLER:
-        first = pool(hidden, batch.layout, "cls")
-        pooler = encoder_part(network.model, network.family.encoder.pooler)
-        pooled: torch.Tensor = pooler(first[:, None])
+        pooled = _run_pooler(network, pool(hidden, batch.layout, "cls"))
     else:
         pooled = pool(hidden.to(network.dtype), batch.layout, network.pooling)
     return _in_order(pooled, batch.row_order)
+
+
+def _run_pooler(network: Network, first: torch.Tensor) -> torch.Tensor:
+    """The output of the pooler for the first token of each row, ``(n_rows, size)``."""
+    paths, encoder = network.family.encoder, network.model.base_model
+    pooled: torch.Tensor = encoder.get_submodule(paths.pooler)(first[:, None])
+    if paths.pooler_activation:
+        pooled = encoder.get_submodule(paths.pooler_activation)(pooled[:, 0])
+    return pooled
 
 
 def _word_table(model: Any) -> torch.Tensor:
@@ -328,34 +379,27 @@ def _supports_packing(model: Any) -> bool:
 
 def _logits_of_model(network: Network, batch: Batch) -> Any:
     """The result of ``Network.logits``, by the model's own forward pass over padded rows."""
-    head, inputs = network.head, _padded_inputs(network, batch)
-    if head.job == "multiple choice":
-        inputs = {name: rows[:, None] for name, rows in inputs.items()}
-    out = network.model(**inputs)
-    logits = [out[name] for name in network.family.head_of(network.model).logits]
-    at = batch.layout.row_of_token, batch.position_ids[0]
+    head = network.head
+    outputs = [_fields_of_output(network, part) for part in _padded_parts(network, batch)]
+    logits = [torch.cat(parts) for parts in zip(*outputs, strict=True)]
     if head.reads == "tokens":
         tokens = logits[0] if len(logits) == 1 else torch.stack(logits, -1)
-        return _in_order(tokens[at], batch.token_order).to(network.dtype)
+        return _in_order(tokens, batch.token_order).to(network.dtype)
     rows = _in_order(logits[-1], batch.row_order).to(network.dtype)
     if head.reads == "rows":
         return rows
-    words = logits[0][at][batch.selected_tokens].to(network.dtype)
+    words = logits[0][batch.selected_tokens].to(network.dtype)
     return words if head.reads == "selected tokens" else (words, rows)
 
 
-def _padded_inputs(network: Network, batch: Batch) -> dict[str, torch.Tensor]:
-    """The rows of a packed batch as padded tensors, which transformers' models take."""
-    layout = batch.layout
-    at = (layout.row_of_token, batch.position_ids[0])
-    shape = (len(layout.lengths), layout.max_seqlen)
-    input_ids, token_type_ids, mask = (batch.input_ids.new_zeros(shape) for _ in range(3))
-    input_ids[at], mask[at] = batch.input_ids[0], 1
-    token_type_ids[at] = batch.token_type_ids[0]
-    inputs = {"input_ids": input_ids, "attention_mask": mask}
-    if network.family.has_token_types:
-        inputs["token_type_ids"] = token_type_ids
-    return inputs
+def _fields_of_output(network: Network, part: Padded) -> list[torch.Tensor]:
+    """What the model returns for padded rows: for tokens in packed order, else by row."""
+    inputs, names = part.inputs, network.family.head_of(network.model).logits
+    if network.head.job == "multiple choice":
+        inputs = {name: rows[:, None] for name, rows in inputs.items()}
+    out = network.model(**inputs)
+    of_tokens = {"rows": 0, "selected tokens and rows": 1}.get(network.head.reads, len(names))
+    return [out[name][part.at] if i < of_tokens else out[name] for i, name in enumerate(names)]
 
 
 def _in_order(values: torch.Tensor, order: torch.Tensor | None) -> torch.Tensor:

@@ -40,7 +40,10 @@ class NewModel:
     @property
     def max_length(self) -> int:
         """Positions that the model will know, 512 at most."""
-        return self.family.max_length(self.config["max_position_embeddings"])
+        config = self.config
+        return self.family.max_length(
+            config["max_position_embeddings"], config.get("pad_token_id")
+        )
 
 
 def check_sizes(family: Family, config: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -25,7 +25,7 @@ from transformers import (
 from transformers.utils import logging as library_logging
 
 from skbert._core.attention import packed
-from skbert._core.attention.pooling import POOLER, pool_padded
+from skbert._core.attention.pooling import POOLER
 from skbert._core.attention.pruned import prune
 from skbert._core.attention.relative import add_distances, kind_of_positions
 from skbert._core.checkpoints.vet import Checkpoint
@@ -46,6 +46,7 @@ from skbert._core.models.network import (
     has_pooler,
 )
 from skbert._core.models.new_model import NewModel
+from skbert._core.models.pooled import TokenPooled
 from skbert._core.runtime.interrupts import deferred_interrupts
 from skbert._core.runtime.modes import default_modes, single_precision
 from skbert._core.task import Head
@@ -68,35 +69,23 @@ _ATTENTIONS.register(packed.NAME, partial(packed.packed_or_padded, sdpa=_ATTENTI
 _MASKS.register(packed.NAME, partial(packed.padding_mask, sdpa=_MASKS["sdpa"]))
 
 
-class _TokenPooled:
-    """An encoder whose pooled output is the mean, maximum or first of its last hidden states.
-
-    The heads of transformers read the pooled output, so that they become heads over
-    ``config.skbert_pooling``. The pooler keeps its weights, but nothing reads it.
-    """
-
-    config: Any
-
-    def forward(
-        self, input_ids: Any = None, attention_mask: Any = None, *args: Any, **settings: Any
-    ) -> Any:
-        """The forward pass of the encoder, with another pooled output."""
-        out = super().forward(input_ids, attention_mask, *args, **settings)  # type: ignore[misc]
-        pooled = pool_padded(out[0], attention_mask, self.config.skbert_pooling)
-        if isinstance(out, tuple):
-            return out[0], pooled, *out[2:]
-        out.pooler_output = pooled
-        return out
-
-
-def _pooled_class(family: Family) -> type:
-    """The class of a family's encoder with a pooled output of its own, ``PooledBertModel``."""
-    base = _encoder_class(family)
-    pooled = type(f"Pooled{base.__name__}", (_TokenPooled, base), {"__module__": __name__})
+@cache
+def _pooled_class(encoder_class: type, config_class: str) -> type:
+    """The class of an encoder with a pooled output of its own, such as ``PooledBertModel``."""
+    name = f"Pooled{encoder_class.__name__}"
+    pooled = type(name, (TokenPooled, encoder_class), {"__module__": __name__})
     # transformers knows what a class can record (output_attentions) once a model of it was made.
     with torch.device("meta"):
-        pooled(getattr(transformers, family.config_class)(num_hidden_layers=0))
+        pooled(getattr(transformers, config_class)(num_hidden_layers=1, vocab_size=100_000))
     return pooled
+
+
+def __getattr__(name: str) -> type:
+    """The class of a pooled encoder, which pickle looks up by its name."""
+    for family in FAMILIES.values():
+        if name == f"Pooled{family.head_class('embedding').name}":
+            return _pooled_class(_encoder_class(family), family.config_class)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def _encoder_class(family: Family) -> type:
@@ -104,19 +93,13 @@ def _encoder_class(family: Family) -> type:
     return encoder_class
 
 
-_POOLED = {family.model_type: _pooled_class(family) for family in FAMILIES.values()}
-globals().update({pooled.__name__: pooled for pooled in _POOLED.values()})  # for pickle
-
-
 def network_of(model: Any, tokenizer: Any, head: Head, pooling: str) -> Network:
     """The network of a model whose modules are those of its class."""
     family = family_of(model)
-    if (
-        head.has_output_layer
-        and head.reads == "rows"
-        and pooling != family.head_class(head.job).pooling
-    ):
-        model.base_model.__class__ = _POOLED[family.model_type]
+    if head.has_output_layer and head.reads == "rows":
+        own = family.head_class(head.job).own_pooling(vars(model.config))
+        if pooling != own:
+            model.base_model.__class__ = _pooled_class(_encoder_class(family), family.config_class)
     network = Network(model, tokenizer, head, pooling)
     if head.reads == "rows" and pooling == POOLER and not has_pooler(network):
         raise ModelError(
@@ -129,7 +112,7 @@ def network_of(model: Any, tokenizer: Any, head: Head, pooling: str) -> Network:
 def copy_encoder(network: Network, head: Head, pooling: str, dtype: torch.dtype) -> Network:
     """A network of a copy of another network's encoder, changes by a caller included."""
     body = copy.deepcopy(network.model.base_model).eval().to(dtype)
-    if isinstance(body, _TokenPooled):
+    if isinstance(body, TokenPooled):
         body.__class__ = _encoder_class(network.family)
     twin = Network(body, network.tokenizer, head, pooling)
     if not has_own_modules(network):
@@ -157,10 +140,10 @@ def open_network(
     if pooling == "auto":
         pooling = _own_pooling(checkpoint, head, fresh_head=fresh_head)
     if isinstance(checkpoint, NewModel):
-        return network_of(*_make(checkpoint, head, dtype), head, pooling)
+        return network_of(*_make(checkpoint, head, dtype, pooling), head, pooling)
     output_path = checkpoint.family.head_class(head.job).output_layer
     with _model_errors(checkpoint):
-        model, missing = _quietly_load(checkpoint, head, dtype, keep_head=not fresh_head)
+        model, missing = _quietly_load(checkpoint, head, dtype, pooling, keep_head=not fresh_head)
     check_missing(checkpoint, head, missing, fresh_head=fresh_head)
     warn_of_odd_use(checkpoint, head, missing, pooling)
     if fresh_head and head.fresh:
@@ -190,18 +173,20 @@ def _model_errors(checkpoint: Checkpoint) -> Iterator[None]:
 
 def _own_pooling(checkpoint: Checkpoint | NewModel, head: Head, *, fresh_head: bool) -> str:
     """The pooling that a checkpoint declares; else, and for pre-training, that of the class."""
-    own = checkpoint.family.head_class(head.job).pooling
+    own = checkpoint.family.head_class(head.job).own_pooling(checkpoint.config)
     if not head.fresh and "rows" in head.reads:
         return own
     declared = checkpoint.pooling if fresh_head else checkpoint.head_pooling
     return declared or ("mean" if head.reads == "selected tokens" else own)
 
 
-def _make(new_model: NewModel, head: Head, dtype: torch.dtype) -> tuple[Any, Any]:
+def _make(new_model: NewModel, head: Head, dtype: torch.dtype, pooling: str) -> tuple[Any, Any]:
     """A new model with random weights, and its tokenizer."""
     family = new_model.family
     config = getattr(transformers, family.config_class)(
-        **family.own_settings(new_model.config), is_decoder=head.is_causal
+        **family.own_settings(new_model.config),
+        **family.head_class(head.job).pooled_settings(pooling),
+        is_decoder=head.is_causal,
     )
     with _quiet(), single_precision():  # weights are drawn in float32 and converted afterwards
         model = (
@@ -232,11 +217,12 @@ def _quiet() -> Iterator[None]:
 
 
 def _quietly_load(
-    checkpoint: Checkpoint, head: Head, dtype: torch.dtype, *, keep_head: bool
+    checkpoint: Checkpoint, head: Head, dtype: torch.dtype, pooling: str, *, keep_head: bool
 ) -> tuple[Any, set[str]]:
     """The model, and the names of the weights that the checkpoint lacks."""
-    settings = dict(checkpoint.config)
-    model_class = getattr(transformers, checkpoint.family.head_class(head.job).name)
+    head_class = checkpoint.family.head_class(head.job)
+    settings = checkpoint.config | head_class.pooled_settings(pooling)
+    model_class = getattr(transformers, head_class.name)
     loader = _as_configured(model_class, settings.pop("pruned_heads", None))
     config = transformers.AutoConfig.for_model(**checkpoint.family.own_settings(settings))
     config.is_decoder = head.is_causal
@@ -249,7 +235,7 @@ def _quietly_load(
             state_dict=read_weights(checkpoint),
             config=config,
             dtype=dtype,
-            attn_implementation="sdpa",
+            attn_implementation="sdpa" if model_class._supports_sdpa else "eager",
             local_files_only=True,
             ignore_mismatched_sizes=True,  # they count as missing here
             output_loading_info=True,
@@ -268,10 +254,10 @@ def _as_configured(model_class: Any, pruned: dict[str, list[int]] | None = None)
         model_class.__init__(self, config)
         self.__class__ = model_class
         add_distances(self)
-        for layer in family_of(self).layers(self):
-            layer.chunk_size_feed_forward = (
-                0  # transformers needs chunks of equal size; the layers here do not
-            )
+        for module in self.modules():
+            if "chunk_size_feed_forward" in vars(module):
+                # transformers needs chunks of equal size; the layers here do not.
+                module.chunk_size_feed_forward = 0
         if pruned:
             prune(self, pruned)
 
@@ -339,7 +325,7 @@ def drop_pooler(network: Network) -> None:
     """Remove the pooler, which nothing reads."""
     if has_pooler(network):
         home, _, name = network.family.encoder.pooler.rpartition(".")
-        setattr(network.model.get_submodule(home), name, None)
+        setattr(network.model.base_model.get_submodule(home), name, None)
     network.anatomy = anatomy_of(network.model)
 
 

@@ -92,7 +92,7 @@ def test_the_classes_are_as_the_record_says(family: Family, job: Job) -> None:
     of_body = {name for name in names if name.startswith(f"{model.base_model_prefix}.")}
     of_head = {name for name in names if name.startswith(head.prefixes)}
     assert of_head == (names - of_body if head.output_layer else set())
-    for path in (head.output_layer, *head.layers):
+    for path in (head.output_layer, *(step for step in head.steps if isinstance(step, str))):
         assert isinstance(model.get_submodule(path), torch.nn.Module)
     inputs = {"input_ids": torch.tensor([[1, 2, 3]])}
     if job == "multiple choice":
@@ -163,10 +163,12 @@ def test_a_family_may_count_positions_from_another_number(
     table = encoder_part(network.model, network.family.encoder.position_table).weight
     with torch.no_grad():
         expected = network.hidden(batch)
-        table.copy_(table.roll(2, 0))
-        replace_bert(monkeypatch, first_position=2)
-        assert torch.equal(network.hidden(batch), expected)
-    assert network.max_length == min(512, n_positions - 2)
+        table.copy_(table.roll(4, 0))
+        replace_bert(monkeypatch, counts_from_padding=True)
+        network.model.config.pad_token_id = 3
+        for network.is_packed in (True, False):
+            torch.testing.assert_close(network.hidden(batch), expected)
+    assert network.max_length == min(512, n_positions - 4)
 
 
 def test_a_family_may_have_no_token_types(
@@ -236,8 +238,8 @@ def test_a_head_may_have_several_layers(
 ) -> None:
     paths = ("classifier.out_proj", "classifier.dense")
     head = HeadClass(
-        "BertWithDeepHead", "pooler", paths[0], paths[1:],
-        transform=lambda model, features: model.get_submodule("classifier").hidden(features),
+        "BertWithDeepHead", "pooler", "classifier.out_proj",
+        steps=("classifier.dense", torch.tanh),
     )  # fmt: skip
     place = f"skbert._core.models.opening.transformers.{head.name}"
     monkeypatch.setattr(place, BertWithDeepHead, raising=False)

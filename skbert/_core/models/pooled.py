@@ -1,0 +1,42 @@
+"""An encoder whose heads read another pooling than those of its class do.
+
+Depends on torch, the poolings and the record of the encoder's family.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from skbert._core.attention.pooling import pool_padded
+from skbert._core.families import family_of
+
+__all__ = ["TokenPooled"]
+
+
+class TokenPooled:
+    """An encoder whose pooled output is the mean, maximum or first of its last hidden states.
+
+    The heads of transformers read the pooled output, or the first of the hidden states where the
+    encoder has no pooler; so they become heads over ``config.skbert_pooling``. A pooler keeps its
+    weights, but nothing reads it.
+    """
+
+    config: Any
+
+    def forward(
+        self, input_ids: Any = None, attention_mask: Any = None, *args: Any, **settings: Any
+    ) -> Any:
+        """The forward pass of the encoder, with another pooled output."""
+        out = super().forward(input_ids, attention_mask, *args, **settings)  # type: ignore[misc]
+        states, family = out[0], family_of(self)
+        pooled = pool_padded(states, attention_mask, self.config.skbert_pooling)
+        if getattr(self, family.encoder.pooler or "?", None) is not None:
+            field, value = "pooler_output", pooled
+        else:
+            field, value = "last_hidden_state", torch.cat([pooled[:, None], states[:, 1:]], dim=1)
+        if isinstance(out, tuple):
+            return (value, *out[1:]) if field == "last_hidden_state" else (states, value, *out[2:])
+        out[field] = value
+        return out
