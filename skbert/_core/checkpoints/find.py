@@ -25,6 +25,7 @@ PACKAGED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d
 _WANTED = ("config.json", "*.safetensors", "*.safetensors.index.json", "tokenizer*.json",
            "vocab.txt", "special_tokens_map.json", "added_tokens.json", "modules.json",
            "1_Pooling/config.json", "sentence_bert_config.json")  # fmt: skip
+_PICKLED = (strict.PICKLED, strict.PICKLED_INDEX, "pytorch_model-*.bin")  # no safetensors there
 _MODEL_ID = re.compile(r"(?!.*(\.\.|--))(\w[\w.-]{0,95}/)?\w[\w.-]{0,95}", re.ASCII)
 
 
@@ -82,14 +83,8 @@ def _missing_file(folder: Path) -> str | None:
     """The name of a file that an interrupted or partial download left out; None if complete."""
     if not (folder / "tokenizer.json").exists() and not (folder / "vocab.txt").exists():
         return "tokenizer.json"
-    if (folder / strict.SINGLE).exists():
-        return None
-    if not (folder / strict.INDEX).exists():
-        return strict.SINGLE
-    return next(
-        (name for name in strict.shards(strict.Members(folder)) if not (folder / name).exists()),
-        None,
-    )
+    files = strict.weight_files(strict.Members(folder)) or (strict.SINGLE,)
+    return next((name for name in files if not (folder / name).exists()), None)
 
 
 def _packaged(name: str) -> Path | str:
@@ -128,11 +123,14 @@ def _downloaded(name: str) -> Path | str:
     if not _can_reach(constants.ENDPOINT):
         return f"{hub} (no answer)"
     try:
-        return Path(snapshot_download(name, allow_patterns=list(_WANTED), etag_timeout=5))
+        folder = Path(snapshot_download(name, allow_patterns=list(_WANTED), etag_timeout=5))
+        if _missing_file(folder) == strict.SINGLE:  # no safetensors there
+            snapshot_download(name, allow_patterns=list(_PICKLED), etag_timeout=5)
     except RepositoryNotFoundError:
         return f"{hub} (no such model, or a private one: hf auth login)"
     except Exception as exc:  # noqa: BLE001 - goes into the message with all else that was tried
         return f"{hub} ({type(exc).__name__}: {str(exc).strip().partition(chr(10))[0]})"
+    return folder
 
 
 def _can_reach(url: str, seconds: float = 2.0) -> bool:

@@ -22,16 +22,19 @@ from skbert.exceptions import ModelError, SkbertError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["INDEX", "SINGLE", "Members", "TensorFile", "is_plain", "load_json", "parse_json",
-           "shards", "tensor_file"]  # fmt: skip
+__all__ = ["INDEX", "ITEM_BYTES", "PICKLED", "PICKLED_INDEX", "SINGLE", "Members", "TensorFile",
+           "check_type", "is_plain", "load_json", "parse_json", "shards", "state_of",
+           "tensor_file", "weight_files"]  # fmt: skip
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"  # weights: a file, or shards
+PICKLED, PICKLED_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
 
 _JSON_LIMIT = 100_000_000  # bytes; the limit that safetensors sets to its header
-_LIMITS = {"tokenizer.json": 32_000_000, "vocab.txt": 32_000_000, INDEX: 32_000_000}
+_LIMITS = {"tokenizer.json": 32_000_000, "vocab.txt": 32_000_000, INDEX: 32_000_000,
+           PICKLED_INDEX: 32_000_000}  # fmt: skip
 _LIMIT = 8_000_000  # bytes of any other member
 _MOST_PARTS = 1_000_000  # objects and lists in a JSON file: each takes 64 bytes or more
-_ITEM_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1,
+ITEM_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1,
                "U64": 8, "U32": 4, "U16": 2, "U8": 1, "BOOL": 1, "C64": 8}  # fmt: skip
 _WEIGHT_TYPES = ("F64", "F32", "F16", "BF16")
 _WEIGHTS = (".weight", ".bias", ".gamma", ".beta")  # what is learned; position_ids are not
@@ -167,19 +170,30 @@ def load_json(path: Path, error: type[SkbertError]) -> Any:
     return parse_json(data, path, error)
 
 
-def shards(members: Members) -> dict[str, list[str]]:
-    """Tensors of each file that the index of a folder lists, in its order."""
+def weight_files(members: Members) -> dict[str, list[str]]:
+    """The files of weights, safetensors if there are any, and what an index says is in each."""
+    for single, index in ((SINGLE, INDEX), (PICKLED, PICKLED_INDEX)):
+        if members.has(single):
+            return {single: []}
+        if members.has(index):
+            return shards(members, index)
+    return {}
+
+
+def shards(members: Members, index: str) -> dict[str, list[str]]:
+    """Tensors of each file that an index lists, in its order."""
+    ending = Path(index.removesuffix(".index.json")).suffix
     files: dict[str, list[str]] = {}
-    listed = members.load_object(INDEX).get("weight_map")
+    listed = members.load_object(index).get("weight_map")
     for tensor, name in listed.items() if isinstance(listed, dict) else ():
-        if not is_plain(name) or not name.endswith(".safetensors"):
+        if not is_plain(name) or not name.endswith(ending):
             raise ModelError(
-                f"{members.folder / INDEX} puts the tensor {tensor!r} into {name!r}. It should be"
-                " a .safetensors file in the same folder: do not use this model."
+                f"{members.folder / index} puts the tensor {tensor!r} into {name!r}. It should be"
+                f" a {ending} file in the same folder: do not use this model."
             )
         files.setdefault(name, []).append(tensor)
     if not files:
-        raise ModelError(f"{members.folder / INDEX} lists no files: restore it from a whole copy.")
+        raise ModelError(f"{members.folder / index} lists no files: restore it from a whole copy.")
     return files
 
 
@@ -242,7 +256,7 @@ class TensorFile:
         """Read each tensor into its buffer; ModelError if the file was changed since the check."""
         pieces = [buffers[name] for name in sorted(buffers, key=lambda n: self.tensors[n][2])]
         with self.members.open(self.name) as file:
-            same = _state(file) == self.state and file.read(len(self.header)) == self.header
+            same = state_of(file) == self.state and file.read(len(self.header)) == self.header
             for piece in pieces:
                 same = same and file.readinto(piece) == len(piece)  # type: ignore[attr-defined]
         if not same:
@@ -260,7 +274,7 @@ def tensor_file(members: Members, name: str) -> TensorFile:
     """
     path = members.folder / name
     with members.open(name) as file:
-        state = _state(file)
+        state = state_of(file)
         size, first = state[0], file.read(8)
         length = int.from_bytes(first, "little")
         start = 8 + length  # where the data begins
@@ -291,7 +305,7 @@ def _check_places(path: Path, entries: dict[str, Any], start: int, size: int) ->
         _damaged(path, start + at, f"{size - start - at} bytes belong to no tensor")
 
 
-def _state(file: BinaryIO) -> tuple[int, ...]:
+def state_of(file: BinaryIO) -> tuple[int, ...]:
     """Size, time of change, inode and device of an open file, by which a change shows."""
     status = os.fstat(file.fileno())
     return status.st_size, status.st_mtime_ns, status.st_ino, status.st_dev
@@ -305,17 +319,22 @@ def _tensor(path: Path, name: str, entry: object) -> tuple[int, int, int, str]:
     """Begin, end, expected bytes and name of one tensor of the header."""
     match entry:
         case {"dtype": str(dtype), "shape": [*shape], "data_offsets": [begin, end]} if (
-            dtype in _ITEM_BYTES
+            dtype in ITEM_BYTES
             and len(shape) <= 8
             and all(type(n) is int and n >= 0 for n in (*shape, begin, end))
         ):
-            if dtype not in _WEIGHT_TYPES and name.endswith(_WEIGHTS):
-                raise ModelError(
-                    f"{path} holds the weight {name!r} as {dtype}. Weights must be of one of the"
-                    f" types {', '.join(_WEIGHT_TYPES)}: use the model in its original precision."
-                )
-            return begin, end, math.prod(shape) * _ITEM_BYTES[dtype], name
+            check_type(path, name, dtype)
+            return begin, end, math.prod(shape) * ITEM_BYTES[dtype], name
     return _damaged(path, 8, f"tensor {name!r} is described by {str(entry)[:120]}")
+
+
+def check_type(path: Path, name: str, dtype: str) -> None:
+    """Refuse a weight that is not made of floating-point numbers."""
+    if dtype not in _WEIGHT_TYPES and name.endswith(_WEIGHTS):
+        raise ModelError(
+            f"{path} holds the weight {name!r} as {dtype}. Weights must be of one of the"
+            f" types {', '.join(_WEIGHT_TYPES)}: use the model in its original precision."
+        )
 
 
 def _damaged(path: Path, offset: int, fault: str) -> NoReturn:

@@ -17,8 +17,9 @@ from skbert._core.attention.pooling import POOLINGS, TOKEN_POOLINGS
 from skbert._core.attention.pruned import are_pruned_heads
 from skbert._core.checkpoints import archive, strict
 from skbert._core.checkpoints.find import PACKAGED
+from skbert._core.checkpoints.pickled import PickledFile, pickled_file
 from skbert._core.checkpoints.sizes import is_whole_number, memory_fault, size_faults
-from skbert._core.checkpoints.strict import INDEX, SINGLE, Members, TensorFile
+from skbert._core.checkpoints.strict import PICKLED, SINGLE, Members, TensorFile
 from skbert._core.checkpoints.tokenizer_files import TokenizerFiles, check_tokenizer
 from skbert._core.families import FAMILIES
 from skbert._core.families.record import Family
@@ -27,9 +28,11 @@ from skbert.exceptions import ModelError, SaveError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["Checkpoint", "vet"]
+__all__ = ["Checkpoint", "WeightFile", "vet"]
 
-_NOT_SAFE = (".bin", ".h5", ".msgpack", ".ckpt", ".pt", ".pth", ".onnx")
+WeightFile = TensorFile | PickledFile
+
+_NOT_READ_FORMATS = (".bin", ".h5", ".msgpack", ".ckpt", ".pt", ".pth", ".onnx")
 
 # Settings of every family; those of one are in its record.
 _CHOICES = {"skbert_pooling": POOLINGS,
@@ -53,7 +56,7 @@ class Checkpoint:
     pooling: str | None  # "mean", "cls" or "max" where a sentence encoder declares one
     max_length: int  # positions, 512 at most; a sentence encoder's shorter setting is no limit
     tokenizer: TokenizerFiles
-    weights: tuple[TensorFile, ...]  # one safetensors file, or the shards
+    weights: tuple[WeightFile, ...]  # one file, or the shards
     head_pooling: str | None  # what its own head reads, where skbert saved it
     tensors: Mapping[str, Any] | None = None  # the weights, where they were read before
 
@@ -199,38 +202,37 @@ def _are_numbered(labels: object) -> bool:
     return isinstance(labels, dict) and all(type(number) is int for number in labels.values())
 
 
-def _weights(members: Members) -> tuple[TensorFile, ...]:
-    """Check the safetensors files by their headers: whole, and as the index says."""
-    if members.has(SINGLE):
-        promised: dict[str, list[str]] = {SINGLE: []}
-    elif members.has(INDEX):
-        promised = strict.shards(members)
-    else:
-        raise _no_safetensors(members.folder)
-    files: list[TensorFile] = []
+def _weights(members: Members) -> tuple[WeightFile, ...]:
+    """Check the files of weights by their headers: whole, and as the index says."""
+    promised = strict.weight_files(members)
+    if not promised:
+        raise _no_weights(members.folder)
+    files: list[WeightFile] = []
     seen: set[str] = set()
     for name, tensors in promised.items():
         path = members.folder / name
         if not members.has(name):
-            raise ModelError(f"{path} is missing, but {INDEX} lists it: download it.")
-        file = strict.tensor_file(members, name)
+            raise ModelError(f"{path} is missing, but the index lists it: download it.")
+        read = pickled_file if name.endswith(".bin") else strict.tensor_file
+        file: WeightFile = read(members, name)
         astray = sorted((set(tensors) - file.tensors.keys()) | (seen & file.tensors.keys()))
         if astray:
             raise ModelError(
-                f"{path} and {INDEX} disagree on the tensor {astray[0]!r}: each must be in the"
-                " one file that the index names. Download the model again."
+                f"{path} and the index of the weights disagree on the tensor {astray[0]!r}: each"
+                " must be in the one file that the index names. Download the model again."
             )
         seen |= file.tensors.keys()
         files.append(file)
     return tuple(files)
 
 
-def _no_safetensors(folder: Path) -> ModelError:
-    others = sorted(path.name for path in folder.iterdir() if path.suffix in _NOT_SAFE)
+def _no_weights(folder: Path) -> ModelError:
+    others = sorted(path.name for path in folder.iterdir() if path.suffix in _NOT_READ_FORMATS)
     return ModelError(
-        f"{folder} has no {SINGLE}{f', only {others[0]}' if others else ''}. This version reads"
-        " safetensors only, because other formats can run code. If you trust the model, open it"
-        " once with transformers and save it: AutoModel.from_pretrained(...).save_pretrained(...)."
+        f"{folder} has no {SINGLE} and no {PICKLED}{f', only {others[0]}' if others else ''}."
+        " Weights of TensorFlow, Flax and ONNX are not read, nor are other files that can run"
+        " code. If you trust the model, open it once with the library that wrote it, and save it"
+        " as safetensors."
     )
 
 
@@ -240,7 +242,7 @@ def _check_memory(path: Path, config: dict[str, Any], held: int) -> None:
     needed = FAMILIES[config["model_type"]].count_weights(config) + labels * config["hidden_size"]
     if needed > 2 * held + 10_000_000:
         raise ModelError(
-            f"{path} describes a model of {needed} weights, but the safetensors files hold {held}."
+            f"{path} describes a model of {needed} weights, but its files hold {held}."
             " Put in the config.json that belongs to them."
         )
     fault = memory_fault(max(needed, held), 4)

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from skbert._core.attention.pooling import POOLER
+from skbert._core.checkpoints.pickled import PickledFile
+from skbert._core.checkpoints.strict import TensorFile
 from skbert.exceptions import ModelError, NonFiniteError, warn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from skbert._core.checkpoints.strict import TensorFile
     from skbert._core.checkpoints.vet import Checkpoint
     from skbert._core.task import Head
 
@@ -31,7 +32,12 @@ def read_weights(checkpoint: Checkpoint) -> dict[str, torch.Tensor]:
     """All tensors of a checkpoint, each in memory of its own, so that all are equally aligned."""
     if checkpoint.tensors is not None:
         return {name: tensor.clone() for name, tensor in checkpoint.tensors.items()}
-    return {name: t for file in checkpoint.weights for name, t in _tensors(file).items()}
+    tensors: dict[str, torch.Tensor] = {}
+    for file in checkpoint.weights:
+        tensors |= _tensors(file) if isinstance(file, TensorFile) else _unpickled(file)
+    if any(isinstance(file, PickledFile) for file in checkpoint.weights):
+        _warn_of_pickle(checkpoint)
+    return tensors
 
 
 def _tensors(file: TensorFile) -> dict[str, torch.Tensor]:
@@ -46,6 +52,34 @@ def _tensors(file: TensorFile) -> dict[str, torch.Tensor]:
         for name, (kind, shape, _, _) in file.tensors.items()
         if kind in _TYPES  # of other types are no weights: see strict
     }
+
+
+def _unpickled(file: PickledFile) -> dict[str, torch.Tensor]:
+    """The tensors of a .bin file, which must be those that its pickle describes."""
+    with file.opened() as stream:
+        held = torch.load(stream, map_location="cpu", weights_only=True)
+    opened = {name: (tensor.layout, tensor.dtype, tensor.shape) for name, tensor in held.items()}
+    if opened != {
+        name: (torch.strided, _TYPES[tensor.storage.dtype], tensor.shape)
+        for name, tensor in file.tensors.items()
+    }:
+        raise ModelError(
+            f"{file.path} opens with other tensors than its pickle describes. Do not use it."
+        )
+    whole = torch.contiguous_format
+    return {name: held.pop(name).detach().clone(memory_format=whole) for name in file.tensors}
+
+
+def _warn_of_pickle(checkpoint: Checkpoint) -> None:
+    """Warn of weights in .bin files, and say how to convert them."""
+    names = checkpoint.config.get("architectures", ())
+    known = (name for name in names if checkpoint.family.jobs_of(name))
+    warn(
+        f"The weights in {checkpoint.folder} are in the format of torch.save, a pickle. It was"
+        " checked before it was opened, but other programs may run such a file. Convert the model"
+        f" to safetensors once: transformers.{next(known, 'AutoModel')}"
+        ".from_pretrained(folder).save_pretrained(folder)."
+    )
 
 
 def check_finite(checkpoint: Checkpoint, model: torch.nn.Module, output: str) -> None:

@@ -192,6 +192,27 @@ def test_a_download(
     assert set(got) == wanted
 
 
+def test_bin_files_are_downloaded_where_there_are_no_safetensors(
+    folder: Path, cache: Path, online: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub = {"config.json", "tokenizer.json", "pytorch_model.bin", "training_args.bin",
+           "pytorch_model-00001-of-00002.bin", "pytorch_model.bin.index.json"}  # fmt: skip
+    got: list[str] = []
+
+    def download(name: str, **options: Any) -> str:
+        got.extend(filter_repo_objects(hub, allow_patterns=options["allow_patterns"]))
+        return str(folder)
+
+    monkeypatch.setattr(find, "_can_reach", lambda url: True)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    find.find("owner/name")
+    assert sorted(got) == ["config.json", "tokenizer.json"]
+    (folder / "model.safetensors").unlink()
+    got.clear()
+    find.find("owner/name")
+    assert sorted(got) == sorted(hub - {"training_args.bin"})
+
+
 def test_a_download_that_fails_says_why(
     cache: Path, online: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -572,7 +572,7 @@ def test_a_whole_number_is_a_rate(folder: Path) -> None:
 )  # fmt: skip
 def test_a_head_and_distances_count_as_weights(folder: Path, sizes: dict[str, object]) -> None:
     edit(folder, "config.json", lambda c: (c.pop("id2label", None), c.update(sizes)))
-    refused(folder, r"config\.json describes a model of \d+ weights, but the safetensors files")
+    refused(folder, r"config\.json describes a model of \d+ weights, but its files")
 
 
 def test_a_model_larger_than_memory_is_refused_with_the_sum(

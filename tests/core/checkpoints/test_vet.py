@@ -247,7 +247,7 @@ def test_an_adapter_is_no_model(folder: Path) -> None:
 def test_a_small_file_makes_no_large_model(folder: Path) -> None:
     large = {"hidden_size": 16_384, "num_hidden_layers": 256, "intermediate_size": 131_072}
     edit(folder, "config.json", lambda config: config.update(large))
-    refused(folder, r"describes a model of \d{13} weights, but the safetensors files hold 36")
+    refused(folder, r"describes a model of \d{13} weights, but its files hold 36")
 
 
 json_values = st.recursive(
@@ -286,17 +286,17 @@ def test_no_setting_does_worse_than_an_error(folder_once: Path, key: str, value:
 
 
 @pytest.mark.parametrize(
-    "name", ["pytorch_model.bin", "tf_model.h5", "flax_model.msgpack", "model.pt", "model.onnx"]
+    "name", ["other.bin", "tf_model.h5", "flax_model.msgpack", "model.pt", "model.onnx"]
 )
-def test_only_safetensors_are_read(folder: Path, name: str) -> None:
+def test_weights_of_other_libraries_are_not_read(folder: Path, name: str) -> None:
     (folder / "model.safetensors").unlink()
     put(folder, name, b"\x80\x04code")
-    refused(folder, rf"has no model\.safetensors, only {name}\..*save_pretrained")
+    refused(folder, rf"has no model\.safetensors .*, only {name}\. .*save it as safetensors")
 
 
 def test_a_folder_without_weights(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
-    refused(folder, r"has no model\.safetensors\. .*reads safetensors only")
+    refused(folder, r"has no model\.safetensors and no pytorch_model\.bin\. Weights of TensorFlow")
 
 
 def test_shards(folder: Path) -> None:
@@ -319,7 +319,7 @@ def test_shards_stay_in_the_folder(folder: Path, name: object) -> None:
 def test_a_missing_shard_is_named(folder: Path) -> None:
     shard(folder)
     (folder / "part-1.safetensors").unlink()
-    refused(folder, r"part-1\.safetensors is missing, but .* lists it")
+    refused(folder, r"part-1\.safetensors is missing, but the index lists it")
 
 
 def test_a_tensor_in_two_shards(folder: Path) -> None:
