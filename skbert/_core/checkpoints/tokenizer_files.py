@@ -358,7 +358,7 @@ def _check_added(folder: Path, words: dict[str, int], added: list[tuple[str, int
 def _check_specials(
     folder: Path, known: TokenizerFormat, named: dict[str, Any], vocabulary: dict[str, Any]
 ) -> None:
-    for role in known.specials.keys() - {"mask_token"}:
+    for role in (role for role in known.specials if role != "mask_token"):
         token = content(named.get(role, known.specials[role]))
         if not token.strip() or token not in vocabulary:
             raise ModelError(
