@@ -6,7 +6,7 @@ their shapes here. Depends on numpy, torch and the token table; knows no model a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, Protocol
 
@@ -17,7 +17,7 @@ from skbert._arrays import Array, FloatArray, IntArray
 from skbert._core.families.record import Job
 from skbert._core.text.tokens import EncodedTexts, Ragged, TextTokenizer, TokenTable
 
-__all__ = ["Batch", "Head", "Items", "Layout", "Task"]
+__all__ = ["Batch", "Head", "Items", "Layout", "Padding", "Task"]
 
 
 @dataclass(frozen=True)
@@ -152,6 +152,38 @@ class Layout:
     def n_tokens(self) -> int:
         """Tokens of all rows."""
         return int(self.lengths.sum())
+
+    @cached_property
+    def padding(self) -> Padding:
+        """Where tokens lie when rows are padded to one length."""
+        rows, size = len(self.lengths), self.max_seqlen
+        at = torch.arange(self.n_tokens, device=self.row_of_token.device)
+        places = self.row_of_token * size + at - self.cu_seqlens[self.row_of_token]
+        is_token = at[:size] < self.cu_seqlens.diff()[:, None]
+        return Padding((rows, size), places, is_token)
+
+
+@dataclass(frozen=True)
+class Padding:
+    """Where the tokens of a packed batch lie when its rows are padded to one length.
+
+    No tensor is read back from the device, which would have to be waited for.
+    """
+
+    shape: tuple[int, int]  # (n_rows, max_seqlen)
+    places: torch.Tensor  # (n_tokens,) int64, in all padded rows one after another
+    is_token: torch.Tensor  # (n_rows, max_seqlen)
+    masks: dict[Any, torch.Tensor] = field(default_factory=dict)  # of attention, when made
+
+    def pad(self, values: torch.Tensor) -> torch.Tensor:
+        """Padded rows ``(n_rows, max_seqlen, ...)`` of ``(n_tokens, ...)``, 0 at padding."""
+        rows, size = self.shape
+        padded = values.new_zeros(rows * size, *values.shape[1:])
+        return padded.index_copy(0, self.places, values).view(rows, size, *values.shape[1:])
+
+    def unpad(self, values: torch.Tensor) -> torch.Tensor:
+        """What `pad` was given, from padded rows."""
+        return values.flatten(0, 1).index_select(0, self.places)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import torch
 from torch.nn import functional as F
 
 from skbert._core.attention.relative import distance_scores, has_distances
-from skbert._core.task import Layout
+from skbert._core.task import Layout, Padding
 
 try:
     from torch.nn.attention import varlen
@@ -110,7 +110,10 @@ def attention(
         window = _flash_window(module, sliding_window)
         out = varlen.varlen_attn(q, k, v, *seqlens, scale=scaling, **window)
         return torch.as_tensor(out)[None], None
-    return within_rows(module, q, k, v, layout.runs, dropout, scaling, sliding_window)[None], None
+    settings = dropout, scaling, sliding_window
+    if _can_pad(q, layout) and not has_distances(module):
+        return _within_padded_rows(module, q, k, v, layout.padding, *settings)[None], None
+    return within_rows(module, q, k, v, layout.runs, *settings)[None], None
 
 
 def _flash_window(module: torch.nn.Module, sliding_window: int | None) -> dict[str, Any]:
@@ -128,6 +131,36 @@ def _is_causal(module: torch.nn.Module) -> bool:
 def _can_use_flash(q: torch.Tensor, dropout: float) -> bool:
     is_half = q.dtype in (torch.bfloat16, torch.float16)
     return varlen is not None and q.is_cuda and is_half and not dropout
+
+
+# varlen_attn takes rows of any lengths, but has no dropout. The operator below it has, but it is
+# private and for half precision only. Nested jagged tensors lead to the same operator, but know no
+# windows, and wait for the device where it cannot run. Padding costs little, as batches of
+# training hold rows of similar length.
+def _can_pad(q: torch.Tensor, layout: Layout) -> bool:
+    """Whether rows of different lengths are padded for one call, as calls cost most on a GPU."""
+    return q.is_cuda and len(layout.runs) > 1
+
+
+def _within_padded_rows(
+    module: torch.nn.Module,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    padding: Padding,
+    dropout: float,
+    scaling: float | None,
+    sliding_window: int | None,
+) -> torch.Tensor:
+    """Attention of ``(n_tokens, n_heads, head_size)`` each, by one call for all rows."""
+    key = _is_causal(module), sliding_window
+    if key not in padding.masks:  # for the first of all layers
+        mask = padding.is_token[:, None, None]
+        masked = masked_pairs(module, padding.shape[1], sliding_window, q.device)
+        padding.masks[key] = mask if masked is None else mask & ~masked
+    q, k, v = (padding.pad(states).transpose(1, 2) for states in (q, k, v))
+    out = F.scaled_dot_product_attention(q, k, v, padding.masks[key], dropout, scale=scaling)
+    return padding.unpad(out.transpose(1, 2))
 
 
 def within_rows(

@@ -283,8 +283,9 @@ def flash(
     )[0]  # fmt: skip
 
 
-@pytest.fixture(params=["grouped", "flash"])
+@pytest.fixture(params=["grouped", "padded", "flash"])
 def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packed, "_can_pad", lambda *_: request.param == "padded")
     if request.param == "flash":
         monkeypatch.setattr(packed, "_can_use_flash", lambda *_: True)
         monkeypatch.setattr(packed.varlen, "varlen_attn", flash)
@@ -349,6 +350,76 @@ def test_a_model_with_windows_packs_without_a_mask_and_pads_with_one() -> None:
         torch.testing.assert_close(got, torch.cat(want), rtol=1e-9, atol=1e-9)
 
 
+# --- rows of different lengths in one call -------------------------------------------------------
+
+MIXED = [1, 3, 3, 4, 63, 64, 70]
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[torch.Size]:
+    """The shapes of queries in each call of attention, as if on a GPU."""
+    monkeypatch.setattr(packed, "_can_pad", lambda q, layout: len(layout.runs) > 1)
+    seen: list[torch.Size] = []
+    attend = torch.nn.functional.scaled_dot_product_attention
+
+    def counted(q: torch.Tensor, *states: Any, **settings: Any) -> torch.Tensor:
+        seen.append(q.shape)
+        return attend(q, *states, **settings)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", counted)
+    return seen
+
+
+@pytest.mark.parametrize("width", [None, 3])
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_one_call_gives_the_gradients_of_a_call_for_each_length(
+    calls: list[torch.Size], is_causal: bool, width: int | None
+) -> None:
+    layout, module = layout_of(MIXED), causal_module(is_causal)
+    states = random_states(6, sum(MIXED)).chunk(3, dim=1)
+    slopes = random_states(2, sum(MIXED)).transpose(1, 2)
+    results = []
+    for pads in (True, False):
+        leaves = [x.clone().requires_grad_() for x in states]
+        with mock.patch.object(packed, "_can_pad", lambda *_, pads=pads: pads):
+            out, _ = packed.attention(module, *leaves, layout=layout, sliding_window=width)
+        results.append((out.detach(), *torch.autograd.grad((out * slopes).sum(), leaves)))
+        if pads:
+            assert calls == [(len(MIXED), 2, 70, 4)]
+    for got, want in zip(*results, strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-10, atol=1e-10)
+
+
+def test_a_step_calls_attention_once_for_each_layer(
+    make_tiny_model: Callable[..., Path], calls: list[torch.Size]
+) -> None:
+    network = open_model(make_tiny_model(num_hidden_layers=3), n_outputs=3)
+    network.layer_runner.is_enabled = False  # modules run, as on a GPU
+    network.model.train()
+    items = Labels(3).encode(CASES["mixed lengths"], None, network.text_tokenizer)
+    batch = collate(items, np.arange(len(items)), CPU, torch.float32)
+    assert len(batch.layout.runs) > 4
+    network.logits(batch).sum().backward()
+    assert calls == [(8, 2, 16, 16)] * 3
+    assert len(batch.layout.padding.masks) == 1
+    network.logits(collate(items, np.array([1, 4]), CPU, torch.float32))
+    assert calls[3:] == []  # rows of one length need no padding
+
+
+def test_dropout_of_padded_rows_keeps_the_mean(calls: list[torch.Size]) -> None:
+    layout = layout_of(MIXED)
+    states = random_states(6, sum(MIXED), torch.float32).chunk(3, dim=1)
+    want, _ = packed.attention(torch.nn.Module(), *states, layout=layout)
+    with seeded(0, CPU):
+        draws = [
+            packed.attention(torch.nn.Module(), *states, layout=layout, dropout=0.25)[0]
+            for _ in range(1000)
+        ]
+    assert len(calls) == 1001
+    assert (draws[0] - draws[1]).abs().max() > 0.1
+    torch.testing.assert_close(torch.stack(draws).mean(dim=0), want, rtol=0, atol=0.15)
+
+
 @pytest.mark.parametrize("length", [5, 70, 130])
 def test_dropout_keeps_the_mean_of_the_attention(length: int) -> None:
     layout = layout_of([length] * 40)
@@ -392,6 +463,31 @@ def test_a_gpu_agrees_with_transformers_there(tiny_model: Path, name: str) -> No
     got, got_gradients, want, want_gradients = both_ways(network, CASES[name], "eager")
     torch.testing.assert_close(got, want, rtol=1e-10, atol=1e-10)
     assert_all_close(got_gradients, want_gradients, 1e-10)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_gpu_drops_weights_of_rows_of_different_lengths_in_one_call(dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(0)
+    states = torch.randn(3, 1, 2, sum(MIXED), 16, generator=generator)
+    want, _ = packed.attention(torch.nn.Module(), *states, layout=layout_of(MIXED))
+    leaves = [x.to(GPU, dtype).requires_grad_() for x in states]
+    layout = layout_of(MIXED, GPU)
+
+    def drawn() -> torch.Tensor:
+        out, _ = packed.attention(torch.nn.Module(), *leaves, layout=layout, dropout=0.25)
+        return out
+
+    with seeded(0, GPU):
+        drawn()
+        torch.cuda.set_sync_debug_mode("error")  # nothing waits for the device
+        try:
+            draws = torch.stack([drawn() for _ in range(500)]).float()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    draws.sum().backward()
+    torch.testing.assert_close(draws.mean(dim=0).cpu(), want, rtol=0, atol=0.2)
+    assert all(leaf.grad is not None and leaf.grad.isfinite().all() for leaf in leaves)
 
 
 @pytest.mark.gpu
