@@ -124,7 +124,7 @@ def _batch_by_batch(
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
-            budget.halve(error, network.device)
+            budget.halve(error, network.device, int(sizes[item_indices].min()))
             rest = np.concatenate([item_indices, *waiting[::-1]])  # all of it is planned again
             parts = by_length(sizes[rest], budget.tokens)
             waiting = [rest[part] for part in parts][::-1]

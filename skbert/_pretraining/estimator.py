@@ -116,7 +116,7 @@ class BertPretrainer(TrainedEstimator):
         Number of batches whose gradients are added up for one optimizer step.
     max_length : int or None, default=None
         Maximum length of a row in tokens, special tokens included. None uses the limit of the
-        model, but at most 512, or at most 384 in ``BertSpanExtractor``.
+        model, but at most 384 in ``BertSpanExtractor``. Long rows take more memory and time.
     text_columns : str, int, sequence of these, or None, default=None
         Columns of X to read, in this order: one or two columns of texts; for ``BertTokenTagger``
         and ``BertPretrainer`` one column; for ``BertChoiceRanker`` the prompt, then its options.

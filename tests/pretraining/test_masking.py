@@ -458,7 +458,7 @@ def test_a_vocabulary_is_the_same_in_every_process() -> None:
 
 def test_a_blank_knows_how_long_rows_may_be() -> None:
     assert NewModel(NEW, {"max_position_embeddings": 40}, {}, True).max_length == 40
-    assert NewModel(NEW, {"max_position_embeddings": 4000}, {}, True).max_length == 512
+    assert NewModel(NEW, {"max_position_embeddings": 4000}, {}, True).max_length == 4000
 
 
 def test_ragged_targets_line_up_with_chosen_tokens(tokenizer: TextTokenizer) -> None:

@@ -54,7 +54,7 @@ class Checkpoint:
     folder: Path
     config: dict[str, Any]  # of config.json the settings known here, with every size filled in
     pooling: str | None  # "mean", "cls" or "max" where a sentence encoder declares one
-    max_length: int  # positions, 512 at most; a sentence encoder's shorter setting is no limit
+    max_length: int  # as positions allow; a sentence encoder's shorter setting is no limit
     tokenizer: TokenizerFiles
     weights: tuple[WeightFile, ...]  # one file, or the shards
     head_pooling: str | None  # what its own head reads, where skbert saved it

@@ -174,8 +174,8 @@ class Family:
         return (pad_token_id or 0) + 1 if self.counts_from_padding else 0
 
     def max_length(self, n_positions: int, pad_token_id: int | None) -> int:
-        """Tokens in the longest row that a model with so many positions reads, 512 at most."""
-        return min(512, n_positions - self.first_position(pad_token_id))
+        """Tokens in the longest row that a model with so many positions reads."""
+        return n_positions - self.first_position(pad_token_id)
 
     @property
     def layer_paths(self) -> LayerParts[str]:

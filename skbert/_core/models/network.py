@@ -121,7 +121,7 @@ class Network:
 
     @property
     def max_length(self) -> int:
-        """Tokens in the longest row that the model reads, 512 at most."""
+        """Tokens in the longest row that the model reads."""
         config = self.model.config
         return self.family.max_length(config.max_position_embeddings, config.pad_token_id)
 

@@ -39,7 +39,7 @@ class NewModel:
 
     @property
     def max_length(self) -> int:
-        """Positions that the model will know, 512 at most."""
+        """Tokens in the longest row that the model will read."""
         config = self.config
         return self.family.max_length(
             config["max_position_embeddings"], config.get("pad_token_id")

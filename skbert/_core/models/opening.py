@@ -101,6 +101,7 @@ def network_of(model: Any, tokenizer: Any, head: Head, pooling: str) -> Network:
         if pooling != own:
             model.base_model.__class__ = _pooled_class(_encoder_class(family), family.config_class)
     network = Network(model, tokenizer, head, pooling)
+    tokenizer.model_max_length = network.max_length
     if head.reads == "rows" and pooling == POOLER and not has_pooler(network):
         raise ModelError(
             f"pooling={POOLER!r}, but a {type(model).__name__} has no pooler. Use pooling='cls' or"

@@ -113,13 +113,17 @@ class Budget:
     def __init__(self, tokens: int) -> None:
         self.tokens = tokens
 
-    def halve(self, error: BaseException, device: torch.device) -> None:
-        """Halve the budget; MemoryError with advice if it is very small already."""
-        if self.tokens < 64:
+    def halve(self, error: BaseException, device: torch.device, shortest: int) -> None:
+        """Halve the budget; MemoryError with advice if that would change nothing.
+
+        ``shortest`` is the number of tokens in the shortest of the rows that need too much.
+        """
+        if self.tokens < max(64, shortest):
+            n_tokens = max(self.tokens, shortest)
             raise MemoryError(
-                f"Out of memory on {device} with only {self.tokens} tokens at a time: the model "
-                "itself hardly fits. Use gradient_checkpointing=True, a smaller max_length, "
-                "freeze more layers, or a smaller model."
+                f"Out of memory on {device} with only {n_tokens} tokens at a time: the model "
+                "itself, or a row of this length, hardly fits. Use gradient_checkpointing=True, "
+                "a smaller max_length, freeze more layers, or a smaller model."
             ) from error
         self.tokens //= 2
         if device.type == "cuda":

@@ -188,7 +188,8 @@ class Stepper:
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):
                     raise
-                self._budget.halve(error, self._network.device)
+                rows = self._items.take(item_indices).tokens
+                self._budget.halve(error, self._network.device, int(rows.lengths.min()))
                 continue
             tensors = self._optimizer.gradients()
             if self.group.size > 1:

@@ -168,7 +168,7 @@ def test_a_family_may_count_positions_from_another_number(
         network.model.config.pad_token_id = 3
         for network.is_packed in (True, False):
             torch.testing.assert_close(network.hidden(batch), expected)
-    assert network.max_length == min(512, n_positions - 4)
+    assert network.max_length == n_positions - 4
 
 
 def test_a_family_may_have_no_token_types(

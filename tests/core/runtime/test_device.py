@@ -290,13 +290,22 @@ def test_seeds_on_a_gpu() -> None:
 def test_a_budget_is_halved_until_it_is_next_to_nothing() -> None:
     budget, error = Budget(256), MemoryError("full")
     for tokens in (128, 64, 32):
-        budget.halve(error, CPU)
+        budget.halve(error, CPU, 3)
         assert budget.tokens == tokens
     with pytest.raises(MemoryError, match="Out of memory on cpu with only 32 tokens") as caught:
-        budget.halve(error, CPU)
+        budget.halve(error, CPU, 3)
     assert caught.value.__cause__ is error
     for advice in ("gradient_checkpointing=True", "max_length", "freeze", "smaller model"):
         assert advice in str(caught.value)
+
+
+def test_a_budget_below_the_shortest_row_is_not_halved() -> None:
+    budget, error = Budget(4096), MemoryError("full")
+    budget.halve(error, CPU, 2048)
+    assert budget.tokens == 2048
+    budget.halve(error, CPU, 2048)
+    with pytest.raises(MemoryError, match="with only 2048 tokens at a time"):
+        budget.halve(error, CPU, 2048)
 
 
 ERRORS = [
