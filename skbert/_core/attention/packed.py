@@ -7,10 +7,12 @@ transformers' attention interface; ``opening`` registers it, and that for masks,
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from skbert._core.attention.relative import distance_scores, has_distances
 from skbert._core.task import Layout, Padding
@@ -24,7 +26,6 @@ __all__ = [
     "NAME",
     "attention",
     "causal_mask",
-    "masked_pairs",
     "packed_or_padded",
     "padded_attention",
     "padding_mask",
@@ -36,6 +37,9 @@ NAME = "skbert_packed"
 
 _MIN_FUSED_LENGTH = 128  # tokens: from there on the fused kernel is faster in float32 on a CPU
 _MAX_SCORES = 1 << 21  # computed at a time: about what the caches of a CPU hold
+_MAX_WHOLE_LENGTH = 512  # tokens of a row whose queries are computed together
+_MIN_QUERIES = 16  # computed together, however long the row
+_MIN_LOCAL_QUERIES = 64  # the same with a window
 
 
 def packed_or_padded(
@@ -156,7 +160,8 @@ def _within_padded_rows(
     key = _is_causal(module), sliding_window
     if key not in padding.masks:  # for the first of all layers
         mask = padding.is_token[:, None, None]
-        masked = masked_pairs(module, padding.shape[1], sliding_window, q.device)
+        length = padding.shape[1]
+        masked = _masked_pairs(module, (length, length), sliding_window, q.device)
         padding.masks[key] = mask if masked is None else mask & ~masked
     q, k, v = (padding.pad(states).transpose(1, 2) for states in (q, k, v))
     out = F.scaled_dot_product_attention(q, k, v, padding.masks[key], dropout, scale=scaling)
@@ -195,24 +200,80 @@ def _attend(
 ) -> torch.Tensor:
     """Attention of rows of one length, ``(n_rows, n_heads, length, head_size)``.
 
-    On a CPU two matrix products for some rows at a time are faster than torch's fused kernel, in
-    float32 only where rows are short.
+    Long rows are computed in blocks of queries, whose weights the backward pass computes again:
+    memory grows with the length of a row, not with its square.
     """
-    length = q.shape[2]
-    plain = q.device.type == "cpu" and (q.dtype == torch.bfloat16 or length < _MIN_FUSED_LENGTH)
-    if not plain and not has_distances(module):
-        local_mask = _local_mask(module, q, sliding_window)
-        is_causal = _is_causal(module) and local_mask is None
+    n_heads, length = q.shape[1:3]
+    sliding_window = _narrowed(sliding_window, length)
+    if _can_use_sdpa(module, q, dropout) and sliding_window is None:
         return F.scaled_dot_product_attention(
-            q, k, v, local_mask, dropout, is_causal=is_causal, scale=scaling
+            q, k, v, dropout_p=dropout, is_causal=_is_causal(module), scale=scaling
         )
-    at_once = max(1, _MAX_SCORES // (q.shape[1] * length**2))
+    blocks = _query_blocks(n_heads, length, sliding_window)
+    compute = partial(_weigh, module, dropout, scaling, sliding_window)
+    if len(blocks) > 1 and torch.is_grad_enabled():
+        compute = partial(checkpoint, compute, use_reentrant=False)
     parts = []
-    for some_q, some_k, some_v in zip(*(torch.split(x, at_once) for x in (q, k, v)), strict=True):
-        logits = scores(module, some_q, some_k, scaling, sliding_window)
-        weights = torch.softmax(logits, dim=-1)
-        parts.append(torch.matmul(F.dropout(weights, dropout, training=dropout > 0), some_v))
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
+    for queries, keys in blocks:
+        near = q[:, :, queries], k[:, :, keys], v[:, :, keys]
+        n_scores = n_heads * near[0].shape[2] * near[1].shape[2]
+        some_rows = (torch.split(x, max(1, _MAX_SCORES // n_scores)) for x in near)
+        ahead = queries.start - keys.start
+        parts.append(_joined([compute(ahead, *some) for some in zip(*some_rows, strict=True)], 0))
+    return _joined(parts, 2)
+
+
+def _can_use_sdpa(module: torch.nn.Module, q: torch.Tensor, dropout: float) -> bool:
+    """Whether torch's fused kernel computes attention of all tokens of a row, and is faster.
+
+    On a CPU two matrix products for some rows at a time are faster where rows are short. It
+    stores all weights there where some are dropped.
+    """
+    if has_distances(module):
+        return False
+    length = q.shape[2]
+    if q.device.type != "cpu":
+        return True
+    if length > _MAX_WHOLE_LENGTH:
+        return not dropout
+    return q.dtype != torch.bfloat16 and length >= _MIN_FUSED_LENGTH
+
+
+def _narrowed(sliding_window: int | None, length: int) -> int | None:
+    """The window, if it is narrower than a row."""
+    return None if sliding_window is None or sliding_window >= length else sliding_window
+
+
+def _query_blocks(
+    n_heads: int, length: int, sliding_window: int | None
+) -> list[tuple[slice, slice]]:
+    """Tokens of a row whose attention is computed together, and those that they may attend to."""
+    size, reach = length, length
+    if sliding_window is not None:
+        size, reach = max(_MIN_LOCAL_QUERIES, 2 * sliding_window), sliding_window - 1
+    elif length > _MAX_WHOLE_LENGTH:
+        size = max(_MIN_QUERIES, _MAX_SCORES // (n_heads * length))
+    ends = [(first, min(length, first + size)) for first in range(0, length, size)]
+    return [(slice(*end), slice(max(0, end[0] - reach), end[1] + reach)) for end in ends]
+
+
+def _weigh(
+    module: torch.nn.Module,
+    dropout: float,
+    scaling: float | None,
+    sliding_window: int | None,
+    ahead: int,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+) -> torch.Tensor:
+    """The values of keys weighted for queries, the first so many ``ahead`` of the first key."""
+    weights = torch.softmax(scores(module, q, k, scaling, sliding_window, ahead), dim=-1)
+    return torch.matmul(F.dropout(weights, dropout, training=dropout > 0), v)
+
+
+def _joined(parts: list[torch.Tensor], dim: int) -> torch.Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim)
 
 
 def padded_attention(
@@ -243,26 +304,39 @@ def scores(
     k: torch.Tensor,
     scaling: float | None = None,
     sliding_window: int | None = None,
+    ahead: int = 0,
 ) -> torch.Tensor:
-    """The scores that attention takes the softmax of, ``(n_rows, n_heads, length, length)``."""
+    """The scores that attention takes the softmax of, ``(n_rows, n_heads, n_queries, n_keys)``.
+
+    The token of the first query is so many ahead of that of the first key.
+    """
     scaling = scaling or q.shape[-1] ** -0.5
     scores = torch.matmul(q * scaling, k.transpose(2, 3))
     if has_distances(module):
-        scores = scores + scaling * distance_scores(module, q, k)
-    masked = masked_pairs(module, q.shape[2], sliding_window, q.device)
+        scores = scores + scaling * distance_scores(module, q, k, ahead)
+    sizes = q.shape[2], k.shape[2]
+    masked = _masked_pairs(module, sizes, sliding_window, q.device, ahead)
     return scores if masked is None else scores.masked_fill(masked, -torch.inf)
 
 
-def masked_pairs(
-    module: torch.nn.Module, length: int, sliding_window: int | None, device: torch.device
+def _masked_pairs(
+    module: torch.nn.Module,
+    sizes: tuple[int, int],
+    sliding_window: int | None,
+    device: torch.device,
+    ahead: int = 0,
 ) -> torch.Tensor | None:
-    """Which tokens, ``(length, length)``, a token may not attend to; None where it may to all."""
-    masked = causal_mask(length, device) if _is_causal(module) else None
-    if sliding_window is None or sliding_window >= length:
-        return masked
-    at = torch.arange(length, device=device)
-    far = (at[:, None] - at).abs() >= sliding_window
-    return far if masked is None else masked | far
+    """Which keys, ``(n_queries, n_keys)``, a token may not attend to; None where it may to all."""
+    n_queries, n_keys = sizes
+    sliding_window = _narrowed(sliding_window, max(ahead + n_queries, n_keys))
+    if sliding_window is None and not _is_causal(module):
+        return None
+    distances = torch.arange(ahead, ahead + n_queries, device=device)[:, None]
+    distances = distances - torch.arange(n_keys, device=device)
+    if sliding_window is None:
+        return distances < 0
+    far = distances.abs() >= sliding_window
+    return far | (distances < 0) if _is_causal(module) else far
 
 
 def _local_mask(
@@ -270,9 +344,9 @@ def _local_mask(
 ) -> torch.Tensor | None:
     """Which tokens a token may attend to; None where there is no narrower window."""
     length = q.shape[2]
-    if sliding_window is None or sliding_window >= length:
+    if _narrowed(sliding_window, length) is None:
         return None
-    masked = masked_pairs(module, length, sliding_window, q.device)
+    masked = _masked_pairs(module, (length, length), sliding_window, q.device)
     return None if masked is None else ~masked
 
 

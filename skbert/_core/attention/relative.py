@@ -52,15 +52,18 @@ def has_distances(attention: Any) -> bool:
     return "distance_embedding" in attention._modules
 
 
-def distance_scores(attention: Any, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
-    """What relative positions add to scores, ``(n_rows, n_heads, length, length)``, unscaled.
+def distance_scores(
+    attention: Any, query: torch.Tensor, key: torch.Tensor, ahead: int = 0
+) -> torch.Tensor:
+    """What relative positions add to scores, ``(n_rows, n_heads, n_queries, n_keys)``, unscaled.
 
-    ``query`` and ``key`` are ``(n_rows, n_heads, length, head_size)``.
+    ``query`` is ``(n_rows, n_heads, n_queries, head_size)``, and ``key`` has as many tokens or
+    others; the token of the first query is so many ``ahead`` of that of the first key.
     """
     embedding = attention.distance_embedding
-    at = torch.arange(query.shape[2], device=query.device)
-    apart = at[:, None] - at + embedding.num_embeddings // 2
-    vectors = embedding(apart).to(query.dtype)
+    at = torch.arange(max(ahead + query.shape[2], key.shape[2]), device=query.device)
+    apart = at[ahead : ahead + query.shape[2], None] - at[: key.shape[2]]
+    vectors = embedding(apart + embedding.num_embeddings // 2).to(query.dtype)
     scores = torch.einsum("bhld,lrd->bhlr", query, vectors)
     if attention.distances_of_keys:
         scores = scores + torch.einsum("bhrd,lrd->bhlr", key, vectors)

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from skbert._core.cpu.bindings.attention import (
+    MAX_SIZE,
     AttentionSettings,
     PackedRows,
     attention_backward,
@@ -61,14 +62,22 @@ _MAX_TOKENS_WITH_AMX = 16  # tokens up to which oneDNN is no faster
 # --- attention -----------------------------------------------------------------------------------
 
 
-def can_fuse_attention(qkv: torch.Tensor, layout: Layout, head_size: int) -> bool:
+def can_fuse_attention(qkv: torch.Tensor, layout: Layout, settings: AttentionSettings) -> bool:
     """Whether `fused_attention` can be used, and is not slower than torch's operations."""
     return (
         has_kernels()
         and qkv.dtype in DTYPES
-        and _is_short(layout.max_seqlen, qkv.dtype)
-        and head_size % LANES == 0
+        and settings.head_size % LANES == 0
+        and layout.max_seqlen <= MAX_SIZE
+        and (_is_short(layout.max_seqlen, qkv.dtype) or _saves_work(layout.max_seqlen, settings))
     )
+
+
+def _saves_work(max_seqlen: int, settings: AttentionSettings) -> bool:
+    """Whether a window is narrower than a row, or torch would store all weights of long rows."""
+    window = settings.sliding_window
+    is_local = window is not None and window < max_seqlen
+    return is_local or (settings.dropout > 0 and max_seqlen > _MAX_SEQLEN)
 
 
 def _is_short(max_seqlen: int, dtype: torch.dtype) -> bool:

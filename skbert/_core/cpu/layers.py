@@ -38,6 +38,7 @@ __all__ = ["Layers", "can_compute"]
 _SPARE_SCORES = 2000
 # oneDNN, unlike the kernels, prepares a product anew for each size that it has not seen.
 _TOKENS_STEP, _LENGTH_STEP = 16, 4
+_MAX_GROUPED_LENGTH = 512
 _DRAWN_BELOW = 1 << 15  # the numbers that dropout draws
 
 
@@ -173,9 +174,9 @@ def _attention(module: Any, names: AttentionNames, qkv: torch.Tensor, rows: _Row
     head_size, scaling = getattr(module, names.head_size), getattr(module, names.scaling)
     relative = has_distances(module)
     settings = AttentionSettings(head_size, scaling, module.is_causal, rate)
-    if can_fuse_attention(qkv, rows.layout, head_size) and not relative:
+    if can_fuse_attention(qkv, rows.layout, settings) and not relative:
         return fused_attention(qkv, rows.packed, settings)
-    if relative or not rows.training:
+    if relative or not rows.can_group:
         q, k, v = qkv.view(len(qkv), 3, -1, head_size).unbind(1)
         output = within_rows(module, q, k, v, rows.layout.runs, rate, scaling).flatten(1)
         n_more = len(qkv) - len(output)
@@ -228,7 +229,9 @@ class _Rows:
     """The rows of a batch in the forms that attention reads, each made when it is needed."""
 
     def __init__(self, layout: Layout, *, training: bool) -> None:
-        self.layout, self.training = layout, training
+        self.layout = layout
+        # Weights are stored in groups, so that inference and long rows have none.
+        self.can_group = training and layout.max_seqlen <= _MAX_GROUPED_LENGTH
 
     @cached_property
     def packed(self) -> PackedRows:

@@ -310,6 +310,73 @@ def test_a_token_attends_within_its_window(
     torch.testing.assert_close(got, want, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.parametrize("width", [3, None])
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_long_rows_are_computed_in_blocks_of_queries(
+    monkeypatch: pytest.MonkeyPatch, width: int | None, is_causal: bool
+) -> None:
+    monkeypatch.setattr(packed, "_can_use_sdpa", lambda *_: False)
+    layout = layout_of([1, 9, 150, 150])
+    q, k, v = (x.requires_grad_() for x in random_states(6, 310).chunk(3, dim=1))
+    settings: Any = {"layout": layout, "sliding_window": width}
+    module = causal_module(is_causal)
+    whole = packed.attention(module, q, k, v, **settings)[0]
+    slopes = torch.randn(whole.shape, generator=torch.Generator().manual_seed(0)).double()
+    want = torch.autograd.grad((whole * slopes).sum(), (q, k, v))
+    n_scores = []
+    softmax = torch.softmax
+    monkeypatch.setattr(packed, "_MAX_WHOLE_LENGTH", 40)
+    monkeypatch.setattr(packed, "_MIN_LOCAL_QUERIES", 16)
+    monkeypatch.setattr(packed, "_MAX_SCORES", 2 * 150 * 20)
+
+    def counted(x: torch.Tensor, dim: int) -> torch.Tensor:
+        n_scores.append(x.numel())
+        return softmax(x, dim=dim)
+
+    with mock.patch.object(torch, "softmax", counted):
+        blocks = packed.attention(module, q, k, v, **settings)[0]
+        n_computed = sum(n_scores)
+        got = torch.autograd.grad((blocks * slopes).sum(), (q, k, v))
+    assert max(n_scores) <= 2 * 150 * 20
+    assert sum(n_scores) > 1.9 * n_computed  # the backward pass computes them again
+    assert n_computed < (2 * 300 * 24 if width else 2 * 300 * 151)
+    torch.testing.assert_close(blocks, whole, rtol=1e-10, atol=1e-10)
+    for mine, theirs in zip(got, want, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("width", [4, None])
+def test_blocks_of_queries_drop_the_same_weights_on_the_way_back(
+    monkeypatch: pytest.MonkeyPatch, width: int | None
+) -> None:
+    monkeypatch.setattr(packed, "_MAX_WHOLE_LENGTH", 8)
+    monkeypatch.setattr(packed, "_MIN_LOCAL_QUERIES", 8)
+    monkeypatch.setattr(packed, "_MAX_SCORES", 16)
+    layout = layout_of([3, 20])
+
+    def attend(q: torch.Tensor) -> Any:
+        with seeded(0, CPU):
+            return packed.attention(
+                torch.nn.Module(), q, q, q, layout=layout, sliding_window=width, dropout=0.5
+            )[0]
+
+    assert torch.autograd.gradcheck(attend, (random_states(1, 23).requires_grad_(),))
+
+
+def test_a_row_of_any_length_takes_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    q, k, v = random_states(3, 8192, torch.bfloat16).chunk(3, dim=1)
+    largest = []
+    weigh = packed._weigh
+    monkeypatch.setattr(
+        packed, "_weigh", lambda *args: largest.append(args[5].shape[2] * args[6].shape[2])
+        or weigh(*args),
+    )  # fmt: skip
+    for settings in ({"sliding_window": 65}, {"dropout": 0.1}):
+        with torch.no_grad():
+            packed.attention(torch.nn.Module(), q, k, v, layout=layout_of([8192]), **settings)
+    assert max(largest) <= packed._MAX_SCORES
+
+
 @pytest.mark.usefixtures("kernel")
 def test_heads_of_queries_may_share_those_of_keys_and_values() -> None:
     layout = layout_of([3, 5, 5, 70])

@@ -14,6 +14,7 @@ from support.networks import CPU, Labels, assert_all_close, gradients, open_mode
 from torch.nn import functional as F
 
 from skbert import BertClassifier, BertPretrainer
+from skbert._core.attention import packed
 from skbert._core.batches import collate
 from skbert.exceptions import ModelError
 from skbert.inspection import attentions, prune_heads
@@ -123,11 +124,17 @@ def test_hidden_states_and_gradients_are_those_written_out(
     assert DISTANCES.format(0) in {name.removeprefix("bert.") for name in got_gradients}
 
 
-def test_long_rows_attend_by_distance_too(relative_model: Callable[[str], Path]) -> None:
-    network = open_model(relative_model("relative_key"), dtype=torch.float64)
+@pytest.mark.parametrize("kind", KINDS)
+def test_long_rows_attend_by_distance_too(
+    relative_model: Callable[[str], Path], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = open_model(relative_model(kind), dtype=torch.float64)
     texts = sentences([90])
     with torch.no_grad():
-        want = written_out(network, network.tokenizer(texts[0])["input_ids"], "relative_key")
+        want = written_out(network, network.tokenizer(texts[0])["input_ids"], kind)
+        torch.testing.assert_close(hidden_states(network, texts), want, rtol=1e-9, atol=1e-9)
+        monkeypatch.setattr(packed, "_MAX_WHOLE_LENGTH", 64)
+        monkeypatch.setattr(packed, "_MAX_SCORES", 64)  # so that queries are cut into blocks
         torch.testing.assert_close(hidden_states(network, texts), want, rtol=1e-9, atol=1e-9)
 
 

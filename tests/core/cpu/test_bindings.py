@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import math
 import mmap
+import resource
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -55,6 +59,14 @@ LENGTHS = {
     "long": [64, 100, 129, 250],
     "longest": [512],
 }
+# How far a token sees, beside lengths of rows that this cuts in different ways.
+WINDOWS = {
+    "itself": (1, [1, 5, 70]),
+    "neighbours": (3, [2, 64, 65, 130]),
+    "within a block": (65, [64, 66, 129, 300]),
+    "blocks": (130, [100, 260, 600]),
+    "all": (600, [100, 600]),
+}
 WITHIN = {torch.float32: 1e-5, torch.bfloat16: 3e-2}
 BEHIND = 5  # tokens that belong to no row
 
@@ -78,6 +90,7 @@ def by_torch(
     size: int,
     causal: bool,
     keeps: list[torch.Tensor] | None = None,
+    window: int | None = None,
 ) -> torch.Tensor:
     """Attention in float64, row by row; ``keeps`` are factors of dropout of each row."""
     found = []
@@ -86,6 +99,9 @@ def by_torch(
         scores = q @ k.transpose(1, 2) * 0.3
         if causal:
             scores = scores.masked_fill(torch.ones_like(scores).triu(1).bool(), -torch.inf)
+        if window is not None:
+            at = torch.arange(len(states))
+            scores = scores.masked_fill((at[:, None] - at).abs() >= window, -torch.inf)
         weights = scores.softmax(-1)
         if keeps is not None:
             weights = weights * keeps[number]
@@ -115,6 +131,90 @@ def test_attention_and_its_gradient(
     torch.testing.assert_close(
         qkv.grad.double(), exact.grad, atol=4 * WITHIN[dtype], rtol=4 * WITHIN[dtype]
     )
+
+
+@pytest.mark.parametrize("dtype", WITHIN)
+@pytest.mark.parametrize(("window", "lengths"), WINDOWS.values(), ids=WINDOWS)
+@pytest.mark.parametrize("causal", [False, True], ids=["whole", "causal"])
+def test_attention_within_a_window_and_its_gradient(
+    dtype: torch.dtype, window: int, lengths: list[int], causal: bool
+) -> None:
+    torch.manual_seed(0)
+    qkv = random_qkv(lengths, 3 * 2 * 32, dtype)
+    grad_output = torch.randn(len(qkv), 2 * 32).to(dtype)
+    settings = AttentionSettings(32, 0.3, causal, 0.0, window)
+    found = fused_attention(qkv, rows_of(lengths), settings)
+    found.backward(grad_output)
+    exact = qkv.detach().double().requires_grad_()
+    expected = by_torch(exact, lengths, 32, causal, window=window)
+    expected.backward(grad_output.double())
+    torch.testing.assert_close(found.double(), expected, atol=WITHIN[dtype], rtol=WITHIN[dtype])
+    assert qkv.grad is not None
+    assert exact.grad is not None
+    torch.testing.assert_close(
+        qkv.grad.double(), exact.grad, atol=4 * WITHIN[dtype], rtol=4 * WITHIN[dtype]
+    )
+
+
+def test_a_window_drops_the_same_weights_on_the_way_back() -> None:
+    settings = AttentionSettings(16, 0.3, False, 0.4, 3)
+    torch.manual_seed(0)
+    qkv = random_qkv([70, 90], 48, torch.float32)
+
+    def attend(x: torch.Tensor) -> torch.Tensor:
+        torch.manual_seed(1)
+        return fused_attention(x, rows_of([70, 90]), settings)[: 70 + 90]
+
+    attend(qkv).square().sum().backward()
+    assert qkv.grad is not None
+    direction = torch.randn_like(qkv)
+    with torch.no_grad():
+        ends = [attend(qkv + step * direction).double().square().sum() for step in (1e-3, -1e-3)]
+    slope = (qkv.grad.double() * direction).sum()
+    torch.testing.assert_close((ends[0] - ends[1]) / 2e-3, slope, rtol=1e-2, atol=1e-2)
+
+
+@contextmanager
+def limited_memory(n_bytes: int) -> Iterator[None]:
+    """Let nothing allocate more than so much beyond what is allocated now."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    now = pages * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (now + n_bytes, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+
+
+@pytest.mark.parametrize("dtype", WITHIN)
+@pytest.mark.parametrize("window", [65, None])
+def test_a_long_row_takes_memory_by_its_length(dtype: torch.dtype, window: int | None) -> None:
+    length, threads = 8192, torch.get_num_threads()
+    torch.manual_seed(0)
+    qkv = torch.randn(length, 3 * 16).to(dtype)
+    settings = AttentionSettings(16, 0.3, False, 0.0, window)
+    how: Any = {"qkv": qkv, "rows": rows_of([length]), "settings": settings, "seed": 0}
+    torch.set_num_threads(1)
+    try:
+        attention_forward(**how, with_logsumexp=True)
+        with limited_memory(1 << 25):  # all scores would take eight times as much
+            output, logsumexp = attention_forward(**how, with_logsumexp=True)
+            assert logsumexp is not None
+            grad = attention_backward(**how, grad_output=output, logsumexp=logsumexp)
+            with pytest.raises(RuntimeError, match="alloc"):
+                torch.empty(1 << 26, dtype=torch.uint8)
+    finally:
+        torch.set_num_threads(threads)
+    q, k, v = qkv.detach().double().split(16, dim=1)
+    scores = q[4096:4100] @ k.t() * 0.3
+    if window is not None:
+        distances = torch.arange(4096, 4100)[:, None] - torch.arange(length)
+        scores[distances.abs() >= window] = -torch.inf
+    torch.testing.assert_close(
+        output[4096:4100].double(), scores.softmax(-1) @ v, atol=WITHIN[dtype], rtol=WITHIN[dtype]
+    )
+    assert grad.isfinite().all()
 
 
 def keeps_of(lengths: list[int], n_heads: int, size: int, rate: float) -> list[torch.Tensor]:
@@ -453,19 +553,25 @@ def test_where_they_serve(monkeypatch: pytest.MonkeyPatch) -> None:
     short, long = layout_of([5, 7]), layout_of([5, 513])
     qkv, norm = torch.zeros(12, 96), torch.nn.LayerNorm(32)
     states, weight = torch.zeros(12, 32), torch.zeros(96, 64)
-    assert can_fuse_attention(qkv, short, 32)
-    assert not can_fuse_attention(qkv, long, 32)
-    assert not can_fuse_attention(qkv, short, 8)
-    assert not can_fuse_attention(qkv.double(), short, 32)
-    assert not can_fuse_attention(qkv.half(), short, 32)
+    whole = AttentionSettings(32, 0.3, False, 0.0)
+    assert can_fuse_attention(qkv, short, whole)
+    assert not can_fuse_attention(qkv, long, whole)
+    assert can_fuse_attention(qkv, long, whole._replace(dropout=0.1))
+    assert can_fuse_attention(qkv, long, whole._replace(sliding_window=512))
+    assert not can_fuse_attention(qkv, long, whole._replace(sliding_window=513))
+    endless = dataclasses.replace(short, lengths=np.array([1 << 15]))
+    assert not can_fuse_attention(qkv, endless, whole._replace(sliding_window=5))
+    assert not can_fuse_attention(qkv, short, whole._replace(head_size=8))
+    assert not can_fuse_attention(qkv.double(), short, whole)
+    assert not can_fuse_attention(qkv.half(), short, whole)
     assert can_fuse_layernorm(states.bfloat16(), states, *norm.parameters())
     assert not can_fuse_layernorm(states.double(), states.double(), *norm.double().parameters())
     assert not can_fuse_layernorm(states[:, :24], states[:, :24], states[0, :24], states[0, :24])
     for amx in (False, True):
         monkeypatch.setattr(fused, "has_instructions", lambda name, amx=amx: amx)
-        assert can_fuse_attention(qkv.bfloat16(), layout_of([5, 512]), 32) is not amx
-        assert can_fuse_attention(qkv.bfloat16(), layout_of([128]), 32)
-        assert can_fuse_attention(qkv, layout_of([512]), 32)
+        assert can_fuse_attention(qkv.bfloat16(), layout_of([5, 512]), whole) is not amx
+        assert can_fuse_attention(qkv.bfloat16(), layout_of([128]), whole)
+        assert can_fuse_attention(qkv, layout_of([512]), whole)
         expected = (16 if amx else math.inf) if module.kernels.has_bf16_dot else 0
         assert max_packed_tokens(2, 32, torch.bfloat16) == expected
         assert can_fuse_linear([weight], torch.bfloat16) is (
@@ -487,15 +593,15 @@ def test_where_they_serve(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not can_fuse_adamw([states])
     assert not can_fuse_grad_norm([states])
     assert not max_packed_tokens(2, 32, torch.bfloat16)
-    assert not can_fuse_attention(qkv, short, 32)
+    assert not can_fuse_attention(qkv, short, whole)
     assert not can_fuse_layernorm(states, states, *norm.parameters())
 
 
 def test_arguments_are_counted() -> None:
     wanted = {
         "adamw_step": 8,
-        "attention_backward": 15,
-        "attention_forward": 14,
+        "attention_backward": 16,
+        "attention_forward": 15,
         "grad_norm": 4,
         "layernorm_backward": 14,
         "layernorm_forward": 15,
@@ -677,6 +783,8 @@ ODD_SETTINGS: list[tuple[str, Any, type[Exception]]] = [
     *[("head_size", size, TypeError) for size in (32.0, "32", None)],
     *[("scaling", value, ValueError) for value in (math.nan, math.inf, 1e39, 10**400)],
     *[("scaling", value, TypeError) for value in ("1", None, torch.tensor(1.0))],
+    *[("sliding_window", value, ValueError) for value in (0, -1, 2**31)],
+    *[("sliding_window", value, TypeError) for value in (1.0, "1", torch.tensor(1))],
 ]
 ODD_DROPOUTS = [
     *[(value, ValueError) for value in (math.nan, math.inf, -0.1, 1.1, 10**400)],

@@ -19,9 +19,16 @@ from skbert._core.cpu.bindings.checks import (
 )
 from skbert._core.cpu.bindings.module import DTYPES, LANES
 
-__all__ = ["AttentionSettings", "PackedRows", "attention_backward", "attention_forward"]
+__all__ = [
+    "MAX_SIZE",
+    "AttentionSettings",
+    "PackedRows",
+    "attention_backward",
+    "attention_forward",
+]
 
-_MAX_SIZE = 1 << 14  # of a row and of a head, whose products the kernel counts in 32 bits
+MAX_SIZE = 1 << 14  # of a row and of a head, whose products the kernel counts in 32 bits
+_MAX_WINDOW = 2**31 - 1
 
 
 class AttentionSettings(NamedTuple):
@@ -31,6 +38,7 @@ class AttentionSettings(NamedTuple):
     scaling: float  # of the scores
     is_causal: bool  # whether a token attends only to itself and those before it
     dropout: float
+    sliding_window: int | None = None  # a token attends to those fewer tokens away; None: to all
 
 
 class PackedRows:
@@ -57,7 +65,7 @@ class PackedRows:
             raise ValueError("a kernel takes cu_seqlens that ascend from 0 or more")
         self.cu_seqlens = cu_seqlens.clone()
         self.max_seqlen, self.n_tokens = max(lengths, default=0), bounds[-1]
-        check_integer("max_seqlen", self.max_seqlen, 0, _MAX_SIZE)
+        check_integer("max_seqlen", self.max_seqlen, 0, MAX_SIZE)
 
 
 def attention_forward(
@@ -115,8 +123,10 @@ def _check_attention(
     n_tokens, width = shape_of("qkv", qkv, 2)
     check_type("rows", rows, PackedRows)
     head_size = settings.head_size
-    check_integer("head_size", head_size, LANES, _MAX_SIZE)
+    check_integer("head_size", head_size, LANES, MAX_SIZE)
     check_real("scaling", settings.scaling)
+    if settings.sliding_window is not None:
+        check_integer("sliding_window", settings.sliding_window, 1, _MAX_WINDOW)
     check_dropout(settings.dropout, seed)
     n_heads, rest = divmod(width, 3 * head_size)
     if rest or head_size % LANES or qkv.dtype not in DTYPES:
@@ -133,8 +143,10 @@ def _arguments(
     qkv: torch.Tensor, n_heads: int, rows: PackedRows, settings: AttentionSettings, seed: int
 ) -> tuple[Any, ...]:
     """Arguments that the kernels of both directions share."""
+    longest, window = rows.max_seqlen, settings.sliding_window
+    reach = longest if window is None else min(window - 1, longest)
     return (
         *addresses(rows.cu_seqlens), len(rows.cu_seqlens) - 1, n_heads, settings.head_size,
-        rows.max_seqlen, bool(settings.is_causal), qkv.dtype == torch.bfloat16, settings.scaling,
-        settings.dropout, seed, torch.get_num_threads(),
+        longest, bool(settings.is_causal), reach, qkv.dtype == torch.bfloat16,
+        settings.scaling, settings.dropout, seed, torch.get_num_threads(),
     )  # fmt: skip

@@ -12,31 +12,52 @@
 #define BF16_DOT __attribute__((target("arch=x86-64-v4,avx512bf16")))
 #endif
 
-/* Four rows and a few vectors of columns of c (m, n) = a (m, k) b (k, n). */
+#define COLUMNS 64 /* of a factor in panels, of which each begins where the one before ends */
+
+/* Where the panel of a column begins. Of a last one of three vectors two come first. */
+INLINE int panel_begin(int n, int column) {
+    int begin = column / COLUMNS * COLUMNS;
+    return n - begin < COLUMNS && column - begin >= COLUMNS / 2 ? begin + COLUMNS / 2 : begin;
+}
+
+/* Columns of the panel that begins here. */
+INLINE int panel_width(int n, int begin) {
+    return n - begin >= COLUMNS ? COLUMNS : n - begin >= COLUMNS / 2 ? COLUMNS / 2 : LANES;
+}
+
+/* Four rows and a few vectors of columns of c (m, n) = a (m, k) b (k, n), or c + a b. */
 INLINE void gemm_block(int columns, int k, const float *a, int row_stride, int column_stride,
-                       const float *b, int n, float *c) {
+                       const float *b, int b_stride, float *c, int c_stride, int add) {
     floats total[4][4] = {0};
-    for (int i = 0; i < k; i++, a += column_stride, b += n)
+    for (int row = 0; add && row < 4; row++)
+        for (int j = 0; j < columns; j++)
+            total[row][j] = *(floats *)(c + row * c_stride + LANES * j);
+    for (int i = 0; i < k; i++, a += column_stride, b += b_stride)
         for (int row = 0; row < 4; row++)
             for (int j = 0; j < columns; j++)
                 total[row][j] += a[row * row_stride] * *(const floats *)(b + LANES * j);
     for (int row = 0; row < 4; row++)
-        for (int j = 0; j < columns; j++) *(floats *)(c + row * n + LANES * j) = total[row][j];
+        for (int j = 0; j < columns; j++)
+            *(floats *)(c + row * c_stride + LANES * j) = total[row][j];
 }
 
-/* c (m, n) = a (m, k) b (k, n); m is a multiple of 4 and n of 16; a has any strides. */
+/* c (m, n) = a (m, k) b (k, n), or c + a b; m is a multiple of 4 and n of 16; a has any strides.
+b_stride 0: b is in panels, each (k, its columns). */
 INLINE void gemm(int m, int n, int k, const float *a, int row_stride, int column_stride,
-                 const float *b, float *c) {
+                 const float *b, int b_stride, float *c, int add) {
     for (int j = 0; j < n;) {
-        int columns = n - j >= 4 * LANES ? 4 : n - j >= 2 * LANES ? 2 : 1;
+        int width = panel_width(n, j), stride = b_stride ? b_stride : width;
+        const float *panel = b + (b_stride ? j : (int64_t)j * k);
         for (int i = 0; i < m; i += 4) {
             const float *from = a + (int64_t)i * row_stride;
             float *to = c + (int64_t)i * n + j;
-            if (columns == 4) gemm_block(4, k, from, row_stride, column_stride, b + j, n, to);
-            else if (columns == 2) gemm_block(2, k, from, row_stride, column_stride, b + j, n, to);
-            else gemm_block(1, k, from, row_stride, column_stride, b + j, n, to);
+            if (width == 4 * LANES)
+                gemm_block(4, k, from, row_stride, column_stride, panel, stride, to, n, add);
+            else if (width == 2 * LANES)
+                gemm_block(2, k, from, row_stride, column_stride, panel, stride, to, n, add);
+            else gemm_block(1, k, from, row_stride, column_stride, panel, stride, to, n, add);
         }
-        j += columns * LANES;
+        j += width;
     }
 }
 
@@ -51,28 +72,30 @@ BF16_DOT INLINE floats dot_pairs(floats sum, const uint16_t *pair, const uint16_
 
 /* Like gemm_block in bfloat16: a is (m, k), b (k / 2, n, 2). */
 BF16_DOT INLINE void gemm_block_bf16(int columns, int k, const uint16_t *a, const uint16_t *b,
-                                     int n, float *c) {
+                                     int b_stride, float *c, int c_stride) {
     floats total[4][4] = {0};
-    for (int i = 0; i < k; i += 2, b += 2 * n)
+    for (int i = 0; i < k; i += 2, b += 2 * b_stride)
         for (int row = 0; row < 4; row++)
             for (int j = 0; j < columns; j++)
                 total[row][j] = dot_pairs(total[row][j], a + row * k + i, b + 2 * LANES * j);
     for (int row = 0; row < 4; row++)
-        for (int j = 0; j < columns; j++) *(floats *)(c + row * n + LANES * j) = total[row][j];
+        for (int j = 0; j < columns; j++)
+            *(floats *)(c + row * c_stride + LANES * j) = total[row][j];
 }
 
 BF16_DOT INLINE void gemm_bf16(int m, int n, int k, const uint16_t *a, const uint16_t *b,
-                               float *c) {
+                               int b_stride, float *c) {
     for (int j = 0; j < n;) {
-        int columns = n - j >= 4 * LANES ? 4 : n - j >= 2 * LANES ? 2 : 1;
+        int width = panel_width(n, j), stride = b_stride ? b_stride : width;
+        const uint16_t *panel = b + (b_stride ? 2 * j : (int64_t)j * k);
         for (int i = 0; i < m; i += 4) {
             const uint16_t *from = a + (int64_t)i * k;
             float *to = c + (int64_t)i * n + j;
-            if (columns == 4) gemm_block_bf16(4, k, from, b + 2 * j, n, to);
-            else if (columns == 2) gemm_block_bf16(2, k, from, b + 2 * j, n, to);
-            else gemm_block_bf16(1, k, from, b + 2 * j, n, to);
+            if (width == 4 * LANES) gemm_block_bf16(4, k, from, panel, stride, to, n);
+            else if (width == 2 * LANES) gemm_block_bf16(2, k, from, panel, stride, to, n);
+            else gemm_block_bf16(1, k, from, panel, stride, to, n);
         }
-        j += columns * LANES;
+        j += width;
     }
 }
 #endif

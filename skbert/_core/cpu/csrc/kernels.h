@@ -30,6 +30,7 @@ typedef struct {
     float *logsumexp;   /* (n_tokens, n_heads), of the scaled scores; NULL: not wanted */
     const int32_t *cu_seqlens; /* (n_rows + 1,) */
     int n_rows, n_heads, head_size, max_seqlen, causal, is_bf16;
+    int reach; /* how far away a token may be that another attends to; max_seqlen: any */
     float scaling, dropout;
     uint64_t seed;
 } Attention;

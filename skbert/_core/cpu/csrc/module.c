@@ -26,15 +26,16 @@ static PyObject *none_unless(int failed) {
 /* ---- Attention ---- */
 
 /* (qkv, output, logsumexp or 0, cu_seqlens, n_rows, n_heads, head_size, max_seqlen,
-   causal, is_bf16, scaling, dropout, seed, n_threads) */
+   causal, reach, is_bf16, scaling, dropout, seed, n_threads) */
 static PyObject *py_attention_forward(PyObject *self, PyObject *const *arguments, Py_ssize_t n) {
-    if (!has_arguments(n, 14)) return NULL;
+    if (!has_arguments(n, 15)) return NULL;
     Attention a = {.qkv = ADDRESS(0), .output = ADDRESS(1), .logsumexp = ADDRESS(2),
                    .cu_seqlens = ADDRESS(3), .n_rows = (int)INTEGER(4), .n_heads = (int)INTEGER(5),
                    .head_size = (int)INTEGER(6), .max_seqlen = (int)INTEGER(7),
-                   .causal = (int)INTEGER(8), .is_bf16 = (int)INTEGER(9), .scaling = FLOAT(10),
-                   .dropout = FLOAT(11), .seed = (uint64_t)INTEGER(12)};
-    int failed, n_threads = (int)INTEGER(13);
+                   .causal = (int)INTEGER(8), .reach = (int)INTEGER(9),
+                   .is_bf16 = (int)INTEGER(10), .scaling = FLOAT(11), .dropout = FLOAT(12),
+                   .seed = (uint64_t)INTEGER(13)};
+    int failed, n_threads = (int)INTEGER(14);
     if (PyErr_Occurred()) return NULL;
     Py_BEGIN_ALLOW_THREADS
     failed = attention_forward(&a, n_threads);
@@ -43,16 +44,16 @@ static PyObject *py_attention_forward(PyObject *self, PyObject *const *arguments
 }
 
 /* (qkv, grad_output, grad_qkv, logsumexp, cu_seqlens, n_rows, n_heads, head_size,
-   max_seqlen, causal, is_bf16, scaling, dropout, seed, n_threads) */
+   max_seqlen, causal, reach, is_bf16, scaling, dropout, seed, n_threads) */
 static PyObject *py_attention_backward(PyObject *self, PyObject *const *arguments, Py_ssize_t n) {
-    if (!has_arguments(n, 15)) return NULL;
+    if (!has_arguments(n, 16)) return NULL;
     Attention a = {.qkv = ADDRESS(0), .grad_output = ADDRESS(1), .grad_qkv = ADDRESS(2),
                    .logsumexp = ADDRESS(3), .cu_seqlens = ADDRESS(4), .n_rows = (int)INTEGER(5),
                    .n_heads = (int)INTEGER(6), .head_size = (int)INTEGER(7),
                    .max_seqlen = (int)INTEGER(8), .causal = (int)INTEGER(9),
-                   .is_bf16 = (int)INTEGER(10), .scaling = FLOAT(11), .dropout = FLOAT(12),
-                   .seed = (uint64_t)INTEGER(13)};
-    int failed, n_threads = (int)INTEGER(14);
+                   .reach = (int)INTEGER(10), .is_bf16 = (int)INTEGER(11), .scaling = FLOAT(12),
+                   .dropout = FLOAT(13), .seed = (uint64_t)INTEGER(14)};
+    int failed, n_threads = (int)INTEGER(15);
     if (PyErr_Occurred()) return NULL;
     Py_BEGIN_ALLOW_THREADS
     failed = attention_backward(&a, n_threads);
