@@ -792,7 +792,7 @@ OTHER_THINGS: dict[str, set[str]] = {
     "skbert._core.attention.pruned": {"config.num_attention_heads", "num_attention_heads"},
     "skbert._core.attention.relative": {"position_embedding_type"},
     "skbert._core.attention_heads": {"config.num_attention_heads"},
-    "skbert._core.checkpoints.tokenizer_files": {"cls"},
+    "skbert._core.checkpoints.tokenizer_parts": {"cls", "dropout"},
     "skbert._core.checkpoints.vet": {"num_attention_heads"},
     "skbert._core.cpu.bindings.attention": {"settings.dropout", "settings.scaling", "scaling"},
     "skbert._core.cpu.bindings.checks": {"dropout"},

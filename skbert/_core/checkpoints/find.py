@@ -23,8 +23,9 @@ PACKAGED = "sentence-transformers/all-MiniLM-L6-v2"
 PACKAGED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
 _WANTED = ("config.json", "*.safetensors", "*.safetensors.index.json", "tokenizer*.json",
-           "vocab.txt", "special_tokens_map.json", "added_tokens.json", "modules.json",
-           "1_Pooling/config.json", "sentence_bert_config.json")  # fmt: skip
+           "vocab.txt", "vocab.json", "merges.txt", "special_tokens_map.json",
+           "added_tokens.json", "modules.json", "1_Pooling/config.json",
+           "sentence_bert_config.json")  # fmt: skip
 _PICKLED = (strict.PICKLED, strict.PICKLED_INDEX, "pytorch_model-*.bin")  # no safetensors there
 _MODEL_ID = re.compile(r"(?!.*(\.\.|--))(\w[\w.-]{0,95}/)?\w[\w.-]{0,95}", re.ASCII)
 
@@ -81,7 +82,8 @@ def _cached(name: str) -> Path | str:
 
 def _missing_file(folder: Path) -> str | None:
     """The name of a file that an interrupted or partial download left out; None if complete."""
-    if not (folder / "tokenizer.json").exists() and not (folder / "vocab.txt").exists():
+    known = (("tokenizer.json",), ("vocab.txt",), ("vocab.json", "merges.txt"))
+    if not any(all((folder / name).exists() for name in names) for names in known):
         return "tokenizer.json"
     files = strict.weight_files(strict.Members(folder)) or (strict.SINGLE,)
     return next((name for name in files if not (folder / name).exists()), None)

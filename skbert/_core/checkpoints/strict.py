@@ -30,8 +30,8 @@ SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"  # weights: 
 PICKLED, PICKLED_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
 
 _JSON_LIMIT = 100_000_000  # bytes; the limit that safetensors sets to its header
-_LIMITS = {"tokenizer.json": 32_000_000, "vocab.txt": 32_000_000, INDEX: 32_000_000,
-           PICKLED_INDEX: 32_000_000}  # fmt: skip
+_LARGE = ("tokenizer.json", "vocab.txt", "vocab.json", "merges.txt", INDEX, PICKLED_INDEX)
+_LIMITS = dict.fromkeys(_LARGE, 32_000_000)
 _LIMIT = 8_000_000  # bytes of any other member
 _MOST_PARTS = 1_000_000  # objects and lists in a JSON file: each takes 64 bytes or more
 ITEM_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1,

@@ -34,6 +34,10 @@ def _is_length(value: object) -> bool:
     return type(value) in (int, float) and value > 0  # type: ignore[operator]
 
 
+def _is_id(value: object) -> bool:
+    return type(value) is int and value >= 0
+
+
 def _is_side(value: object) -> bool:
     return value in ("left", "right")
 
@@ -71,6 +75,13 @@ SETTINGS: dict[str, tuple[Callable[[object], bool], str]] = {
     "tokenize_chinese_chars": FLAG,
     "strip_accents": FLAG,
     "split_special_tokens": FLAG,
+    "add_prefix_space": FLAG,
+    "trim_offsets": FLAG,
+    "keep_accents": FLAG,
+    "split_by_punct": FLAG,
+    "add_bos_token": FLAG,
+    "add_eos_token": FLAG,
+    "unk_id": (_is_id, "a whole number"),
     "clean_up_tokenization_spaces": FLAG,
     "model_max_length": (_is_length, "a number above 0"),
     "padding_side": _SIDE,

@@ -13,7 +13,7 @@ from skbert._core.families.record import (
     LayerParts,
     Size,
 )
-from skbert._core.families.tokenizers import WORD_PIECE
+from skbert._core.families.tokenizers import UNIGRAM, WORD_PIECE
 
 __all__ = ["BERT"]
 
@@ -60,7 +60,7 @@ BERT = Family(
     },
     checks={},
     count_weights=_count_weights,
-    tokenizers=(WORD_PIECE,),
+    tokenizers=(WORD_PIECE, UNIGRAM),
     heads={
         "embedding": HeadClass("BertModel", "pooler", output_layer="", logits=()),
         "sequence classification": HeadClass(

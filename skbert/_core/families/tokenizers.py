@@ -6,16 +6,20 @@ Depends on nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-__all__ = ["BYTE_LEVEL_BPE", "UNIGRAM", "WORD_PIECE", "TokenizerFormat"]
+__all__ = ["AS_DESCRIBED", "BRACKETS", "BYTE_LEVEL_BPE", "UNIGRAM", "WORD_PIECE",
+           "TokenizerFormat"]  # fmt: skip
 
-_BRACKETS = {"cls_token": "[CLS]", "sep_token": "[SEP]", "unk_token": "[UNK]",
-             "pad_token": "[PAD]", "mask_token": "[MASK]"}  # fmt: skip
+# Classes that take a tokenizer.json as it is, of any kind, and name no token themselves.
+AS_DESCRIBED = ("TokenizersBackend", "PreTrainedTokenizerFast")
+
+BRACKETS = {"cls_token": "[CLS]", "sep_token": "[SEP]", "unk_token": "[UNK]",
+            "pad_token": "[PAD]", "mask_token": "[MASK]"}  # fmt: skip
 _ANGLES = {"cls_token": "<s>", "sep_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>",
            "mask_token": "<mask>"}  # fmt: skip
 _MPNET = {**_ANGLES, "unk_token": "[UNK]"}
-_ALBERT = {**_BRACKETS, "unk_token": "<unk>", "pad_token": "<pad>"}
+_ALBERT = {**BRACKETS, "unk_token": "<unk>", "pad_token": "<pad>"}
 
 
 @dataclass(frozen=True)
@@ -24,30 +28,35 @@ class TokenizerFormat:
 
     name: str
     model: str  # what tokenizer.json calls it
-    new_class: str  # of a new model, and where a vocabulary is all that there is
-    # That a checkpoint may name, and the special tokens by role where it does not name them.
+    new_class: str  # of a new model, and of a checkpoint that names none
+    specials: Mapping[str, str]  # of a new model, by role
+    # That a checkpoint may name, and the special tokens where it does not name them.
     classes: Mapping[str, Mapping[str, str]]
-    # What a tokenizer.json may be made of, by role: nothing that takes a regular expression, which
-    # could run for ever, and no null where all text would become unknown or lose its specials.
+    # What a tokenizer.json may be made of, by role, and no null where all text would become
+    # unknown or lose its specials.
     parts: Mapping[str, tuple[str | None, ...]]
+    files: tuple[str, ...]  # that hold a vocabulary without a tokenizer.json; () for none
 
-    @property
-    def specials(self) -> Mapping[str, str]:
-        """The special tokens of a new model, by role."""
-        return self.classes[self.new_class]
+    def made_by(
+        self, new_class: str, specials: Mapping[str, str] | None = None
+    ) -> TokenizerFormat:
+        """The same kind with another usual class, and the tokens of that."""
+        specials = self.classes[new_class] if specials is None else specials
+        return replace(self, new_class=new_class, specials=specials)
 
 
 WORD_PIECE = TokenizerFormat(
     name="WordPiece",
     model="WordPiece",
     new_class="BertTokenizer",
+    specials=BRACKETS,
     classes={
         **dict.fromkeys(
             ("BertTokenizer", "BertTokenizerFast", "DistilBertTokenizer",
              "DistilBertTokenizerFast", "ElectraTokenizer", "ElectraTokenizerFast",
              "MobileBertTokenizer", "MobileBertTokenizerFast", "SqueezeBertTokenizer",
              "SqueezeBertTokenizerFast", "ConvBertTokenizer"),
-            _BRACKETS,
+            BRACKETS,
         ),
         **dict.fromkeys(("MPNetTokenizer", "MPNetTokenizerFast"), _MPNET),
     },
@@ -57,32 +66,36 @@ WORD_PIECE = TokenizerFormat(
                        "Replace", "Strip", "StripAccents"),
         "pre_tokenizer": ("BertPreTokenizer", "Digits", "Punctuation", "Whitespace",
                           "WhitespaceSplit"),
-        "post_processor": ("BertProcessing", "TemplateProcessing"),
+        "post_processor": ("BertProcessing", "RobertaProcessing", "TemplateProcessing"),
         "decoder": (None, "WordPiece"),
     },
+    files=("vocab.txt",),
 )  # fmt: skip
 
 BYTE_LEVEL_BPE = TokenizerFormat(
     name="byte-level BPE",
     model="BPE",
     new_class="RobertaTokenizer",
+    specials=_ANGLES,
     classes={
         **dict.fromkeys(("RobertaTokenizer", "RobertaTokenizerFast"), _ANGLES),
-        **dict.fromkeys(("DebertaTokenizer", "DebertaTokenizerFast"), _BRACKETS),
+        **dict.fromkeys(("DebertaTokenizer", "DebertaTokenizerFast"), BRACKETS),
     },
     parts={
         "model": ("BPE",),
         "normalizer": (None, "NFC"),
-        "pre_tokenizer": ("ByteLevel", "Split"),
+        "pre_tokenizer": ("ByteLevel", "Digits", "Split"),
         "post_processor": ("ByteLevel", "RobertaProcessing", "TemplateProcessing"),
         "decoder": (None, "ByteLevel"),
     },
+    files=("vocab.json", "merges.txt"),
 )
 
 UNIGRAM = TokenizerFormat(
     name="Unigram",
     model="Unigram",
     new_class="XLMRobertaTokenizer",
+    specials=_ANGLES,
     classes={
         **dict.fromkeys(
             ("CamembertTokenizer", "CamembertTokenizerFast", "XLMRobertaTokenizer",
@@ -90,7 +103,7 @@ UNIGRAM = TokenizerFormat(
             _ANGLES,
         ),
         **dict.fromkeys(("AlbertTokenizer", "AlbertTokenizerFast"), _ALBERT),
-        **dict.fromkeys(("DebertaV2Tokenizer", "DebertaV2TokenizerFast"), _BRACKETS),
+        **dict.fromkeys(("DebertaV2Tokenizer", "DebertaV2TokenizerFast"), BRACKETS),
     },
     parts={
         "model": ("Unigram",),
@@ -100,4 +113,5 @@ UNIGRAM = TokenizerFormat(
         "post_processor": ("RobertaProcessing", "TemplateProcessing"),
         "decoder": (None, "Metaspace"),
     },
+    files=(),
 )  # fmt: skip

@@ -46,6 +46,7 @@ from skbert._core.models.network import (
     has_pooler,
 )
 from skbert._core.models.new_model import NewModel
+from skbert._core.models.opened_tokenizer import check_opened
 from skbert._core.models.pooled import TokenPooled
 from skbert._core.runtime.interrupts import deferred_interrupts
 from skbert._core.runtime.modes import default_modes, single_precision
@@ -285,41 +286,9 @@ def _open_tokenizer(checkpoint: Checkpoint) -> Any:
     backend = tokenizer.backend_tokenizer
     backend.no_padding()  # a file may pad to any length
     backend.no_truncation()
-    _check_opened(checkpoint, backend)
+    check_opened(checkpoint, backend)
     tokenizer.name_or_path = tokenizer.init_kwargs["name_or_path"] = str(checkpoint.folder)
     return tokenizer
-
-
-def _check_opened(checkpoint: Checkpoint, backend: Any) -> None:
-    """Refuse a tokenizer whose ids differ from the vetted ones, or that leaves no tokens."""
-    vetted, size = checkpoint.tokenizer.vocabulary, checkpoint.config["vocab_size"]
-    opened = backend.get_vocab(with_added_tokens=True)
-    for token, number in opened.items() if opened != vetted else ():
-        if vetted.get(token, number) != number or number >= size:
-            raise ModelError(
-                f"the tokenizer in {checkpoint.folder} opens with the id {number} for {token!r},"
-                f" but its files say {vetted.get(token, 'nothing of it')} and config.json says"
-                f" vocab_size={size}. Put in the tokenizer that the model was trained with."
-            )
-    if (token := _blank_token(backend)) is not None:
-        raise ModelError(
-            f"the tokenizer in {checkpoint.folder} adds the token {token!r}, of which its"
-            " normalizer leaves nothing. Put in the tokenizer that the model was trained with."
-        )
-    if backend.encode("a", "a").special_tokens_mask.count(0) < 2:
-        raise ModelError(
-            f"the tokenizer in {checkpoint.folder} leaves nothing of the text 'a': its normalizer"
-            " or pre_tokenizer removes letters. Put in the tokenizer that the model was trained"
-            " with."
-        )
-
-
-def _blank_token(backend: Any) -> str | None:
-    """An added token of which the normalizer leaves nothing, so that reading text would panic."""
-    normalizer = backend.normalizer
-    added = backend.get_added_tokens_decoder().values() if normalizer else ()
-    texts = (token.content for token in added if token.normalized)
-    return next((text for text in texts if not normalizer.normalize_str(text).strip()), None)
 
 
 def drop_pooler(network: Network) -> None:

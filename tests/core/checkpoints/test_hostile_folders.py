@@ -383,7 +383,9 @@ ODD_SETTINGS: dict[str, object] = {
     "cls_token": {"content": 3}, "sep_token": {"content": "[SEP]", "lstrip": "no"},
     "padding_side": "evil", "truncation_side": 3, "extra_special_tokens": 3,
     "additional_special_tokens": [3], "added_tokens_decoder": [1],
-    "model_max_length": "long", "model_input_names": 5,
+    "model_max_length": "long", "model_input_names": 5, "add_prefix_space": 1,
+    "trim_offsets": "yes", "keep_accents": 0, "split_by_punct": [], "add_bos_token": "no",
+    "add_eos_token": 2, "unk_id": -1,
 }  # fmt: skip
 
 

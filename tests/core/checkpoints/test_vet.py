@@ -28,6 +28,7 @@ from support.hand_made import (
 )  # fmt: skip
 
 from skbert._core.checkpoints import strict, tokenizer_files, vet
+from skbert._core.families.tokenizers import WORD_PIECE
 from skbert.exceptions import ModelError
 
 if TYPE_CHECKING:
@@ -477,7 +478,7 @@ def test_vocab_txt_is_read_as_transformers_reads_it(tmp_path: Path) -> None:
     text = "[PAD]\r\n[UNK]\n[CLS]\n[SEP]\na\u2028b\n\x85\nc\x0cd\ndouble\ndouble\n\nlast"
     for ending in ("", "\n", "\n\n"):
         put(tmp_path, "vocab.txt", (text + ending).encode())
-        assert tokenizer_files._listed(strict.Members(tmp_path))[0] == dict(
+        assert tokenizer_files._listed(strict.Members(tmp_path), WORD_PIECE)[0] == dict(
             load_vocab(tmp_path / "vocab.txt")
         )
 
@@ -534,7 +535,7 @@ PARTS = [
         {"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}] * 7}, "few characters"),
     ("post_processor", {"type": "ByteLevel"}, "the post_processor 'ByteLevel'"),
     ("post_processor", None, "the post_processor None"),
-    ("post_processor", {"type": "Sequence", "processors": []}, "the post_processor 'Sequence'"),
+    ("post_processor", {"type": "Sequence", "processors": []}, "the post_processor None"),
     ("post_processor", {"type": "BertProcessing", "cls": ["[CLS]", 3], "sep": ["[SEP]", 3]},
      "post_processor BertProcessing whose special tokens"),
     ("post_processor", {"type": "BertProcessing", "cls": ["[BOS]", 2], "sep": ["[SEP]", 3]},
@@ -542,11 +543,8 @@ PARTS = [
     ("post_processor", {"type": "BertProcessing"}, "whose special tokens"),
     ("post_processor", {"type": "TemplateProcessing"}, "whose special tokens"),
     ("decoder", {"type": "ByteFallback"}, "the decoder 'ByteFallback'"),
-    ("decoder", {"type": "Sequence", "decoders": [REGEX]}, "the decoder 'Sequence'"),
-    ("model", {"type": "BPE", "vocab": {}, "merges": []}, "the model 'BPE'"),
-    ("model", {"type": "Unigram", "vocab": []}, "the model 'Unigram'"),
-    ("model", None, "the model None"),
-    ("model", {}, "the model 'of no known shape"),
+    ("decoder", {"type": "Sequence", "decoders": [REGEX]}, "the decoder 'Split'"),
+    ("model", {"type": "Unigram", "vocab": []}, "the normalizer 'BertNormalizer'"),
 ]  # fmt: skip
 
 
@@ -584,6 +582,17 @@ def test_parts_of_bert_pass(folder: Path, role: str, part: object) -> None:
 def test_old_files_do_not_name_the_type_of_their_model(folder: Path) -> None:
     edit(folder, "tokenizer.json", lambda content: content["model"].pop("type"))
     vet.vet(folder)
+
+
+@pytest.mark.parametrize(
+    ("model", "kind"),
+    [({"type": "BPE", "vocab": {}, "merges": []}, "BPE"), (None, "of no known shape: None"),
+     ({}, "of no known shape: {}"), ({"type": "WordLevel", "vocab": {}}, "WordLevel"),
+     ({"type": 3}, "of no known shape"), ([], "of no known shape")],
+)  # fmt: skip
+def test_a_tokenizer_of_another_kind_is_refused(folder: Path, model: object, kind: str) -> None:
+    edit(folder, "tokenizer.json", lambda content: content.update(model=model))
+    refused(folder, rf"tokenizer\.json holds a tokenizer of the type .{kind}.*'bert' is WordPiece")
 
 
 TEMPLATE = TOKENIZER["post_processor"]

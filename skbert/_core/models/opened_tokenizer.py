@@ -1,0 +1,65 @@
+"""Checks of a tokenizer that the library has opened: it is the one that was vetted.
+
+Its class may make its steps and tokens anew. Depends on the vetted checkpoint only.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from skbert._core.families.tokenizers import AS_DESCRIBED
+from skbert.exceptions import ModelError
+
+if TYPE_CHECKING:
+    from skbert._core.checkpoints.vet import Checkpoint
+
+__all__ = ["check_opened"]
+
+_UNASSIGNED = "\U000effff"  # a character that never will be one
+
+
+def check_opened(checkpoint: Checkpoint, backend: Any) -> None:
+    """Refuse a tokenizer whose ids differ from the vetted ones, or that leaves no tokens."""
+    vetted, size = checkpoint.tokenizer.vocabulary, checkpoint.config["vocab_size"]
+    opened = backend.get_vocab(with_added_tokens=True)
+    for token, number in opened.items() if opened != vetted else ():
+        if vetted.get(token, number) != number or number >= size:
+            raise ModelError(
+                f"the tokenizer in {checkpoint.folder} opens with the id {number} for {token!r},"
+                f" but its files say {vetted.get(token, 'nothing of it')} and config.json says"
+                f" vocab_size={size}. Put in the tokenizer that the model was trained with."
+            )
+    _check_unknown(checkpoint, backend)
+    if (token := _blank_token(backend)) is not None:
+        raise ModelError(
+            f"the tokenizer in {checkpoint.folder} adds the token {token!r}, of which its"
+            " normalizer leaves nothing. Put in the tokenizer that the model was trained with."
+        )
+    if backend.encode("a", "a").special_tokens_mask.count(0) < 2:
+        raise ModelError(
+            f"the tokenizer in {checkpoint.folder} leaves nothing of the text 'a': its normalizer"
+            " or pre_tokenizer removes letters. Put in the tokenizer that the model was trained"
+            " with."
+        )
+
+
+def _check_unknown(checkpoint: Checkpoint, backend: Any) -> None:
+    """Refuse a tokenizer that opens with another unknown token than its files have."""
+    wanted = checkpoint.tokenizer.unknown
+    if wanted is None or backend.token_to_id(_UNASSIGNED) is not None:
+        return
+    (found,) = backend.model.tokenize(_UNASSIGNED)
+    if found.id != wanted:
+        raise ModelError(
+            f"the tokenizer in {checkpoint.folder} opens with the id {found.id} for the unknown"
+            f" token, but its tokenizer.json says {wanted}: its class is for another order of the"
+            f" vocabulary. Write {AS_DESCRIBED[0]!r} for tokenizer_class in tokenizer_config.json."
+        )
+
+
+def _blank_token(backend: Any) -> str | None:
+    """An added token of which the normalizer leaves nothing, so that reading text would panic."""
+    normalizer = backend.normalizer
+    added = backend.get_added_tokens_decoder().values() if normalizer else ()
+    texts = (token.content for token in added if token.normalized)
+    return next((text for text in texts if not normalizer.normalize_str(text).strip()), None)
