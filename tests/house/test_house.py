@@ -830,7 +830,7 @@ def parts_of(family: Family) -> set[str]:
 
 def odd_parts_of(family: Family) -> set[str]:
     """Those parts that are no plain words: other code may speak of layers, norms or a model."""
-    return {part for part in parts_of(family) if not re.fullmatch("[a-z]+|n_heads", part)}
+    return {part for part in parts_of(family) if not re.fullmatch(r"[a-z]+|\d+|n_heads", part)}
 
 
 def classes_of(family: Family) -> set[str]:

@@ -184,20 +184,20 @@ class Family:
         Raises
         ------
         ModelError
-            If layers compute otherwise than BERT's.
+            If layers compute otherwise than BERT's, or are shared.
         """
-        if self.layer is None:
+        if self.layer is None or self.layers_of is not None:
             raise ModelError(
-                f"The layers of a model of the type {self.model_type!r} compute otherwise than"
-                " BERT's: their attention heads can be neither looked at nor pruned. Choose a"
-                " model of another type."
+                f"The layers of a model of the type {self.model_type!r} are built or shared"
+                " otherwise than BERT's: their attention heads can be neither looked at nor"
+                " pruned. Choose a model of another type."
             )
         return self.layer
 
     def layer_parts(self, layer: Any) -> LayerParts[Any]:
         """The modules of one layer."""
-        paths = self.layer_paths
-        return LayerParts._make(attrgetter(path)(layer) if path else None for path in paths)
+        assert self.layer is not None
+        return LayerParts._make(attrgetter(path)(layer) if path else None for path in self.layer)
 
     def layers(self, model: Any) -> Sequence[Any]:
         """The layers of a model's encoder, lowest first, each as often as it is run."""
@@ -213,7 +213,7 @@ class Family:
     def has_weight_decay(self, name: str) -> bool:
         """Whether weight decay applies to a weight: not to biases, nor to the weights of norms."""
         *_, module, kind = ("", *name.split("."))
-        return kind != "bias" and not (module in self.norms and kind == "weight")
+        return not (kind.endswith("bias") or (module in self.norms and kind == "weight"))
 
     def head_class(self, job: Job) -> HeadClass:
         """The class for a job.

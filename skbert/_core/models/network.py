@@ -316,9 +316,8 @@ def _embedded(network: Network, inputs: dict[str, torch.Tensor]) -> torch.Tensor
     """The embeddings that the first layer reads, ``(1, n_tokens, size)``."""
     paths, encoder = network.family.encoder, network.model.base_model
     states: torch.Tensor = encoder.get_submodule(paths.embeddings)(input_ids=None, **inputs)
-    if paths.projection and hasattr(encoder, paths.projection):
-        states = encoder.get_submodule(paths.projection)(states)
-    return states
+    project = dict(encoder.named_modules()).get(paths.projection) if paths.projection else None
+    return states if project is None else project(states)
 
 
 def _states_of(
@@ -332,7 +331,7 @@ def _states_of(
     settings: dict[str, Any] = {"output_hidden_states": layers is not None}
     if layout is not None:
         encoder, settings["layout"] = network.compiled or encoder, layout
-    if network.model.config.is_decoder:
+    if getattr(network.model.config, "is_decoder", False):
         settings["use_cache"] = False
     out = encoder(**inputs, **settings)
     return [out.last_hidden_state] if layers is None else [out.hidden_states[i] for i in layers]
@@ -374,7 +373,8 @@ def _word_table(model: Any) -> torch.Tensor:
 
 def _supports_packing(model: Any) -> bool:
     """Whether the model's attention goes through transformers' attention interface."""
-    return bool(getattr(model, "_supports_attention_backend", False))
+    runs_packed = not family_of(model).mixes_neighbours
+    return runs_packed and bool(getattr(model, "_supports_attention_backend", False))
 
 
 def _logits_of_model(network: Network, batch: Batch) -> Any:

@@ -153,7 +153,7 @@ def test_null_means_absent(folder: Path) -> None:
 # --- config.json ---------------------------------------------------------------------------------
 
 WRONG_SETTINGS = [
-    ("model_type", "roberta", "model_type='roberta'. This version supports bert"),
+    ("model_type", "bart", "model_type='bart'. This version supports bert, roberta, "),
     ("model_type", None, "model_type=None"),
     ("model_type", ["bert"], "model_type="),
     ("auto_map", {"AutoModel": "evil.Model"}, "brings Python code of its own, which is not supp"),
