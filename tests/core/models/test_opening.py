@@ -204,7 +204,7 @@ def test_opening_prints_nothing(tiny_model: Path, capfd: pytest.CaptureFixture[s
 
 def test_a_network_reports_what_it_is(make_tiny_model: Callable[..., Path], minilm: Path) -> None:
     network = open_model(make_tiny_model(max_position_embeddings=600), n_outputs=3)
-    assert (network.device, network.dtype, network.max_length) == (CPU, torch.float32, 512)
+    assert (network.device, network.dtype, network.max_length) == (CPU, torch.float32, 600)
     assert (network.output_layer.in_features, network.output_layer.out_features) == (32, 3)
     assert not network.model.training
     assert open_model(minilm, dtype=torch.float64).dtype == torch.float64
