@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from skbert._core.families.bert import BERT
 from skbert._core.families.record import (
@@ -17,11 +17,15 @@ from skbert._core.families.record import (
 from skbert._core.families.settings import weights_of_layers
 from skbert._core.families.tokenizers import UNIGRAM, WORD_PIECE
 
+if TYPE_CHECKING:
+    import torch
+
 __all__ = ["ALBERT"]
 
 
-def _layers(encoder: Any) -> Sequence[Any]:
-    groups, config = encoder.encoder.albert_layer_groups, encoder.config
+def _layers(encoder: torch.nn.Module) -> Sequence[Any]:
+    config: Any = encoder.config
+    groups: Any = encoder.get_submodule("encoder.albert_layer_groups")
     per_group = config.num_hidden_layers / config.num_hidden_groups
     used = (groups[int(i / per_group)] for i in range(config.num_hidden_layers))
     return [layer for group in used for layer in group.albert_layers]
