@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from skbert._core.checkpoints import strict
+from skbert._core.checkpoints.adapters import ADAPTER, ADAPTER_WEIGHTS
 from skbert.exceptions import InputTypeError, ModelError, ModelNotFoundError
 
 __all__ = ["PACKAGED", "PACKAGED_SHA256", "find"]
@@ -22,7 +23,7 @@ __all__ = ["PACKAGED", "PACKAGED_SHA256", "find"]
 PACKAGED = "sentence-transformers/all-MiniLM-L6-v2"
 PACKAGED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
-_WANTED = ("config.json", "*.safetensors", "*.safetensors.index.json", "tokenizer*.json",
+_WANTED = ("config.json", ADAPTER, "*.safetensors", "*.safetensors.index.json", "tokenizer*.json",
            "vocab.txt", "vocab.json", "merges.txt", "special_tokens_map.json",
            "added_tokens.json", "modules.json", "1_Pooling/config.json",
            "sentence_bert_config.json")  # fmt: skip
@@ -72,8 +73,9 @@ def _find_named(name: str) -> Path:
 def _cached(name: str) -> Path | str:
     from huggingface_hub import constants, try_to_load_from_cache
 
-    config = try_to_load_from_cache(name, "config.json")
-    if not isinstance(config, str):
+    configs = (try_to_load_from_cache(name, file) for file in ("config.json", ADAPTER))
+    config = next((path for path in configs if isinstance(path, str)), None)
+    if config is None:
         return f"the cache {constants.HF_HUB_CACHE} (no copy)"
     folder = Path(config).parent
     missing = _missing_file(folder)
@@ -82,6 +84,8 @@ def _cached(name: str) -> Path | str:
 
 def _missing_file(folder: Path) -> str | None:
     """The name of a file that an interrupted or partial download left out; None if complete."""
+    if (folder / ADAPTER).exists():
+        return None if (folder / ADAPTER_WEIGHTS).exists() else ADAPTER_WEIGHTS
     known = (("tokenizer.json",), ("vocab.txt",), ("vocab.json", "merges.txt"))
     if not any(all((folder / name).exists() for name in names) for names in known):
         return "tokenizer.json"

@@ -22,8 +22,8 @@ from skbert.exceptions import ModelError, SkbertError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["INDEX", "ITEM_BYTES", "PICKLED", "PICKLED_INDEX", "SINGLE", "Members", "TensorFile",
-           "check_type", "is_plain", "load_json", "parse_json", "shards", "state_of",
+__all__ = ["INDEX", "ITEM_BYTES", "PICKLED", "PICKLED_INDEX", "SINGLE", "WEIGHT_TYPES", "Members",
+           "TensorFile", "check_type", "is_plain", "load_json", "parse_json", "shards", "state_of",
            "tensor_file", "weight_files"]  # fmt: skip
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"  # weights: a file, or shards
@@ -36,7 +36,7 @@ _LIMIT = 8_000_000  # bytes of any other member
 _MOST_PARTS = 1_000_000  # objects and lists in a JSON file: each takes 64 bytes or more
 ITEM_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1,
                "U64": 8, "U32": 4, "U16": 2, "U8": 1, "BOOL": 1, "C64": 8}  # fmt: skip
-_WEIGHT_TYPES = ("F64", "F32", "F16", "BF16")
+WEIGHT_TYPES = ("F64", "F32", "F16", "BF16")
 _WEIGHTS = (".weight", ".bias", ".gamma", ".beta")  # what is learned; position_ids are not
 # What comes after a link is checked, no link is followed afterwards, and no pipe waited for.
 _OPEN_FLAGS = os.O_RDONLY
@@ -330,10 +330,10 @@ def _tensor(path: Path, name: str, entry: object) -> tuple[int, int, int, str]:
 
 def check_type(path: Path, name: str, dtype: str) -> None:
     """Refuse a weight that is not made of floating-point numbers."""
-    if dtype not in _WEIGHT_TYPES and name.endswith(_WEIGHTS):
+    if dtype not in WEIGHT_TYPES and name.endswith(_WEIGHTS):
         raise ModelError(
             f"{path} holds the weight {name!r} as {dtype}. Weights must be of one of the"
-            f" types {', '.join(_WEIGHT_TYPES)}: use the model in its original precision."
+            f" types {', '.join(WEIGHT_TYPES)}: use the model in its original precision."
         )
 
 

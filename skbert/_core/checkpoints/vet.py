@@ -9,21 +9,22 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from skbert._core.attention.pooling import POOLINGS, TOKEN_POOLINGS
 from skbert._core.attention.pruned import are_pruned_heads
 from skbert._core.checkpoints import archive, strict
-from skbert._core.checkpoints.find import PACKAGED
+from skbert._core.checkpoints.adapters import ADAPTER, Adapter, adapted_settings, read_adapter
+from skbert._core.checkpoints.find import PACKAGED, find
 from skbert._core.checkpoints.pickled import PickledFile, pickled_file
 from skbert._core.checkpoints.sizes import is_whole_number, memory_fault, size_faults
 from skbert._core.checkpoints.strict import PICKLED, SINGLE, Members, TensorFile
 from skbert._core.checkpoints.tokenizer_files import TokenizerFiles, check_tokenizer
 from skbert._core.families import FAMILIES
 from skbert._core.families.record import Family
-from skbert.exceptions import ModelError, SaveError
+from skbert.exceptions import ModelError, ModelNotFoundError, SaveError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -59,6 +60,7 @@ class Checkpoint:
     weights: tuple[WeightFile, ...]  # one file, or the shards
     head_pooling: str | None  # what its own head reads, where skbert saved it
     tensors: Mapping[str, Any] | None = None  # the weights, where they were read before
+    adapter: Adapter | None = None  # what changes the weights
 
     @property
     def family(self) -> Family:
@@ -78,12 +80,9 @@ def vet(folder: Path, tensors: Mapping[str, Any] | None = None) -> Checkpoint:
     With ``tensors``, which were read from it before, its files of weights are not looked at.
     """
     folder = Path(folder)
-    if os.path.lexists(folder / "adapter_config.json"):
-        raise ModelError(
-            f"{folder / 'adapter_config.json'} makes the folder an adapter to another model. Merge"
-            " the two first (merge_and_unload in peft), and save the whole model."
-        )
     members = _members(folder)
+    if members.has(ADAPTER):
+        return _adapted(members)
     raw = members.load_object("config.json")
     config = _config(folder, raw)
     family = FAMILIES[config["model_type"]]
@@ -105,6 +104,37 @@ def vet(folder: Path, tensors: Mapping[str, Any] | None = None) -> Checkpoint:
         weights=weights,
         head_pooling=config.get("skbert_pooling"),
         tensors=tensors,
+    )
+
+
+def _adapted(members: Members) -> Checkpoint:
+    """The checkpoint of an adapter's base model, with the adapter."""
+    adapter = read_adapter(members)
+    try:
+        folder = find(adapter.base)
+    except ModelNotFoundError as exc:
+        raise ModelNotFoundError(
+            f"{members.folder} is an adapter, and its base model is missing: {exc} The name is"
+            f" base_model_name_or_path in {ADAPTER}; it may be changed to another folder."
+        ) from exc
+    if os.path.lexists(folder / ADAPTER):
+        raise ModelError(
+            f"{members.folder / ADAPTER} names {adapter.base!r}, which is an adapter as well."
+            " Merge that one into its own base model first (merge_and_unload in peft)."
+        )
+    base = vet(folder)
+    config = adapted_settings(adapter, base.family, base.config)
+    has_tokenizer = any(map(members.has, ("tokenizer.json", "vocab.txt", "vocab.json")))
+    has_pooling = members.has("modules.json") or members.has("1_Pooling")
+    return replace(
+        base,
+        folder=members.folder,
+        config=config,
+        pooling=_pooling(members) if has_pooling else base.pooling,
+        tokenizer=check_tokenizer(members, base.family, config["vocab_size"], None)
+        if has_tokenizer
+        else base.tokenizer,
+        adapter=adapter,
     )
 
 

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from skbert._core.checkpoints.vet import Checkpoint
     from skbert._core.task import Head
 
-__all__ = ["check_finite", "check_learned", "check_missing", "read_weights", "warn_of_odd_use"]
+__all__ = ["check_finite", "check_learned", "check_missing", "read_tensors", "read_weights",
+           "warn_of_odd_use"]  # fmt: skip
 
 _TYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16,
           "BF16": torch.bfloat16, "I64": torch.int64, "I32": torch.int32, "I16": torch.int16,
@@ -34,13 +35,14 @@ def read_weights(checkpoint: Checkpoint) -> dict[str, torch.Tensor]:
         return {name: tensor.clone() for name, tensor in checkpoint.tensors.items()}
     tensors: dict[str, torch.Tensor] = {}
     for file in checkpoint.weights:
-        tensors |= _tensors(file) if isinstance(file, TensorFile) else _unpickled(file)
+        tensors |= read_tensors(file) if isinstance(file, TensorFile) else _unpickled(file)
     if any(isinstance(file, PickledFile) for file in checkpoint.weights):
         _warn_of_pickle(checkpoint)
     return tensors
 
 
-def _tensors(file: TensorFile) -> dict[str, torch.Tensor]:
+def read_tensors(file: TensorFile) -> dict[str, torch.Tensor]:
+    """All tensors of a safetensors file, each in memory of its own."""
     bare = {
         name: torch.empty(n_bytes, dtype=torch.uint8)
         for name, (_, _, _, n_bytes) in file.tensors.items()

@@ -28,6 +28,7 @@ from skbert._core.attention import packed
 from skbert._core.attention.pooling import POOLER
 from skbert._core.attention.pruned import prune
 from skbert._core.attention.relative import add_distances, kind_of_positions
+from skbert._core.checkpoints.merging import merge_adapter
 from skbert._core.checkpoints.vet import Checkpoint
 from skbert._core.checkpoints.weights import (
     check_finite,
@@ -146,6 +147,8 @@ def open_network(
     output_path = checkpoint.family.head_class(head.job).output_layer
     with _model_errors(checkpoint):
         model, missing = _quietly_load(checkpoint, head, dtype, pooling, keep_head=not fresh_head)
+        if checkpoint.adapter is not None:
+            missing -= merge_adapter(model, checkpoint.adapter, checkpoint.family)
     check_missing(checkpoint, head, missing, fresh_head=fresh_head)
     warn_of_odd_use(checkpoint, head, missing, pooling)
     if fresh_head and head.fresh:

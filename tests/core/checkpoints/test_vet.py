@@ -240,9 +240,11 @@ def test_a_folder_without_config_json(folder: Path, tmp_path: Path) -> None:
     refused(tmp_path / "nowhere", r"is no model: it has no config\.json")
 
 
-def test_an_adapter_is_no_model(folder: Path) -> None:
+def test_an_adapter_is_more_than_a_name_of_a_model(folder: Path) -> None:
     put(folder, "adapter_config.json", {"base_model_name_or_path": "evil/model"})
-    refused(folder, r"adapter_config\.json makes the folder an adapter to another model")
+    refused(
+        folder, r"adapter_config\.json has peft_type='None'\. Only adapters of the type 'LORA'"
+    )
 
 
 def test_a_small_file_makes_no_large_model(folder: Path) -> None:
