@@ -797,7 +797,7 @@ OTHER_THINGS: dict[str, set[str]] = {
     "skbert._core.cpu.bindings.attention": {"settings.dropout", "settings.scaling", "scaling"},
     "skbert._core.cpu.bindings.checks": {"dropout"},
     "skbert._core.cpu.fused": {
-        "ctx.dropout", "settings.dropout", "dropout=", "result.output",
+        "settings.dropout", "dropout=", "result.output",
     },
     "skbert._core.cpu.layers": {
         "ctx.scaling", "settings.dropout", "settings.scaling", "nn.LayerNorm",

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -25,13 +25,18 @@ from skbert._core.cpu.bindings.attention import (
     attention_forward,
 )
 from skbert._core.cpu.bindings.checks import has_shared_memory, is_readable
+from skbert._core.cpu.bindings.gated import gated_backward, gated_forward
 from skbert._core.cpu.bindings.gemm_bf16 import (
     StackedWeights,
     linear_grad_input,
     linear_grad_weight,
     linear_stacked,
 )
-from skbert._core.cpu.bindings.layernorm import layernorm_backward, layernorm_forward
+from skbert._core.cpu.bindings.layernorm import (
+    add_layernorm_forward,
+    layernorm_backward,
+    layernorm_forward,
+)
 from skbert._core.cpu.bindings.module import (
     DTYPES,
     LANES,
@@ -39,6 +44,7 @@ from skbert._core.cpu.bindings.module import (
     has_bf16_products,
     has_kernels,
 )
+from skbert._core.cpu.bindings.rotary import RotaryTable, rotate
 from skbert._core.runtime.device import has_instructions
 from skbert._core.task import Layout
 
@@ -46,17 +52,53 @@ __all__ = [
     "StackedLinear",
     "can_fuse_adamw",
     "can_fuse_attention",
+    "can_fuse_gate",
     "can_fuse_grad_norm",
     "can_fuse_layernorm",
     "can_fuse_linear",
+    "can_fuse_rotary",
+    "fused_add_norm",
     "fused_attention",
+    "fused_gate",
     "fused_layernorm",
+    "fused_rotary",
     "max_packed_tokens",
 ]
 
 _MAX_SEQLEN = 512  # tokens of a row up to which torch's products are no faster
 _MAX_SEQLEN_WITH_AMX = 128  # whose products of bfloat16 are many times as fast as float32's
 _MAX_TOKENS_WITH_AMX = 16  # tokens up to which oneDNN is no faster
+
+
+class _Context(Protocol):
+    """The ``ctx`` of an autograd function."""
+
+    needs_input_grad: tuple[bool, ...]
+    saved_tensors: tuple[torch.Tensor, ...]
+    settings: Any  # what the backward pass needs beside tensors
+
+    def save_for_backward(self, *tensors: torch.Tensor | None) -> None: ...
+
+    def mark_dirty(self, *tensors: torch.Tensor) -> None: ...
+
+    def set_materialize_grads(self, value: bool) -> None: ...
+
+
+class _NoGrad:
+    """Stands for the ``ctx`` of an autograd function where nothing needs a gradient."""
+
+    needs_input_grad = ()
+
+
+def _apply(function: Any, *arguments: Any) -> Any:
+    if torch.is_grad_enabled():
+        return function.apply(*arguments)
+    return function.forward(_NoGrad(), *arguments)
+
+
+def _draw_seed(dropout: float) -> int:
+    """A seed from torch's generator; 0 without dropout."""
+    return int(torch.empty((), dtype=torch.int64, device="cpu").random_()) if dropout else 0
 
 
 # --- attention -----------------------------------------------------------------------------------
@@ -100,7 +142,7 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, qkv: torch.Tensor, rows: PackedRows, settings: AttentionSettings
+        ctx: _Context, qkv: torch.Tensor, rows: PackedRows, settings: AttentionSettings
     ) -> torch.Tensor:
         needs_grad, seed = any(ctx.needs_input_grad), _draw_seed(settings.dropout)
         output, logsumexp = attention_forward(
@@ -108,19 +150,20 @@ class _Attention(torch.autograd.Function):
         )  # fmt: skip
         if needs_grad:
             ctx.save_for_backward(qkv, logsumexp)
-            ctx.rows, ctx.settings, ctx.seed = rows, settings, seed
+            ctx.settings = rows, settings, seed
         if rows.n_tokens < len(output):
             output[rows.n_tokens :] = 0
         return output
 
     @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    def backward(ctx: _Context, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         qkv, logsumexp = ctx.saved_tensors
+        rows, settings, seed = ctx.settings
         grad_qkv = attention_backward(
             qkv=qkv, grad_output=gradients[0].contiguous(), logsumexp=logsumexp,
-            rows=ctx.rows, settings=ctx.settings, seed=ctx.seed,
+            rows=rows, settings=settings, seed=seed,
         )  # fmt: skip
-        grad_qkv[ctx.rows.n_tokens :] = 0
+        grad_qkv[rows.n_tokens :] = 0
         return grad_qkv, None, None
 
 
@@ -133,7 +176,7 @@ def can_fuse_layernorm(
     weight: torch.Tensor | None,
     bias: torch.Tensor | None,
 ) -> bool:
-    """Whether `fused_layernorm` can be used."""
+    """Whether `fused_layernorm` and `fused_add_norm` can be used."""
     n_tokens, size = residual.shape
     return (
         has_kernels()
@@ -142,23 +185,26 @@ def can_fuse_layernorm(
         and x.shape == residual.shape
         and x.dtype in DTYPES
         and residual.dtype == torch.float32
-        and _is_vector(weight, size)
-        and _is_vector(bias, size)
+        and _are_vectors((weight, weight if bias is None else bias), size)
     )
 
 
-def _is_vector(weight: torch.Tensor | None, size: int) -> bool:
-    """Whether a norm's weight is a contiguous float32 vector of this size."""
-    if weight is None or weight.dtype != torch.float32:
-        return False
-    return weight.shape == (size,) and is_readable(weight)
+def _are_vectors(weights: Iterable[torch.Tensor | None], size: int) -> bool:
+    """Whether a norm's weights are contiguous float32 vectors of this size."""
+    return all(
+        weight is not None
+        and weight.dtype == torch.float32
+        and weight.shape == (size,)
+        and is_readable(weight)
+        for weight in weights
+    )
 
 
 def fused_layernorm(
     x: torch.Tensor,
     residual: torch.Tensor,
     weight: torch.Tensor,
-    bias: torch.Tensor,
+    bias: torch.Tensor | None,
     epsilon: float,
     dropout: float,
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -167,65 +213,130 @@ def fused_layernorm(
     Returned in float32, as the residual is, and rounded to the type of ``x``. What is saved for
     the backward pass is rounded, too.
     """
-    output, rounded = _apply(_LayerNorm, x, residual, weight, bias, epsilon, dropout)
+    output, rounded = _apply(_LayerNorm, x, residual, weight, bias, epsilon, dropout, False)
     return output, output if rounded is None else rounded
 
 
+def fused_add_norm(
+    x: torch.Tensor,
+    residual: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    epsilon: float,
+    dropout: float,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """``x`` after dropout plus the residual, in float32, and its normalisation, like ``x``."""
+    arguments = x, residual, weight, bias, epsilon, dropout
+    results: tuple[torch.Tensor, torch.Tensor] = _apply(_LayerNorm, *arguments, True)
+    return results
+
+
 class _LayerNorm(torch.autograd.Function):
-    """Layer normalisation in float32, and rounded to bfloat16; None where ``x`` is in float32."""
+    """Layer normalisation in float32, and rounded to bfloat16; None where ``x`` is in float32.
+
+    With the sum: that in float32, and its normalisation in the type of ``x``.
+    """
 
     @staticmethod
     def forward(
-        ctx: Any,
+        ctx: _Context,
         x: torch.Tensor,
         residual: torch.Tensor,
         weight: torch.Tensor,
-        bias: torch.Tensor,
+        bias: torch.Tensor | None,
         epsilon: float,
         dropout: float,
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        with_sum: bool,
+    ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
         needs_grad, seed = any(ctx.needs_input_grad), _draw_seed(dropout)
-        result = layernorm_forward(
+        compute = add_layernorm_forward if with_sum else layernorm_forward
+        result = compute(
             x=x, residual=residual, weight=weight, bias=bias,
             epsilon=epsilon, dropout=dropout, seed=seed, with_normalized=needs_grad,
         )  # fmt: skip
         if needs_grad:
             ctx.save_for_backward(result.normalized, result.rstd, weight)
-            ctx.dropout, ctx.seed = dropout, seed
+            ctx.settings = dropout, seed, bias is not None, with_sum
             ctx.set_materialize_grads(False)
+        if with_sum:
+            return result.sum, result.output if result.rounded is None else result.rounded
         return result.output, result.rounded
 
     @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-        grad_output, grad_rounded = (None if g is None else g.contiguous() for g in gradients)
+    def backward(
+        ctx: _Context, *gradients: torch.Tensor | None
+    ) -> tuple[torch.Tensor | None, ...]:
+        whole, like_x = (None if g is None else g.contiguous() for g in gradients)
         normalized, rstd, weight = ctx.saved_tensors
-        grads = layernorm_backward(
-            normalized=normalized,
-            rstd=rstd,
-            weight=weight,
-            grad_output=grad_output,
-            grad_rounded=grad_rounded,
-            dropout=ctx.dropout,
-            seed=ctx.seed,
-        )
-        return *grads, None, None
+        dropout, seed, has_bias, with_sum = ctx.settings
+        grad_sum, grad_output = (whole, None) if with_sum else (None, whole)
+        if normalized.dtype == torch.float32:  # nothing is rounded
+            grad_output, like_x = (like_x if with_sum else whole), None
+        *grads, grad_bias = layernorm_backward(
+            normalized=normalized, rstd=rstd, weight=weight, grad_sum=grad_sum,
+            grad_output=grad_output, grad_rounded=like_x, dropout=dropout, seed=seed,
+        )  # fmt: skip
+        return *grads, grad_bias if has_bias else None, None, None, None
 
 
-class _NoGrad:
-    """Stands for the ``ctx`` of an autograd function where nothing needs a gradient."""
-
-    needs_input_grad = ()
+# --- rotary positions ----------------------------------------------------------------------------
 
 
-def _apply(function: Any, *arguments: Any) -> Any:
-    if torch.is_grad_enabled():
-        return function.apply(*arguments)
-    return function.forward(_NoGrad(), *arguments)
+def can_fuse_rotary(qkv: torch.Tensor, head_size: int) -> bool:
+    """Whether `fused_rotary` can be used."""
+    return has_kernels() and qkv.dtype in DTYPES and head_size % (2 * LANES) == 0
 
 
-def _draw_seed(dropout: float) -> int:
-    """A seed from torch's generator; 0 without dropout."""
-    return int(torch.empty((), dtype=torch.int64, device="cpu").random_()) if dropout else 0
+def fused_rotary(qkv: torch.Tensor, table: RotaryTable) -> torch.Tensor:
+    """Query and key turned in place, in ``(n_tokens, 3 * n_heads * head_size)``."""
+    turned: torch.Tensor = _apply(_Rotary, qkv, table)
+    return turned
+
+
+class _Rotary(torch.autograd.Function):
+    """Query and key turned in place, as `fused_rotary` does it."""
+
+    @staticmethod
+    def forward(ctx: _Context, qkv: torch.Tensor, table: RotaryTable) -> torch.Tensor:
+        if any(ctx.needs_input_grad):
+            ctx.mark_dirty(qkv)
+            ctx.settings = table
+        return rotate(qkv=qkv, table=table, in_place=True)
+
+    @staticmethod
+    def backward(ctx: _Context, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        grad = gradients[0].contiguous()
+        return rotate(qkv=grad, table=ctx.settings, in_place=False, backward=True), None
+
+
+# --- gates ---------------------------------------------------------------------------------------
+
+
+def can_fuse_gate(hidden: torch.Tensor) -> bool:
+    """Whether `fused_gate` can be used."""
+    fits = hidden.shape[-1] % (2 * PANEL) == 0 and hidden.dtype == torch.bfloat16
+    return fits and has_bf16_products() and is_readable(hidden)
+
+
+def fused_gate(hidden: torch.Tensor) -> torch.Tensor:
+    """GELU of the first half of ``(n_tokens, 2 * size)`` times the second half."""
+    active: torch.Tensor = _apply(_Gate, hidden)
+    return active
+
+
+class _Gate(torch.autograd.Function):
+    """The gate of a feed-forward layer, as `fused_gate` returns it."""
+
+    @staticmethod
+    def forward(ctx: _Context, hidden: torch.Tensor) -> torch.Tensor:
+        if any(ctx.needs_input_grad):
+            ctx.save_for_backward(hidden)
+        return gated_forward(hidden=hidden)
+
+    @staticmethod
+    def backward(ctx: _Context, *gradients: torch.Tensor) -> torch.Tensor:
+        (hidden,) = ctx.saved_tensors
+        return gated_backward(hidden=hidden, grad_output=gradients[0].contiguous())
 
 
 # --- linear layers -------------------------------------------------------------------------------
@@ -261,8 +372,8 @@ class StackedLinear:
 
     def refresh(self) -> None:
         """Read the biases as they are now."""
-        biases = [linear.bias.detach() for linear in self.linears]
-        self.bias = biases[0] if len(biases) == 1 else torch.cat(biases)
+        biases = [each.bias.detach() for each in self.linears if each.bias is not None]
+        self.bias = torch.cat(biases) if len(biases) > 1 else next(iter(biases), None)
 
     def forward(self, x: torch.Tensor, *, gelu_output: torch.Tensor | None = None) -> torch.Tensor:
         """``(n_tokens, n_out)`` from ``(n_tokens, n_in)``; its GELU goes to ``gelu_output``."""
@@ -285,7 +396,7 @@ class StackedLinear:
         grad_output: torch.Tensor,
         x: torch.Tensor,
         grad_weight: torch.Tensor,
-        grad_bias: torch.Tensor,
+        grad_bias: torch.Tensor | None,
         *,
         gelu: bool = False,
     ) -> None:

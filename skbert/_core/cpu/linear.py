@@ -19,7 +19,9 @@ from skbert._core.cpu.bindings.checks import addresses
 from skbert._core.cpu.bindings.gemm_bf16 import PackedWeights, packed_linear
 from skbert._core.cpu.fused import (
     StackedLinear,
+    can_fuse_gate,
     can_fuse_linear,
+    fused_gate,
     max_packed_tokens,
 )
 from skbert._core.families.record import LayerParts
@@ -70,7 +72,7 @@ class ProductCache:
     def __call__(self, dtype: torch.dtype, *, training: bool) -> LayerProducts:
         """The products in ``dtype``, for training or for inference."""
         linears = [linear for each in self.linears for linear in each]
-        weights = [weight for linear in linears for weight in (linear.weight, linear.bias)]
+        weights = [linear.weight for linear in linears] + _biases_of(linears)
         weight_key = (dtype, [*zip(map(id, weights), addresses(*weights), strict=True)])
         return self._training(weight_key) if training else self._inference(weight_key, weights)
 
@@ -111,9 +113,10 @@ class InferenceLinear:
         self.linears, self.activation, self.dtype = linears, activation, dtype
         self.uses_onednn = _can_use_onednn(dtype)
         self.gelu = self.uses_onednn and _is_gelu(activation)
-        self.bias = torch.cat([linear.bias.detach() for linear in linears])
-        n_in = linears[0].weight.shape[1]
-        self.max_packed_tokens = max_packed_tokens(n_in, len(self.bias), dtype)
+        biases = [bias.detach() for bias in _biases_of(linears)]
+        self.bias = torch.cat(biases) if biases else None
+        n_in, n_out = linears[0].weight.shape[1], sum(len(linear.weight) for linear in linears)
+        self.max_packed_tokens = max_packed_tokens(n_in, n_out, dtype)
 
     def _weight(self) -> torch.Tensor:
         return torch.cat([linear.weight.detach().to(self.dtype) for linear in self.linears])
@@ -121,15 +124,16 @@ class InferenceLinear:
     @cached_property
     def _packed(self) -> PackedWeights:
         """Weights and biases as the kernel reads them."""
-        return PackedWeights(weight=self._weight(), bias=self.bias.float())
+        bias = None if self.bias is None else self.bias.float()
+        return PackedWeights(weight=self._weight(), bias=bias)
 
     @cached_property
-    def _unpacked(self) -> tuple[torch.Tensor, torch.Tensor]:
+    def _unpacked(self) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Weights and biases as oneDNN, or torch, reads them."""
         weight = self._weight()
         if self.uses_onednn:
             weight = torch.ops.mkldnn._reorder_linear_weight(weight, None)
-        return weight, self.bias.to(self.dtype)
+        return weight, None if self.bias is None else self.bias.to(self.dtype)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         x = x.to(self.dtype)
@@ -143,9 +147,27 @@ class InferenceLinear:
         return output if self.gelu or self.activation is None else self.activation(output)
 
 
+def _biases_of(linears: Sequence[torch.nn.Linear]) -> list[torch.Tensor]:
+    """The biases of linear layers, some of which may have none."""
+    return [linear.bias for linear in linears if linear.bias is not None]
+
+
 def _is_gelu(activation: TensorFunction | None) -> bool:
     """Whether an activation is exact GELU, and none of its approximations."""
     return getattr(activation, "act", None) is F.gelu
+
+
+class Gate:
+    """The activation of the first half of hidden states times the second half."""
+
+    def __init__(self, activation: TensorFunction) -> None:
+        self.activation, self.is_gelu = activation, _is_gelu(activation)
+
+    def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
+        if self.is_gelu and can_fuse_gate(hidden):
+            return fused_gate(hidden)
+        x, gate = hidden.chunk(2, dim=-1)
+        return self.activation(x) * gate
 
 
 def _can_use_onednn(dtype: torch.dtype) -> bool:
@@ -160,11 +182,12 @@ class _CastLinear:
     """Linear layers side by side, with copies of their weights in another precision."""
 
     def __init__(self, linears: Sequence[torch.nn.Linear], dtype: torch.dtype) -> None:
-        sizes = [len(linear.bias) for linear in linears]
+        sizes, biases = [len(linear.weight) for linear in linears], _biases_of(linears)
         self.weight = torch.empty(sum(sizes), linears[0].weight.shape[1], dtype=dtype)
-        self.bias = torch.empty(sum(sizes), dtype=dtype)
-        self.copies = [*torch.split(self.weight, sizes), *torch.split(self.bias, sizes)]
-        self.originals = [each.weight for each in linears] + [each.bias for each in linears]
+        self.bias = torch.empty(sum(sizes), dtype=dtype) if biases else None
+        wholes = [self.weight] if self.bias is None else [self.weight, self.bias]
+        self.copies = [part for whole in wholes for part in torch.split(whole, sizes)]
+        self.originals = [each.weight for each in linears] + biases
 
     def refresh(self) -> None:
         """Copy the weights as they are now."""
@@ -184,11 +207,12 @@ class _CastLinear:
         grad_output: torch.Tensor,
         x: torch.Tensor,
         grad_weight: torch.Tensor,
-        grad_bias: torch.Tensor,
+        grad_bias: torch.Tensor | None,
     ) -> None:
         """Write the gradients of weights and biases."""
         torch.mm(grad_output.t(), x, out=grad_weight)
-        torch.sum(grad_output, 0, out=grad_bias)
+        if grad_bias is not None:
+            torch.sum(grad_output, 0, out=grad_bias)
 
 
 class TrainingLinear:
@@ -202,11 +226,12 @@ class TrainingLinear:
     ) -> None:
         self.dtype = dtype
         self.bf16_grads = bf16_grads if dtype == torch.bfloat16 else None
-        self.weights = [each.weight for each in linears] + [each.bias for each in linears]
+        biases = _biases_of(linears)
+        self.weights, self.has_bias = [each.weight for each in linears] + biases, bool(biases)
         self.fused = can_fuse_linear(self.weights, dtype)
         self.linear: Any = StackedLinear(linears) if self.fused else _CastLinear(linears, dtype)
         self.refresh = self.linear.refresh
-        self.sizes = [len(linear.bias) for linear in linears]
+        self.sizes = [len(linear.weight) for linear in linears]
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         return _run_training(self, x)
@@ -228,12 +253,13 @@ class TrainingLinear:
             return
         buffers = self._grad_buffers()
         self.linear.grad_weight(grad_output, x, *buffers, **options)
-        gradients = [part for whole in buffers for part in torch.split(whole, self.sizes)]
+        wholes = [whole for whole in buffers if whole is not None]
+        gradients = [part for whole in wholes for part in torch.split(whole, self.sizes)]
         for weight, gradient in zip(self.weights, gradients, strict=True):
             if weight.requires_grad:
                 self._add_grad(weight, gradient)
 
-    def _grad_buffers(self) -> tuple[torch.Tensor, torch.Tensor]:
+    def _grad_buffers(self) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Memory for gradients: the same at each step, as allocating large buffers costs time.
 
         Gradients that stay in lower precision are small enough to get new memory each time.
@@ -242,12 +268,13 @@ class TrainingLinear:
             return self._reused_buffers
         return self._new_buffers()
 
-    def _new_buffers(self) -> tuple[torch.Tensor, torch.Tensor]:
+    def _new_buffers(self) -> tuple[torch.Tensor, torch.Tensor | None]:
         shape = sum(self.sizes), self.weights[0].shape[1]
-        return torch.empty(shape, dtype=self.dtype), torch.empty(shape[0], dtype=self.dtype)
+        grad_bias = torch.empty(shape[0], dtype=self.dtype) if self.has_bias else None
+        return torch.empty(shape, dtype=self.dtype), grad_bias
 
     @cached_property
-    def _reused_buffers(self) -> tuple[torch.Tensor, torch.Tensor]:
+    def _reused_buffers(self) -> tuple[torch.Tensor, torch.Tensor | None]:
         return self._new_buffers()
 
     def _add_grad(self, weight: torch.Tensor, gradient: torch.Tensor) -> None:

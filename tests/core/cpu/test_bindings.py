@@ -25,6 +25,7 @@ from skbert._core.cpu.bindings.attention import (
     attention_backward,
     attention_forward,
 )
+from skbert._core.cpu.bindings.gated import gated_backward, gated_forward
 from skbert._core.cpu.bindings.gemm_bf16 import (
     PackedWeights,
     StackedWeights,
@@ -33,7 +34,12 @@ from skbert._core.cpu.bindings.gemm_bf16 import (
     linear_stacked,
     packed_linear,
 )
-from skbert._core.cpu.bindings.layernorm import layernorm_backward, layernorm_forward
+from skbert._core.cpu.bindings.layernorm import (
+    add_layernorm_forward,
+    layernorm_backward,
+    layernorm_forward,
+)
+from skbert._core.cpu.bindings.rotary import RotaryTable, rotate
 from skbert._core.cpu.fused import (
     StackedLinear,
     can_fuse_adamw,
@@ -329,6 +335,117 @@ def test_normed_and_its_gradients(
         assert abs((keep == 0).double().mean() - rate) < 0.06
 
 
+@pytest.mark.parametrize("dtype", WITHIN)
+@pytest.mark.parametrize("with_bias", [False, True], ids=["no bias", "bias"])
+@pytest.mark.parametrize("used", [(True, True), (True, False), (False, True)], ids=str)
+def test_a_sum_its_normalisation_and_their_gradients(
+    dtype: torch.dtype, with_bias: bool, used: tuple[bool, bool]
+) -> None:
+    given = inputs_of_norm(dtype)
+    bias = given[3] if with_bias else None
+    results = fused.fused_add_norm(*given[:3], bias, 1e-6, 0.0)
+    assert [result.dtype for result in results] == [torch.float32, dtype]
+    grad_outputs = [torch.randn(37, 48), torch.randn(37, 48).to(dtype)]
+    taken = [(results[i], grad_outputs[i]) for i in range(2) if used[i]]
+    torch.autograd.backward(*zip(*taken, strict=True))
+    exact = [x.detach().double().requires_grad_() for x in given]
+    total = exact[0] + exact[1]
+    normed = F.layer_norm(total, (48,), exact[2], exact[3] if with_bias else None, 1e-6)
+    torch.testing.assert_close(results[0].double(), total, atol=1e-6, rtol=1e-6)
+    near = {"atol": WITHIN[dtype], "rtol": WITHIN[dtype]}
+    torch.testing.assert_close(results[1].double(), normed, **near)
+    wanted = [((total, normed)[i], grad_outputs[i].double()) for i in range(2) if used[i]]
+    torch.autograd.backward(*zip(*wanted, strict=True))
+    assert (given[3].grad is None) == (not with_bias)
+    for own, expected in zip(given[: 3 + with_bias], exact, strict=False):
+        assert own.grad is not None
+        want = torch.zeros_like(expected) if expected.grad is None else expected.grad
+        tolerance = 4e-2 if dtype == torch.bfloat16 else 2e-5
+        torch.testing.assert_close(own.grad.double(), want, atol=tolerance, rtol=tolerance)
+
+
+def test_a_sum_drops_what_its_gradient_drops() -> None:
+    x, residual, weight, _ = inputs_of_norm(torch.float32, 320)
+    total, _ = fused.fused_add_norm(x, residual, weight, None, 1e-6, 0.3)
+    total.sum().backward()
+    factors = (total - residual) / x
+    assert x.grad is not None
+    torch.testing.assert_close(x.grad, factors.detach(), atol=1e-2, rtol=1e-2)
+    assert abs((x.grad == 0).double().mean() - 0.3) < 0.03
+
+
+@pytest.mark.parametrize("with_bias", [False, True], ids=["no bias", "bias"])
+def test_normalisation_without_a_bias(with_bias: bool) -> None:
+    x, residual, weight, bias = inputs_of_norm(torch.float32)
+    own_bias = bias if with_bias else None
+    assert can_fuse_layernorm(x, residual, weight, own_bias)
+    found, _ = fused.fused_layernorm(x, residual, weight, own_bias, 1e-6, 0.0)
+    torch.testing.assert_close(
+        found, F.layer_norm(x + residual, (48,), weight, own_bias, 1e-6), atol=1e-5, rtol=1e-5
+    )
+    found.sum().backward()
+    assert (bias.grad is None) == (not with_bias)
+
+
+# --- rotary positions and gates ------------------------------------------------------------------
+
+
+def turned(qkv: torch.Tensor, angles: torch.Tensor, size: int) -> torch.Tensor:
+    """Query and key as complex numbers, multiplied by those of length 1."""
+    parts = qkv.view(len(qkv), 3, -1, 2, size // 2).movedim(3, -1).contiguous()
+    factors = torch.polar(torch.ones_like(angles), angles)[:, None, None]
+    query_key = torch.view_as_complex(parts[:, :2]) * factors
+    return torch.cat([torch.view_as_real(query_key), parts[:, 2:]], 1).movedim(-1, 3).flatten(1)
+
+
+@pytest.mark.parametrize("dtype", WITHIN)
+@pytest.mark.parametrize(("n_heads", "size"), [(1, 32), (3, 64), (2, 96)])
+def test_rotary_positions_and_their_gradient(dtype: torch.dtype, n_heads: int, size: int) -> None:
+    torch.manual_seed(0)
+    qkv = torch.randn(23, 3 * n_heads * size).to(dtype).requires_grad_()
+    angles = 10 * torch.randn(7, size // 2)
+    positions = torch.randint(7, (23,), dtype=torch.int32)
+    table = RotaryTable(cosines=angles.cos(), sines=angles.sin(), positions=positions)
+    assert fused.can_fuse_rotary(qkv, size)
+    found = fused.fused_rotary(qkv.clone(), table)
+    grad_output = torch.randn(found.shape).to(dtype)
+    unchanged = grad_output.clone()
+    found.backward(grad_output)
+    assert torch.equal(grad_output, unchanged)
+    exact = qkv.detach().double().requires_grad_()
+    expected = turned(exact, angles.double()[positions.long()], size)
+    expected.backward(grad_output.double())
+    near = {"atol": 2 * WITHIN[dtype], "rtol": WITHIN[dtype]}
+    torch.testing.assert_close(found.double(), expected, **near)
+    assert qkv.grad is not None
+    torch.testing.assert_close(qkv.grad.double(), exact.grad, **near)
+    with torch.no_grad():
+        states = qkv.detach().clone()
+        assert fused.fused_rotary(states, table).data_ptr() == states.data_ptr()
+        assert torch.equal(states, found)
+
+
+ODD_POSITIONS: dict[str, dict[str, Any]] = {
+    "too far": {"positions": torch.tensor([0, 5], dtype=torch.int32)},
+    "before the first": {"positions": torch.tensor([-1, 0], dtype=torch.int32)},
+    "type": {"positions": torch.tensor([0, 1])},
+    "shape": {"positions": torch.zeros(1, 2, dtype=torch.int32)},
+    "narrow": {"cosines": torch.zeros(5, 8), "sines": torch.zeros(5, 8)},
+    "shapes": {"sines": torch.zeros(4, 16)},
+    "type of sines": {"sines": torch.zeros(5, 16).double()},
+    "strides": {"cosines": torch.zeros(16, 5).t()},
+}
+
+
+@pytest.mark.parametrize("odd", ODD_POSITIONS.values(), ids=ODD_POSITIONS)
+def test_odd_positions_are_refused(odd: dict[str, Any]) -> None:
+    table = torch.zeros(5, 16)
+    right = {"cosines": table, "sines": table, "positions": torch.zeros(2, dtype=torch.int32)}
+    RotaryTable(**right)
+    with pytest.raises(ValueError, match="a kernel"):
+        RotaryTable(**right | odd)
+
+
 # --- products of bfloat16 ------------------------------------------------------------------------
 
 needs_bf16_products = pytest.mark.skipif(
@@ -375,6 +492,44 @@ def linears(
     made = StackedLinear(parts)
     made.refresh()
     return made, weight, torch.cat([part.bias.detach() for part in parts]).double()
+
+
+@needs_bf16_products
+@pytest.mark.parametrize("n_tokens", [0, 1, 40])
+def test_the_gate_of_hidden_states_and_its_gradient(n_tokens: int) -> None:
+    torch.manual_seed(0)
+    hidden = (3 * torch.randn(n_tokens, 2 * 96)).bfloat16().requires_grad_()
+    grad_output = torch.randn(n_tokens, 96).bfloat16()
+    assert fused.can_fuse_gate(hidden)
+    assert not fused.can_fuse_gate(hidden[:, :96])
+    assert not fused.can_fuse_gate(hidden.float())
+    found = fused.fused_gate(hidden)
+    found.backward(grad_output)
+    exact = hidden.detach().double().requires_grad_()
+    x, gate = exact.chunk(2, dim=1)
+    expected = F.gelu(x) * gate
+    expected.backward(grad_output.double())
+    assert_rounded(found, expected)
+    assert hidden.grad is not None
+    assert exact.grad is not None
+    assert_rounded(hidden.grad, exact.grad)
+
+
+@needs_bf16_products
+def test_products_without_biases() -> None:
+    torch.manual_seed(0)
+    parts = [torch.nn.Linear(64, 32, bias=False) for _ in range(2)]
+    weight = torch.cat([part.weight.detach().bfloat16() for part in parts])
+    x, grad_output = torch.randn(20, 64).bfloat16(), torch.randn(20, 64).bfloat16()
+    exact = x.double() @ weight.double().t()
+    made = StackedLinear(parts)
+    made.refresh()
+    assert_rounded(made.forward(x), exact)
+    packed = PackedWeights(weight=weight, bias=None)
+    assert_rounded(packed_linear(x=x, weights=packed, gelu=False), exact)
+    grad_weight = torch.empty_like(weight)
+    made.grad_weight(grad_output, x, grad_weight, None)
+    assert_rounded(grad_weight, grad_output.double().t() @ x.double())
 
 
 def assert_rounded(found: torch.Tensor, exact: torch.Tensor) -> None:
@@ -603,11 +758,17 @@ def test_arguments_are_counted() -> None:
         "attention_backward": 16,
         "attention_forward": 15,
         "grad_norm": 4,
-        "layernorm_backward": 14,
-        "layernorm_forward": 15,
+        "rotate": 11,
+        "layernorm_backward": 15,
+        "layernorm_forward": 16,
     }
     if module.has_bf16_products():
-        wanted |= {"linear_forward": 13, "linear_grad_weight": 9}
+        wanted |= {
+            "gated_backward": 6,
+            "gated_forward": 5,
+            "linear_forward": 13,
+            "linear_grad_weight": 9,
+        }
     for name, n in wanted.items():
         with pytest.raises(TypeError, match=f"1 arguments instead of {n}$"):
             getattr(module.kernels, name)(0)
@@ -737,6 +898,16 @@ RIGHT: dict[Any, dict[str, Any]] = {
         "seed": 0,
         "with_normalized": True,
     },
+    add_layernorm_forward: {
+        "x": matrix(3, 32),
+        "residual": torch.zeros(3, 32),
+        "weight": torch.zeros(32),
+        "bias": None,
+        "epsilon": 1e-5,
+        "dropout": 0,
+        "seed": 0,
+        "with_normalized": True,
+    },
     layernorm_backward: {
         "normalized": torch.zeros(3, 32),
         "rstd": torch.zeros(3),
@@ -746,6 +917,17 @@ RIGHT: dict[Any, dict[str, Any]] = {
         "dropout": 0.5,
         "seed": 0,
     },
+    rotate: {
+        "qkv": torch.zeros(3, 96),
+        "table": RotaryTable(
+            cosines=torch.zeros(5, 16),
+            sines=torch.zeros(5, 16),
+            positions=torch.zeros(3, dtype=torch.int32),
+        ),
+        "in_place": True,
+    },
+    gated_forward: {"hidden": matrix(3, 64)},
+    gated_backward: {"hidden": matrix(3, 64), "grad_output": matrix(3, 32)},
     packed_linear: {
         "x": matrix(3, 34),
         "weights": PackedWeights(weight=matrix(64, 34), bias=torch.zeros(64)),
@@ -832,6 +1014,7 @@ def odd_arguments() -> Iterator[tuple[Any, dict[str, Any], type[Exception]]]:
         yield adamw_step, {"divisor": value}, ValueError
     for betas in ((1.0, 0.9), (0.9, math.nan), (-0.1, 0.9), (0.9,)):
         yield adamw_step, {"betas": betas}, ValueError
+    yield rotate, {"table": torch.zeros(5, 32)}, TypeError
     for wrapper in (packed_linear, linear_stacked, linear_grad_input):
         yield wrapper, {"weights": torch.zeros(32, 64)}, TypeError
     right = RIGHT[adamw_step]["tensors"][0]
@@ -881,7 +1064,9 @@ def test_odd_arguments_do_not_enter_c(entered: list[str]) -> None:
     assert not entered
 
 
-@pytest.mark.parametrize("wrapper", [packed_linear, linear_stacked, linear_grad_input])
+@pytest.mark.parametrize(
+    "wrapper", [packed_linear, linear_stacked, linear_grad_input, gated_forward, gated_backward]
+)
 def test_a_processor_without_bfloat16_enters_no_product(
     wrapper: Any, entered: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -917,7 +1102,6 @@ ODD_PACKED: dict[str, tuple[dict[str, Any], type[Exception]]] = {
     "empty": ({"weight": matrix(32, 0)}, ValueError),
     "type": ({"weight": torch.zeros(32, 2)}, ValueError),
     "strides": ({"weight": matrix(32, 4)[:, ::2]}, ValueError),
-    "no bias": ({"bias": None}, TypeError),
     "size of bias": ({"bias": torch.zeros(31)}, ValueError),
     "type of bias": ({"bias": torch.zeros(32).bfloat16()}, ValueError),
 }

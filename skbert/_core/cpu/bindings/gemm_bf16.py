@@ -16,7 +16,7 @@ from skbert._core.cpu.bindings.checks import (
     optional_address,
     shape_of,
 )
-from skbert._core.cpu.bindings.module import PANEL, has_bf16_products
+from skbert._core.cpu.bindings.module import PANEL, check_processor
 
 __all__ = [
     "PackedWeights",
@@ -37,19 +37,19 @@ class PackedWeights:
     ----------
     weight : Tensor of shape (n_out, n_in)
         In bfloat16.
-    bias : Tensor of shape (n_out,)
+    bias : Tensor of shape (n_out,) or None
         In float32.
     """
 
-    def __init__(self, *, weight: torch.Tensor, bias: torch.Tensor) -> None:
+    def __init__(self, *, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
         self.n_out, self.n_in = shape = shape_of("weight", weight, 2)
         check_multiple("a number of outputs", self.n_out, PANEL)
         check_multiple("a number of inputs", self.n_in, 2)
         address_of("weight", weight, shape, torch.bfloat16)
-        address_of("bias", bias, (self.n_out,), torch.float32)
+        optional_address("bias", bias, (self.n_out,), torch.float32)
         panels = weight.detach().view(self.n_out // PANEL, PANEL, self.n_in // 2, 2)
         self.panels = panels.transpose(1, 2).clone(memory_format=torch.contiguous_format)
-        self.bias = bias.detach().clone()
+        self.bias = None if bias is None else bias.detach().clone()
 
 
 class StackedWeights:
@@ -77,7 +77,7 @@ class StackedWeights:
 
 def packed_linear(*, x: torch.Tensor, weights: PackedWeights, gelu: bool) -> torch.Tensor:
     """A linear layer of ``(n_tokens, n_in)`` in bfloat16, followed by GELU if asked for."""
-    _check_processor()
+    check_processor()
     check_type("weights", weights, PackedWeights)
     n_tokens, n_in, n_out = shape_of("x", x, 2)[0], weights.n_in, weights.n_out
     address = address_of("x", x, (n_tokens, n_in), torch.bfloat16)
@@ -94,21 +94,22 @@ def linear_stacked(
     *,
     x: torch.Tensor,
     weights: StackedWeights,
-    bias: torch.Tensor,
+    bias: torch.Tensor | None,
     gelu_output: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """A linear layer of ``(n_tokens, n_in)`` in bfloat16; its GELU goes to ``gelu_output``."""
-    _check_processor()
+    check_processor()
     check_type("weights", weights, StackedWeights)
     n_tokens, table = shape_of("x", x, 2)[0], weights.table()
     shape = n_tokens, weights.n_out
     inputs = (
         address_of("x", x, (n_tokens, weights.n_in), torch.bfloat16), 0, *addresses(table),
-        address_of("bias", bias, (weights.n_out,), torch.float32),
+        optional_address("bias", bias, (weights.n_out,), torch.float32),
     )  # fmt: skip
     gelu_address = optional_address("gelu_output", gelu_output, shape, torch.bfloat16)
     if gelu_output is not None:
-        check_no_overlap([gelu_output], [x, bias, *weights.weights])
+        biases = [] if bias is None else [bias]
+        check_no_overlap([gelu_output], [x, *biases, *weights.weights])
     output = x.new_empty(shape)
     module.kernels.linear_forward(
         *inputs, *addresses(output), gelu_address,
@@ -128,7 +129,7 @@ def linear_grad_input(
 
     Or of what was before the GELU that was its input, ``pre_activation``.
     """
-    _check_processor()
+    check_processor()
     check_type("weights", weights, StackedWeights)
     n_tokens, table = shape_of("grad_output", grad_output, 2)[0], weights.table()
     shape = n_tokens, weights.n_in
@@ -151,14 +152,14 @@ def linear_grad_weight(
     grad_output: torch.Tensor,
     x: torch.Tensor,
     grad_weight: torch.Tensor,
-    grad_bias: torch.Tensor,
+    grad_bias: torch.Tensor | None,
     gelu: bool = False,
 ) -> None:
-    """Write the gradients of a linear layer's weight and bias, in bfloat16.
+    """Write the gradients of a linear layer's weight and bias, if it has one, in bfloat16.
 
     Its input was ``x``, or the GELU of that.
     """
-    _check_processor()
+    check_processor()
     (n_tokens, n_in), n_out = shape_of("x", x, 2), shape_of("grad_output", grad_output, 2)[1]
     check_multiple("a number of inputs", n_in, PANEL)
     check_multiple("a number of outputs", n_out, PANEL)
@@ -166,15 +167,10 @@ def linear_grad_weight(
         address_of("grad_output", grad_output, (n_tokens, n_out), torch.bfloat16),
         address_of("x", x, (n_tokens, n_in), torch.bfloat16),
         address_of("grad_weight", grad_weight, (n_out, n_in), torch.bfloat16),
-        address_of("grad_bias", grad_bias, (n_out,), torch.bfloat16),
+        optional_address("grad_bias", grad_bias, (n_out,), torch.bfloat16),
     )
-    check_no_overlap([grad_weight, grad_bias], [grad_output, x])
+    written = [grad_weight] if grad_bias is None else [grad_weight, grad_bias]
+    check_no_overlap(written, [grad_output, x])
     module.kernels.linear_grad_weight(
         *begins, n_tokens, n_in, n_out, bool(gelu), torch.get_num_threads()
     )
-
-
-def _check_processor() -> None:
-    """Raise RuntimeError where C would use instructions that the processor lacks."""
-    if not has_bf16_products():
-        raise RuntimeError("no kernel multiplies bfloat16 on this processor")

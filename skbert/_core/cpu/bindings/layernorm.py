@@ -18,16 +18,22 @@ from skbert._core.cpu.bindings.checks import (
 )
 from skbert._core.cpu.bindings.module import DTYPES, LANES
 
-__all__ = ["LayerNormResult", "layernorm_backward", "layernorm_forward"]
+__all__ = [
+    "LayerNormResult",
+    "add_layernorm_forward",
+    "layernorm_backward",
+    "layernorm_forward",
+]
 
 
 class LayerNormResult(NamedTuple):
     """What `layernorm_forward` computes."""
 
-    output: torch.Tensor  # float32
+    output: torch.Tensor | None  # float32; None where the sum is wanted and x is in bfloat16
     rounded: torch.Tensor | None  # the same in bfloat16, if that is what x is in
     rstd: torch.Tensor  # 1 / deviation of each token
     normalized: torch.Tensor | None  # before weight and bias, like x; for the gradient
+    sum: torch.Tensor | None  # of x and the residual, float32
 
 
 def layernorm_forward(
@@ -35,31 +41,63 @@ def layernorm_forward(
     x: torch.Tensor,
     residual: torch.Tensor,
     weight: torch.Tensor,
-    bias: torch.Tensor,
+    bias: torch.Tensor | None,
     epsilon: float,
     dropout: float,
     seed: int,
     with_normalized: bool,
 ) -> LayerNormResult:
     """Layer normalisation of ``x`` after dropout plus the residual, both ``(n_tokens, size)``."""
+    settings = epsilon, dropout, seed
+    return _forward(x, residual, weight, bias, settings, with_normalized, with_sum=False)
+
+
+def add_layernorm_forward(
+    *,
+    x: torch.Tensor,
+    residual: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    epsilon: float,
+    dropout: float,
+    seed: int,
+    with_normalized: bool,
+) -> LayerNormResult:
+    """The sum of ``x`` after dropout and the residual, and its normalisation, only like ``x``."""
+    settings = epsilon, dropout, seed
+    return _forward(x, residual, weight, bias, settings, with_normalized, with_sum=True)
+
+
+def _forward(
+    x: torch.Tensor,
+    residual: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    settings: tuple[float, float, int],
+    with_normalized: bool,
+    *,
+    with_sum: bool,
+) -> LayerNormResult:
     shape = n_tokens, size = shape_of("x", x, 2)
-    is_bf16 = _is_bf16(x)
+    (epsilon, dropout, seed), is_bf16 = settings, _is_bf16(x)
     check_real("epsilon", epsilon, 0)
     check_dropout(dropout, seed)
     inputs = (
         address_of("x", x, shape, x.dtype),
         address_of("residual", residual, shape, torch.float32),
         address_of("weight", weight, (size,), torch.float32),
-        address_of("bias", bias, (size,), torch.float32),
+        optional_address("bias", bias, (size,), torch.float32),
     )
-    output, rstd = torch.empty_like(residual), residual.new_empty(n_tokens)
+    total = torch.empty_like(residual) if with_sum else None
+    output = None if with_sum and is_bf16 else torch.empty_like(residual)
+    rstd = residual.new_empty(n_tokens)
     rounded = torch.empty_like(x) if is_bf16 else None
     normalized = torch.empty_like(x) if with_normalized else None
     module.kernels.layernorm_forward(
-        *inputs, *addresses(output, rstd, rounded, normalized),
+        *inputs, *addresses(total, output, rstd, rounded, normalized),
         n_tokens, size, is_bf16, epsilon, dropout, seed, torch.get_num_threads(),
     )  # fmt: skip
-    return LayerNormResult(output, rounded, rstd, normalized)
+    return LayerNormResult(output, rounded, rstd, normalized, total)
 
 
 def layernorm_backward(
@@ -71,8 +109,9 @@ def layernorm_backward(
     grad_rounded: torch.Tensor | None,
     dropout: float,
     seed: int,
+    grad_sum: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The gradients of ``x``, the residual, weight and bias, from those of both outputs."""
+    """The gradients of ``x``, the residual, weight and bias, from those of all outputs."""
     shape = n_tokens, size = shape_of("normalized", normalized, 2)
     is_bf16, n_threads = _is_bf16(normalized), torch.get_num_threads()
     check_dropout(dropout, seed)
@@ -80,6 +119,7 @@ def layernorm_backward(
         address_of("normalized", normalized, shape, normalized.dtype),
         address_of("rstd", rstd, (n_tokens,), torch.float32),
         address_of("weight", weight, (size,), torch.float32),
+        optional_address("grad_sum", grad_sum, shape, torch.float32),
         optional_address("grad_output", grad_output, shape, torch.float32),
         optional_address("grad_rounded", grad_rounded, shape, normalized.dtype),
     )

@@ -15,7 +15,15 @@ try:
 except ImportError:  # no compiler where this was installed
     kernels = None
 
-__all__ = ["DTYPES", "LANES", "PANEL", "has_bf16_products", "has_kernels", "kernels"]
+__all__ = [
+    "DTYPES",
+    "LANES",
+    "PANEL",
+    "check_processor",
+    "has_bf16_products",
+    "has_kernels",
+    "kernels",
+]
 
 LANES = 16  # numbers in a vector, of which sizes are multiples
 PANEL = 32  # columns of a product that are computed together
@@ -30,3 +38,9 @@ def has_kernels() -> bool:
 def has_bf16_products() -> bool:
     """Whether the kernels were built, and the processor multiplies bfloat16 in vectors."""
     return bool(getattr(kernels, "has_bf16_dot", False))
+
+
+def check_processor() -> None:
+    """Raise RuntimeError where C would use instructions that the processor lacks."""
+    if not has_bf16_products():
+        raise RuntimeError("no kernel multiplies bfloat16 on this processor")

@@ -7,47 +7,12 @@ pairs, so that a vector holds a pair for each of sixteen columns. */
 #include <stddef.h>
 #include <stdlib.h>
 
-#include "gemm.h"
+#include "gelu.h"
 
 #ifdef HAS_BF16_DOT
 #define BLOCK_ROWS 12 /* whose sums fit in the registers */
 #define CACHE_LINE 64
 #define PACKED_BYTES (1 << 22) /* of a factor that are packed at once */
-
-/* ---- GELU ---- */
-
-/* The normal distribution's CDF (Abramowitz and Stegun 1964, 7.1.26), and exp(-x x / 2),
-a power of 2 whose fractional part is a polynomial: errors are below 4e-6, enough for bfloat16. */
-BF16_DOT INLINE floats normal_cdf(floats x, floats *density) {
-    __m512 far = _mm512_set1_ps(20); /* where they are 1 and 0; NaN stays NaN */
-    floats size = (floats)_mm512_min_ps(far, _mm512_abs_ps((__m512)x));
-    floats divisor = 1 + size * (0.3275911f * 0.70710678f);
-    floats t = (floats)_mm512_rcp14_ps((__m512)divisor);
-    t *= 2 - divisor * t; /* Newton's step, from 14 bits to more than 23 */
-    floats power = size * size * (-0.5f * 1.44269504f);
-    __m512 whole = _mm512_roundscale_ps((__m512)power, _MM_FROUND_TO_NEAREST_INT);
-    floats rest = power - (floats)whole;
-    floats y = rest * 9.600409235e-3f + 5.591697746e-2f;
-    y = y * rest + 2.402371863e-1f;
-    y = y * rest + 6.931219847e-1f;
-    y = y * rest + 1;
-    *density = (floats)_mm512_scalef_ps((__m512)y, whole);
-    floats tail = t * 0.5307027145f - 0.7265760135f;
-    tail = tail * t + 0.7107068705f;
-    tail = tail * t - 0.142248368f;
-    tail = (tail * t + 0.127414796f) * t * *density;
-    return blend(x < 0, tail, 1 - tail);
-}
-
-BF16_DOT INLINE floats gelu(floats x) {
-    floats density;
-    return x * normal_cdf(x, &density);
-}
-
-BF16_DOT INLINE floats gelu_derivative(floats x) {
-    floats density, cdf = normal_cdf(x, &density);
-    return cdf + x * density * 0.39894228f;
-}
 
 /* ---- The weights of a linear layer ---- */
 
@@ -76,10 +41,6 @@ static Prefetch prefetch_weights(const Linear *a, int64_t column, int64_t block)
 }
 
 /* ---- Packing: a panel of a factor, (n / 2, PANEL, 2) ---- */
-
-BF16_DOT INLINE void store_bf16(void *to, floats left, floats right) {
-    _mm512_storeu_si512(to, (__m512i)_mm512_cvtne2ps_pbh((__m512)right, (__m512)left));
-}
 
 /* PANEL rows of float32, as pairs of neighbours in a row; first rounded in the order of memory. */
 BF16_DOT static void pack_rows(const float *from, int64_t width, uint16_t *to,
@@ -280,7 +241,7 @@ static void compute_grad_weight(const GradWeight *a, uint16_t *memory, int64_t n
 #pragma omp for schedule(static)
         for (int64_t column = 0; column < a->n_out; column += PANEL) {
             pack_grad_output(a, column, packed);
-            if (!first) compute_grad_bias(a, column);
+            if (!first && a->grad_bias) compute_grad_bias(a, column);
             for (int64_t i = first; i < end; i++) {
                 Panel panel = {.x = packed, .n_pairs = n_pairs,
                                .pairs = memory + (i - first) * size,

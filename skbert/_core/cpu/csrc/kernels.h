@@ -38,17 +38,33 @@ typedef struct {
 int attention_forward(const Attention *a, int n_threads);
 int attention_backward(const Attention *a, int n_threads);
 
+/* Rotary positions of query and key. */
+typedef struct {
+    const char *qkv; /* (n_tokens, 3, n_heads, head_size) */
+    char *output;    /* the same, perhaps in the same place */
+    const float *cosines, *sines; /* (n_positions, head_size / 2) */
+    const int32_t *positions;     /* (n_tokens,) */
+    int64_t n_tokens;
+    int n_heads, head_size, is_bf16;
+    int backward; /* turn back */
+} Rotary;
+
+void rotate(const Rotary *a, int n_threads);
+
 /* Layer normalisation of x after dropout plus a residual. */
 typedef struct {
     const char *x;         /* (n_tokens, size) */
     const float *residual; /* (n_tokens, size) */
-    const float *weight, *bias;
-    float *output;    /* (n_tokens, size) */
+    const float *weight;
+    const float *bias; /* or NULL */
+    float *sum;        /* of x and the residual, (n_tokens, size); NULL: not wanted */
+    float *output;     /* (n_tokens, size); NULL, where there is a sum: not wanted */
     char *rounded;    /* the same in bfloat16, if x is */
     float *rstd;      /* 1 / deviation of each token */
     char *normalized; /* before weight and bias, like x; NULL: no gradient is needed */
-    const float *grad_output; /* or NULL */
-    const char *grad_rounded; /* or NULL */
+    const float *grad_sum;    /* or NULL, as the next two */
+    const float *grad_output;
+    const char *grad_rounded;
     float *grad_residual;
     char *grad_x;
     float *grad_weights; /* (n_threads, 2, size): of weight and bias, zeros at first */
@@ -80,7 +96,7 @@ typedef struct {
 /* The gradients of its weight and bias. */
 typedef struct {
     const char *grad_output, *x;   /* (n_tokens, n_out), (n_tokens, n_in) */
-    char *grad_weight, *grad_bias; /* (n_out, n_in), (n_out,) */
+    char *grad_weight, *grad_bias; /* (n_out, n_in), (n_out,) or NULL */
     int64_t n_tokens, n_in, n_out;
     int gelu; /* the input was the GELU of x */
 } GradWeight;
@@ -89,6 +105,18 @@ extern int has_bf16_dot; /* the processor, too, has products of bfloat16 */
 
 int linear_forward(const Linear *a, int n_threads);
 int linear_grad_weight(const GradWeight *a, int n_threads);
+
+/* GELU of the first half of hidden states times the second, in bfloat16. */
+typedef struct {
+    const char *hidden; /* (n_tokens, 2, size) */
+    char *output;       /* (n_tokens, size) */
+    const char *grad_output;
+    char *grad_hidden;
+    int64_t n_tokens, size;
+} Gated;
+
+void gated_forward(const Gated *a, int n_threads);
+void gated_backward(const Gated *a, int n_threads);
 
 /* A tensor that is trained: a row of an int64 table, */
 typedef struct {

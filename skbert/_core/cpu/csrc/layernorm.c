@@ -11,26 +11,27 @@ static void forward_token(const LayerNorm *a, int64_t token) {
     int64_t begin = token * a->size;
     uint32_t mask_key = dropout_key(a->seed, token);
     floats total = {0}, squares = {0};
-    float *output = a->output + begin;
+    float *added = (a->sum ? a->sum : a->output) + begin;
     for (int64_t j = 0; j < a->size; j += LANES) {
         floats x = load(a->x, begin + j, a->is_bf16);
         if (a->dropout > 0) x *= dropout_mask(mask_key, (int)j, a->dropout);
         x += load((const char *)a->residual, begin + j, 0);
-        *(floats *)(output + j) = x;
+        *(floats *)(added + j) = x;
         total += x;
     }
     float mean = sum(total) / a->size;
     for (int64_t j = 0; j < a->size; j += LANES) {
-        floats x = *(floats *)(output + j) - mean;
+        floats x = *(floats *)(added + j) - mean;
         squares += x * x;
     }
     float rstd = 1 / sqrtf(sum(squares) / a->size + a->epsilon);
     a->rstd[token] = rstd;
     for (int64_t j = 0; j < a->size; j += LANES) {
-        floats x = (*(floats *)(output + j) - mean) * rstd;
+        floats x = (*(floats *)(added + j) - mean) * rstd;
         if (a->normalized) store(a->normalized, begin + j, x, a->is_bf16);
-        x = x * *(const floats *)(a->weight + j) + *(const floats *)(a->bias + j);
-        *(floats *)(output + j) = x;
+        if (a->bias) x = x * *(const floats *)(a->weight + j) + *(const floats *)(a->bias + j);
+        else x *= *(const floats *)(a->weight + j);
+        if (a->output) *(floats *)(a->output + begin + j) = x;
         if (a->is_bf16) store(a->rounded, begin + j, x, 1);
     }
 }
@@ -67,6 +68,7 @@ static void backward_token(const LayerNorm *a, int64_t token, float *grad_weight
         floats g = grad_at(a, begin + j) * *(const floats *)(a->weight + j);
         floats x = load(a->normalized, begin + j, a->is_bf16);
         x = a->rstd[token] * (g - mean_g - x * mean_gx);
+        if (a->grad_sum) x += load((const char *)a->grad_sum, begin + j, 0);
         *(floats *)(a->grad_residual + begin + j) = x;
         if (a->dropout > 0) x *= dropout_mask(mask_key, (int)j, a->dropout);
         store(a->grad_x, begin + j, x, a->is_bf16);

@@ -63,16 +63,16 @@ static PyObject *py_attention_backward(PyObject *self, PyObject *const *argument
 
 /* ---- Layer normalisation ---- */
 
-/* (x, residual, weight, bias, output, rstd, rounded or 0, normalized or 0, n_tokens, size,
-   is_bf16, epsilon, dropout, seed, n_threads) */
+/* (x, residual, weight, bias or 0, sum or 0, output or 0, rstd, rounded or 0, normalized or 0,
+   n_tokens, size, is_bf16, epsilon, dropout, seed, n_threads) */
 static PyObject *py_layernorm_forward(PyObject *self, PyObject *const *arguments, Py_ssize_t n) {
-    if (!has_arguments(n, 15)) return NULL;
+    if (!has_arguments(n, 16)) return NULL;
     LayerNorm a = {.x = ADDRESS(0), .residual = ADDRESS(1), .weight = ADDRESS(2),
-                   .bias = ADDRESS(3), .output = ADDRESS(4), .rstd = ADDRESS(5),
-                   .rounded = ADDRESS(6), .normalized = ADDRESS(7), .n_tokens = INTEGER(8),
-                   .size = INTEGER(9), .is_bf16 = (int)INTEGER(10), .epsilon = FLOAT(11),
-                   .dropout = FLOAT(12), .seed = (uint64_t)INTEGER(13)};
-    int n_threads = (int)INTEGER(14);
+                   .bias = ADDRESS(3), .sum = ADDRESS(4), .output = ADDRESS(5),
+                   .rstd = ADDRESS(6), .rounded = ADDRESS(7), .normalized = ADDRESS(8),
+                   .n_tokens = INTEGER(9), .size = INTEGER(10), .is_bf16 = (int)INTEGER(11),
+                   .epsilon = FLOAT(12), .dropout = FLOAT(13), .seed = (uint64_t)INTEGER(14)};
+    int n_threads = (int)INTEGER(15);
     if (PyErr_Occurred()) return NULL;
     Py_BEGIN_ALLOW_THREADS
     layernorm_forward(&a, n_threads);
@@ -80,20 +80,38 @@ static PyObject *py_layernorm_forward(PyObject *self, PyObject *const *arguments
     Py_RETURN_NONE;
 }
 
-/* (normalized, rstd, weight, grad_output or 0, grad_rounded or 0, grad_residual, grad_x,
-   grad_weights, n_tokens, size, is_bf16, dropout, seed, n_threads) */
+/* (normalized, rstd, weight, grad_sum or 0, grad_output or 0, grad_rounded or 0, grad_residual,
+   grad_x, grad_weights, n_tokens, size, is_bf16, dropout, seed, n_threads) */
 static PyObject *py_layernorm_backward(PyObject *self, PyObject *const *arguments, Py_ssize_t n) {
-    if (!has_arguments(n, 14)) return NULL;
+    if (!has_arguments(n, 15)) return NULL;
     LayerNorm a = {.normalized = ADDRESS(0), .rstd = ADDRESS(1), .weight = ADDRESS(2),
-                   .grad_output = ADDRESS(3), .grad_rounded = ADDRESS(4),
-                   .grad_residual = ADDRESS(5), .grad_x = ADDRESS(6),
-                   .grad_weights = ADDRESS(7), .n_tokens = INTEGER(8), .size = INTEGER(9),
-                   .is_bf16 = (int)INTEGER(10), .dropout = FLOAT(11),
-                   .seed = (uint64_t)INTEGER(12)};
-    int n_threads = (int)INTEGER(13);
+                   .grad_sum = ADDRESS(3), .grad_output = ADDRESS(4),
+                   .grad_rounded = ADDRESS(5), .grad_residual = ADDRESS(6),
+                   .grad_x = ADDRESS(7), .grad_weights = ADDRESS(8), .n_tokens = INTEGER(9),
+                   .size = INTEGER(10), .is_bf16 = (int)INTEGER(11), .dropout = FLOAT(12),
+                   .seed = (uint64_t)INTEGER(13)};
+    int n_threads = (int)INTEGER(14);
     if (PyErr_Occurred()) return NULL;
     Py_BEGIN_ALLOW_THREADS
     layernorm_backward(&a, n_threads);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
+/* ---- Rotary positions ---- */
+
+/* (qkv, output, cosines, sines, positions, n_tokens, n_heads, head_size, is_bf16, backward,
+   n_threads) */
+static PyObject *py_rotate(PyObject *self, PyObject *const *arguments, Py_ssize_t n) {
+    if (!has_arguments(n, 11)) return NULL;
+    Rotary a = {.qkv = ADDRESS(0), .output = ADDRESS(1), .cosines = ADDRESS(2),
+                .sines = ADDRESS(3), .positions = ADDRESS(4), .n_tokens = INTEGER(5),
+                .n_heads = (int)INTEGER(6), .head_size = (int)INTEGER(7),
+                .is_bf16 = (int)INTEGER(8), .backward = (int)INTEGER(9)};
+    int n_threads = (int)INTEGER(10);
+    if (PyErr_Occurred()) return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    rotate(&a, n_threads);
     Py_END_ALLOW_THREADS
     Py_RETURN_NONE;
 }
@@ -118,7 +136,7 @@ static PyObject *py_linear_forward(PyObject *self, PyObject *const *arguments, P
     return none_unless(failed);
 }
 
-/* (grad_output, x, grad_weight, grad_bias, n_tokens, n_in, n_out, gelu, n_threads) */
+/* (grad_output, x, grad_weight, grad_bias or 0, n_tokens, n_in, n_out, gelu, n_threads) */
 static PyObject *py_linear_grad_weight(PyObject *self, PyObject *const *arguments, Py_ssize_t n) {
     if (!has_arguments(n, 9)) return NULL;
     GradWeight a = {.grad_output = ADDRESS(0), .x = ADDRESS(1), .grad_weight = ADDRESS(2),
@@ -130,6 +148,34 @@ static PyObject *py_linear_grad_weight(PyObject *self, PyObject *const *argument
     failed = linear_grad_weight(&a, n_threads);
     Py_END_ALLOW_THREADS
     return none_unless(failed);
+}
+
+/* ---- The gate of a feed-forward layer ---- */
+
+/* (hidden, output, n_tokens, size, n_threads) */
+static PyObject *py_gated_forward(PyObject *self, PyObject *const *arguments, Py_ssize_t n) {
+    if (!has_arguments(n, 5)) return NULL;
+    Gated a = {.hidden = ADDRESS(0), .output = ADDRESS(1), .n_tokens = INTEGER(2),
+               .size = INTEGER(3)};
+    int n_threads = (int)INTEGER(4);
+    if (PyErr_Occurred()) return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    gated_forward(&a, n_threads);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
+/* (hidden, grad_output, grad_hidden, n_tokens, size, n_threads) */
+static PyObject *py_gated_backward(PyObject *self, PyObject *const *arguments, Py_ssize_t n) {
+    if (!has_arguments(n, 6)) return NULL;
+    Gated a = {.hidden = ADDRESS(0), .grad_output = ADDRESS(1), .grad_hidden = ADDRESS(2),
+               .n_tokens = INTEGER(3), .size = INTEGER(4)};
+    int n_threads = (int)INTEGER(5);
+    if (PyErr_Occurred()) return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    gated_backward(&a, n_threads);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
 }
 #endif
 
@@ -175,7 +221,10 @@ static PyMethodDef functions[] = {
     FUNCTION(grad_norm),
     FUNCTION(layernorm_backward),
     FUNCTION(layernorm_forward),
+    FUNCTION(rotate),
 #ifdef HAS_BF16_DOT
+    FUNCTION(gated_backward),
+    FUNCTION(gated_forward),
     FUNCTION(linear_forward),
     FUNCTION(linear_grad_weight),
 #endif

@@ -1,0 +1,48 @@
+/* GELU and its derivative, for results that are rounded to bfloat16. */
+
+#ifndef SKBERT_GELU_H
+#define SKBERT_GELU_H
+
+#include "gemm.h"
+
+#ifdef HAS_BF16_DOT
+/* The normal distribution's CDF (Abramowitz and Stegun 1964, 7.1.26), and exp(-x x / 2),
+a power of 2 whose fractional part is a polynomial: errors are below 4e-6, enough for bfloat16. */
+BF16_DOT INLINE floats normal_cdf(floats x, floats *density) {
+    __m512 far = _mm512_set1_ps(20); /* where they are 1 and 0; NaN stays NaN */
+    floats size = (floats)_mm512_min_ps(far, _mm512_abs_ps((__m512)x));
+    floats divisor = 1 + size * (0.3275911f * 0.70710678f);
+    floats t = (floats)_mm512_rcp14_ps((__m512)divisor);
+    t *= 2 - divisor * t; /* Newton's step, from 14 bits to more than 23 */
+    floats power = size * size * (-0.5f * 1.44269504f);
+    __m512 whole = _mm512_roundscale_ps((__m512)power, _MM_FROUND_TO_NEAREST_INT);
+    floats rest = power - (floats)whole;
+    floats y = rest * 9.600409235e-3f + 5.591697746e-2f;
+    y = y * rest + 2.402371863e-1f;
+    y = y * rest + 6.931219847e-1f;
+    y = y * rest + 1;
+    *density = (floats)_mm512_scalef_ps((__m512)y, whole);
+    floats tail = t * 0.5307027145f - 0.7265760135f;
+    tail = tail * t + 0.7107068705f;
+    tail = tail * t - 0.142248368f;
+    tail = (tail * t + 0.127414796f) * t * *density;
+    return blend(x < 0, tail, 1 - tail);
+}
+
+BF16_DOT INLINE floats gelu(floats x) {
+    floats density;
+    return x * normal_cdf(x, &density);
+}
+
+BF16_DOT INLINE floats gelu_derivative(floats x) {
+    floats density, cdf = normal_cdf(x, &density);
+    return cdf + x * density * 0.39894228f;
+}
+
+/* Two vectors, one after the other. */
+BF16_DOT INLINE void store_bf16(void *to, floats left, floats right) {
+    _mm512_storeu_si512(to, (__m512i)_mm512_cvtne2ps_pbh((__m512)right, (__m512)left));
+}
+#endif
+
+#endif
