@@ -24,7 +24,8 @@ from skbert._classification.task import (
 )
 from skbert._core.families.record import Job
 from skbert._core.infer import infer
-from skbert._core.models.network import Network, grow_output, scale_output
+from skbert._core.models.network import Network
+from skbert._core.models.output import grow_output, scale_output
 from skbert._core.task import Task
 from skbert._core.text.tokens import LongText
 from skbert._estimator.base import ROW_HEAD_CONSTRAINTS, RealInterval

@@ -19,9 +19,10 @@ from skbert._arrays import Array, IntArray
 from skbert._core.checkpoints.find import find
 from skbert._core.checkpoints.vet import Checkpoint, vet
 from skbert._core.checkpoints.weights import check_learned
-from skbert._core.models.network import Network, copy_network, grow_output
+from skbert._core.models.network import Network, copy_network
 from skbert._core.models.new_model import NewModel
 from skbert._core.models.opening import open_network
+from skbert._core.models.output import grow_output
 from skbert._core.runtime.device import Precision, pick_device, seeded
 from skbert._core.runtime.distributed import process_group
 from skbert._core.task import Items, Task

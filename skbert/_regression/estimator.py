@@ -12,7 +12,8 @@ from sklearn.metrics import r2_score
 
 from skbert._arrays import Array
 from skbert._core.families.record import Job
-from skbert._core.models.network import Network, scale_output
+from skbert._core.models.network import Network
+from skbert._core.models.output import scale_output
 from skbert._core.task import Task
 from skbert._core.text.tokens import LongText
 from skbert._estimator.base import ROW_HEAD_CONSTRAINTS

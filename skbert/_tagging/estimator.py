@@ -12,7 +12,8 @@ from sklearn.utils._param_validation import StrOptions
 
 from skbert._arrays import Array
 from skbert._core.families.record import Job
-from skbert._core.models.network import Network, grow_output
+from skbert._core.models.network import Network
+from skbert._core.models.output import grow_output
 from skbert._core.task import Task
 from skbert._estimator.callbacks import with_callbacks
 from skbert._estimator.checks import are_classes, is_one_of

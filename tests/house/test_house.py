@@ -802,8 +802,9 @@ OTHER_THINGS: dict[str, set[str]] = {
     "skbert._core.cpu.layers": {
         "ctx.scaling", "settings.dropout", "settings.scaling", "nn.LayerNorm",
     },
-    "skbert._core.models.network": {"config.initializer_range", "cls"},
+    "skbert._core.models.network": {"cls"},
     "skbert._core.models.new_model": {"num_attention_heads", "num_attention_heads="},
+    "skbert._core.models.output": {"config.initializer_range"},
     "skbert._core.runtime.device": {"_event.query"},
     "skbert._core.runtime.wait_policy": {"/proc/self/schedstat", "/proc/self/task/"},
     "skbert._core.training.stepper": {"_loss_scale.value", "self.value"},

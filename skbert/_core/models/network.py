@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any, Literal
 
 import torch
 
-from skbert._arrays import IntArray
 from skbert._core.attention import packed
 from skbert._core.attention.pooling import POOLER, pool
 from skbert._core.cpu.embedding import UsedRowsEmbedding
@@ -32,20 +30,16 @@ from skbert._core.runtime.interrupts import deferred_interrupts
 from skbert._core.runtime.modes import default_modes
 from skbert._core.task import Batch, Head, Layout
 from skbert._core.text.tokens import TextTokenizer
-from skbert.exceptions import ModelError
 
 __all__ = [
     "LayerJoin",
     "Network",
     "can_pack",
     "copy_network",
-    "draw_output",
-    "grow_output",
     "has_own_modules",
     "has_pooler",
     "inference_network",
     "is_as_opened",
-    "scale_output",
     "twin_of",
 ]
 
@@ -404,50 +398,3 @@ def _fields_of_output(network: Network, part: Padded) -> list[torch.Tensor]:
 
 def _in_order(values: torch.Tensor, order: torch.Tensor | None) -> torch.Tensor:
     return values if order is None else values[order]
-
-
-# --- the output layer ----------------------------------------------------------------------------
-
-
-def draw_output(model: Any, path: str) -> None:
-    """Draw new weights for the output layer, if there is one, as the authors of BERT do."""
-    if not path:
-        return
-    layer = model.get_submodule(path)
-    torch.nn.init.normal_(layer.weight, std=model.config.initializer_range)
-    torch.nn.init.zeros_(layer.bias)
-
-
-def grow_output(network: Network, n_outputs: int, output_map: IntArray) -> None:
-    """Give the output layer ``n_outputs`` outputs; the present output i becomes ``output_map[i]``.
-
-    The others are drawn as in ``open_network``, from torch's global generator.
-    """
-    old, model, path = _linear_output(network), network.model, network.head_class.output_layer
-    where: Any = {"device": old.weight.device, "dtype": old.weight.dtype}
-    model.set_submodule(path, torch.nn.Linear(old.in_features, n_outputs, **where))
-    draw_output(model, path)
-    with torch.no_grad():
-        network.output_layer.weight[output_map] = old.weight
-        network.output_layer.bias[output_map] = old.bias
-    network.head = replace(network.head, n_outputs=n_outputs)
-    model.num_labels = model.config.num_labels = n_outputs
-
-
-def scale_output(network: Network, factor: Any, shift: Any = 0.0) -> None:
-    """Change the output layer to give ``factor * logits + shift``; both per output or numbers."""
-    layer = _linear_output(network)
-    factor, shift = (torch.as_tensor(x).to(layer.weight) for x in (factor, shift))
-    with torch.no_grad():
-        layer.weight *= factor.reshape(-1, 1)
-        layer.bias.mul_(factor).add_(shift)
-
-
-def _linear_output(network: Network) -> torch.nn.Linear:
-    layer = network.output_layer
-    if not isinstance(layer, torch.nn.Linear):
-        raise ModelError(
-            f"The output layer of model_ was replaced by a {type(layer).__name__}, which can be "
-            "neither scaled nor given other outputs. Put a torch.nn.Linear there."
-        )
-    return layer

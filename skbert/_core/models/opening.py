@@ -42,12 +42,12 @@ from skbert._core.models.intact import anatomy_of
 from skbert._core.models.network import (
     Network,
     can_pack,
-    draw_output,
     has_own_modules,
     has_pooler,
 )
 from skbert._core.models.new_model import NewModel
 from skbert._core.models.opened_tokenizer import check_opened
+from skbert._core.models.output import draw_head_layers, draw_output
 from skbert._core.models.pooled import TokenPooled
 from skbert._core.runtime.interrupts import deferred_interrupts
 from skbert._core.runtime.modes import default_modes, single_precision
@@ -144,7 +144,7 @@ def open_network(
         pooling = _own_pooling(checkpoint, head, fresh_head=fresh_head)
     if isinstance(checkpoint, NewModel):
         return network_of(*_make(checkpoint, head, dtype, pooling), head, pooling)
-    output_path = checkpoint.family.head_class(head.job).output_layer
+    head_class = checkpoint.family.head_class(head.job)
     with _model_errors(checkpoint):
         model, missing = _quietly_load(checkpoint, head, dtype, pooling, keep_head=not fresh_head)
         if checkpoint.adapter is not None:
@@ -152,8 +152,9 @@ def open_network(
     check_missing(checkpoint, head, missing, fresh_head=fresh_head)
     warn_of_odd_use(checkpoint, head, missing, pooling)
     if fresh_head and head.fresh:
-        draw_output(model, output_path)
-    check_finite(checkpoint, model, output_path)
+        draw_output(model, head_class.output_layer)
+        draw_head_layers(model, head_class, missing)
+    check_finite(checkpoint, model, head_class.output_layer)
     with _model_errors(checkpoint):
         tokenizer = _open_tokenizer(checkpoint)
     return network_of(model.eval(), tokenizer, head, pooling)

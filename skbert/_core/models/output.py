@@ -1,0 +1,78 @@
+"""The layers of a head: drawn anew, given more outputs, or scaled.
+
+Depends on torch, the network and the record of its family.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from skbert._arrays import IntArray
+from skbert._core.families.record import HeadClass
+from skbert._core.models.network import Network
+from skbert.exceptions import ModelError
+
+__all__ = ["draw_head_layers", "draw_output", "grow_output", "scale_output"]
+
+
+def draw_output(model: Any, path: str) -> None:
+    """Draw new weights for the output layer, if there is one, as the authors of BERT do."""
+    if not path:
+        return
+    layer = model.get_submodule(path)
+    torch.nn.init.normal_(layer.weight, std=model.config.initializer_range)
+    torch.nn.init.zeros_(layer.bias)
+
+
+def draw_head_layers(model: torch.nn.Module, head_class: HeadClass, missing: set[str]) -> None:
+    """Draw those layers below the output layer that a checkpoint lacks, as orthogonal matrices.
+
+    They keep the length of what they read, so that a linear model on top of them is as good as one
+    without them; the small weights that transformers draws would have to be learned away first.
+    """
+    for step in head_class.steps:
+        layers = model.get_submodule(step).named_modules() if isinstance(step, str) else ()
+        for name, layer in layers:
+            path = f"{step}.{name}".removesuffix(".")
+            if isinstance(layer, torch.nn.Linear) and f"{path}.weight" in missing:
+                with torch.no_grad():
+                    drawn = torch.empty(layer.weight.shape, device=layer.weight.device)
+                    layer.weight.copy_(torch.nn.init.orthogonal_(drawn))
+
+
+def grow_output(network: Network, n_outputs: int, output_map: IntArray) -> None:
+    """Give the output layer ``n_outputs`` outputs; the present output i becomes ``output_map[i]``.
+
+    The others are drawn as in ``open_network``, from torch's global generator.
+    """
+    old, model, path = _linear_output(network), network.model, network.head_class.output_layer
+    where: Any = {"device": old.weight.device, "dtype": old.weight.dtype}
+    model.set_submodule(path, torch.nn.Linear(old.in_features, n_outputs, **where))
+    draw_output(model, path)
+    with torch.no_grad():
+        network.output_layer.weight[output_map] = old.weight
+        network.output_layer.bias[output_map] = old.bias
+    network.head = replace(network.head, n_outputs=n_outputs)
+    model.num_labels = model.config.num_labels = n_outputs
+
+
+def scale_output(network: Network, factor: Any, shift: Any = 0.0) -> None:
+    """Change the output layer to give ``factor * logits + shift``; both per output or numbers."""
+    layer = _linear_output(network)
+    factor, shift = (torch.as_tensor(x).to(layer.weight) for x in (factor, shift))
+    with torch.no_grad():
+        layer.weight *= factor.reshape(-1, 1)
+        layer.bias.mul_(factor).add_(shift)
+
+
+def _linear_output(network: Network) -> torch.nn.Linear:
+    layer = network.output_layer
+    if not isinstance(layer, torch.nn.Linear):
+        raise ModelError(
+            f"The output layer of model_ was replaced by a {type(layer).__name__}, which can be "
+            "neither scaled nor given other outputs. Put a torch.nn.Linear there."
+        )
+    return layer
