@@ -20,7 +20,7 @@ from tokenizers import Tokenizer
 
 from skbert._arrays import Array, IntArray
 
-__all__ = ["Skimmer"]
+__all__ = ["CHINESE", "Skimmer"]
 
 _CHUNK = 1 << 16  # characters looked at together
 _UTF = "utf-32-le"  # four bytes for each character
@@ -30,7 +30,7 @@ _COMPOSED = 4  # characters that a normalizer can make one of
 # it is in; something that it drops; white space.
 _UNKNOWN, _KEPT, _COUNTS, _SILENT, _BLANK = range(5)
 _STEPS = ["BertNormalizer", "BertPreTokenizer"]  # these make no letter of several
-_CHINESE = (
+CHINESE = (
     (0x3400, 0x4DC0), (0x4E00, 0xA000), (0xF900, 0xFB00), (0x20000, 0x2A6E0), (0x2A700, 0x2B820),
     (0x2B820, 0x2CEB0), (0x2F800, 0x2FA20),
 )  # fmt: skip
@@ -59,6 +59,36 @@ class Skimmer:
     def longest_word(self) -> int:
         """Characters in the longest word that the model knows; 0 if words can be cut elsewhere."""
         return self._rules[0]
+
+    def whole(self, text: str) -> str:
+        """A text that gives the same token ids."""
+        return "".join(self.chunks(text))
+
+    def first(self, text: str, n_ids: int, size: int) -> list[int]:
+        """The first ``n_ids`` ids of a long text, from the shortest prefix that settles them.
+
+        The first prefix has ``size`` characters, and then each four times as many.
+        """
+        prefix = text[:size]
+        if (ids := self._settled(prefix, n_ids)) is not None:
+            return ids
+        grown: list[str] = []
+        held, wanted = 0, 4 * size
+        for chunk in self.chunks(text):
+            grown.append(chunk)
+            held += len(chunk)
+            if held >= wanted:
+                if (ids := self._settled("".join(grown), n_ids)) is not None:
+                    return ids
+                wanted *= 4
+        return list(self.backend.encode("".join(grown), add_special_tokens=False).ids[:n_ids])
+
+    def _settled(self, prefix: str, n_ids: int) -> list[int] | None:
+        """The first ids of ``prefix`` if what follows cannot change them, else None."""
+        encoding = self.backend.encode(prefix, add_special_tokens=False)
+        words = encoding.word_ids
+        settled = len(words) > n_ids and words[n_ids - 1] != words[-1]
+        return list(encoding.ids[:n_ids]) if settled else None
 
     def chunks(self, text: str) -> Iterator[str]:
         """Parts of the text, in order, which joined give the same token ids as the text."""
@@ -97,7 +127,7 @@ class Skimmer:
         kinds[0xD800:0xE000] = _KEPT  # surrogates, which no tokenizer reads
         if self._rules[1]:
             kinds[_letters()] = _COUNTS
-            for start, end in _CHINESE:
+            for start, end in CHINESE:
                 kinds[start:end] = _KEPT
         return kinds
 
@@ -177,6 +207,6 @@ def _letters() -> Array:
         code for code in range(0x20000) if chr(code).isalpha() and category(chr(code))[0] == "L"
     ]
     letters = np.array(known)
-    for start, end in _CHINESE:
+    for start, end in CHINESE:
         letters = letters[(letters < start) | (letters >= end)]
     return letters

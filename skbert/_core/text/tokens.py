@@ -6,16 +6,18 @@ follows the tokenizer's own call is vectorised.
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, models
 
 from skbert._arrays import Array, BoolArray, IntArray, arange_within
+from skbert._core.text.places import located, with_marks
+from skbert._core.text.prefix import BytePrefix, WordPrefix
 from skbert._core.text.skim import Skimmer
 from skbert._core.text.windows import Windows
 
@@ -27,7 +29,6 @@ __all__ = [
 LongText = Literal["truncate", "head_tail", "windows"]
 
 _LONG = 1 << 16  # characters from which a text is skimmed for endless words before it is read
-_JOINERS = {"\u200c", "\u200d", *map(chr, range(0xE0020, 0xE0080))}  # with the tags in flags
 # What a piece begins with that begins a word: blank, tab and ends of lines as byte-level BPE
 # writes them, and the blank of Unigram.
 _BLANKS = ("\u0120", "\u0109", "\u010a", "\u010d", "\u2581")
@@ -132,7 +133,7 @@ class TextTokenizer:
     prefix: tuple[int, ...] = field(init=False)
     middle: tuple[int, ...] = field(init=False)
     suffix: tuple[int, ...] = field(init=False)
-    skimmer: Skimmer = field(init=False)
+    reader: Skimmer | BytePrefix | WordPrefix = field(init=False)
 
     def __post_init__(self) -> None:
         backend = Tokenizer.from_str(self.backend.to_str())
@@ -148,7 +149,7 @@ class TextTokenizer:
             "prefix": tuple(pair.ids[:first]),
             "middle": tuple(pair.ids[i] for i in inner if pair.special_tokens_mask[i]),
             "suffix": tuple(pair.ids[last + 1 :]),
-            "skimmer": Skimmer(backend),
+            "reader": _READERS.get(type(backend.model), Skimmer)(backend),
         }
         for name, value in parts.items():
             object.__setattr__(self, name, value)
@@ -173,15 +174,22 @@ class TextTokenizer:
     @property
     def is_continuation(self) -> BoolArray:
         """Whether each piece continues a word, ``(n_ids,)``, as far as its own text tells."""
-        model, vocabulary = self.backend.model, self.backend.get_vocab(with_added_tokens=True)
-        continues = np.zeros(max(vocabulary.values()) + 1, bool)
-        prefix: Any = getattr(model, "continuing_subword_prefix", None)
-        for piece, code in vocabulary.items():
-            if prefix:
-                continues[code] = piece.startswith(prefix)
-            else:
-                continues[code] = not piece.startswith(_BLANKS)
-        return continues
+        prefix: Any = getattr(self.backend.model, "continuing_subword_prefix", None)
+        if prefix:
+            return self._where(lambda piece: piece.startswith(prefix))
+        return self._where(lambda piece: not piece.startswith(_BLANKS))
+
+    @cached_property
+    def _is_blank(self) -> BoolArray:
+        """Whether each piece is nothing but white space, ``(n_ids,)``."""
+        return self._where(lambda piece: not piece.strip("".join(_BLANKS)))
+
+    def _where(self, is_so: Callable[[str], bool]) -> BoolArray:
+        """The answer for each piece, False for ids without one."""
+        vocabulary = self.backend.get_vocab(with_added_tokens=True)
+        answers = np.zeros(max(vocabulary.values()) + 1, bool)
+        answers[[code for piece, code in vocabulary.items() if is_so(piece)]] = True
+        return answers
 
     def n_specials(self, *, pair: bool) -> int:
         """Number of special tokens in a row."""
@@ -194,10 +202,9 @@ class TextTokenizer:
         that the text was longer. A long text is read no further than that takes.
         """
         if limit is None:
-            skim = self.skimmer.chunks
-            return self._batch([t if len(t) < _LONG else "".join(skim(t)) for t in texts])
+            return self._batch([t if len(t) < _LONG else self.reader.whole(t) for t in texts])
         first_try = 8 * limit + 256
-        long = {i: self._prefix(t, limit + 1, first_try) for i, t in enumerate(texts)
+        long = {i: self.reader.first(t, limit + 1, first_try) for i, t in enumerate(texts)
                 if len(t) > first_try}  # fmt: skip
         table = self._batch([texts[i] if i not in long else "" for i in range(len(texts))])
         lengths = table.lengths
@@ -209,23 +216,42 @@ class TextTokenizer:
             flat = np.concatenate([np.asarray(row, np.int32) for row in rows])
         return Ragged.of(flat, lengths).truncate(np.minimum(lengths, limit + 1))
 
+    def pieces_of_words(self, words: Sequence[str], limit: int | None = None) -> Ragged:
+        """Word-piece ids of words, each as if it stood inside a sentence; as for `pieces`."""
+        if self._marks_sentences:
+            words = [word if word.startswith(" ") else f" {word}" for word in words]
+        return self.pieces(words, limit)
+
+    @cached_property
+    def _marks_sentences(self) -> bool:
+        """Whether a word has other pieces at the start of a text than after a blank."""
+        first, inside = self._batch(["a", " a"]).arrays()
+        return bool(first.tolist() != inside.tolist())
+
     def pieces_with_offsets(self, texts: Sequence[str]) -> tuple[Ragged, Ragged, Ragged]:
         """Word-piece ids of each text, without special tokens, their offsets, and their words.
 
         The second table holds the ``(start, end)`` of each piece in the characters of its text,
-        ``(n_pieces, 2)`` int64, with the marks that belong to its last character. The third holds
-        the number of each piece's word in its text, counted from 0, int64.
+        ``(n_pieces, 2)`` int64, with the marks that belong to its last character, and without
+        white space around: a piece of nothing else is empty. The third holds the number of each
+        piece's word in its text, counted from 0, int64; an empty piece between words has -1.
         """
         encodings = self.backend.encode_batch(list(texts), add_special_tokens=False)
         lengths = np.fromiter(map(len, encodings), np.int64, len(encodings))
-        spans = (_with_marks(text, e.offsets) for text, e in zip(texts, encodings, strict=True))
+        found = [self._located(text, e) for text, e in zip(texts, encodings, strict=True)]
         columns = (
             np.fromiter(chain.from_iterable(e.ids for e in encodings), np.int32),
-            np.array(list(chain.from_iterable(spans)), np.int64).reshape(-1, 2),
-            np.fromiter(chain.from_iterable(e.word_ids for e in encodings), np.int64),
+            np.array(list(chain.from_iterable(spans for spans, _ in found)), np.int64),
+            np.fromiter(chain.from_iterable(words for _, words in found), np.int64),
         )
         ids, places, words = (Ragged.of(values, lengths) for values in columns)
-        return ids, places, words
+        return ids, replace(places, values=places.values.reshape(-1, 2)), words
+
+    def _located(self, text: str, encoding: Any) -> tuple[Any, Any]:
+        """The place of each piece of a text, and its word."""
+        if isinstance(self.reader, Skimmer):  # white space is part of no piece
+            return with_marks(text, encoding.offsets), encoding.word_ids
+        return located(text, encoding.offsets, self._is_blank[encoding.ids])
 
     def _batch(self, texts: Sequence[str]) -> Ragged:
         ids = [e.ids for e in self.backend.encode_batch(list(texts), add_special_tokens=False)]
@@ -233,48 +259,8 @@ class TextTokenizer:
         flat = np.fromiter((i for row in ids for i in row), np.int32, int(lengths.sum()))
         return Ragged.of(flat, lengths)
 
-    def _prefix(self, text: str, n_ids: int, size: int) -> list[int]:
-        """The first ``n_ids`` ids of a long text, from the shortest prefix that settles them."""
-        prefix = text[:size]
-        if (ids := self._settled(prefix, n_ids)) is not None:
-            return ids
-        grown: list[str] = []
-        held, wanted = 0, 4 * size
-        for chunk in self.skimmer.chunks(text):
-            grown.append(chunk)
-            held += len(chunk)
-            if held >= wanted:
-                if (ids := self._settled("".join(grown), n_ids)) is not None:
-                    return ids
-                wanted *= 4
-        return list(self._batch(["".join(grown)]).values[:n_ids])
 
-    def _settled(self, prefix: str, n_ids: int) -> list[int] | None:
-        """The first ids of ``prefix`` if what follows cannot change them, else None."""
-        encoding = self.backend.encode(prefix, add_special_tokens=False)
-        words = encoding.word_ids
-        settled = len(words) > n_ids and words[n_ids - 1] != words[-1]
-        return list(encoding.ids[:n_ids]) if settled else None
-
-
-def _with_marks(text: str, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The spans, widened by the marks, joiners and tags of their first and last character."""
-    if text.isascii():
-        return spans
-    whole: list[tuple[int, int]] = []
-    for start, end in spans:
-        before, after = start, end
-        while after < len(text) and _is_combining(text[after]):
-            after += 1
-        while before > (whole[-1][1] if whole else 0) and _is_combining(text[before - 1]):
-            before -= 1
-        whole.append((before, after))
-    return whole
-
-
-def _is_combining(character: str) -> bool:
-    """Whether a character belongs to the one before it: a mark, a joiner or a tag."""
-    return unicodedata.category(character)[0] == "M" or character in _JOINERS
+_READERS: dict[type, Any] = {models.BPE: BytePrefix, models.Unigram: WordPrefix}
 
 
 class EncodedTexts(NamedTuple):

@@ -7,6 +7,7 @@ import json
 import pickle
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -135,7 +136,7 @@ def test_the_special_tokens_are_read_off_the_tokenizer(tiny: Both) -> None:
     cls, sep = (reference.convert_tokens_to_ids(name) for name in ("[CLS]", "[SEP]"))
     assert (ours.prefix, ours.middle, ours.suffix) == ((cls,), (sep,), (sep,))
     assert (ours.n_specials(pair=False), ours.n_specials(pair=True)) == (2, 3)
-    assert ours.skimmer.longest_word == 100
+    assert ours.reader.longest_word == 100
 
 
 @given(rows=st.lists(texts, max_size=4))
@@ -319,7 +320,7 @@ def test_where_words_can_be_cut_inside_nothing_is_skimmed(tiny: Both, kind: str)
         backend.add_tokens(["98"])
     ours = TextTokenizer(backend)
     assert same_with_room(ours, " " * 400 + "1234567" * 20_000 + "89" * 20_000 + " good", 39)
-    assert (tiny.ours.skimmer.longest_word, ours.skimmer.longest_word) == (100, 0)
+    assert (tiny.ours.reader.longest_word, ours.reader.longest_word) == (100, 0)
 
 
 def test_a_word_cut_by_the_prefix_is_read_to_its_end(tiny: Both) -> None:
@@ -342,10 +343,14 @@ class Spy:
         self.seen += sum(map(len, rows))
         return self.backend.encode_batch(rows, **options)
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.backend, name)
+
 
 def watched(ours: TextTokenizer) -> TextTokenizer:
     twin = copy.copy(ours)
     object.__setattr__(twin, "backend", Spy(ours.backend))
+    object.__setattr__(twin, "reader", replace(ours.reader, backend=twin.backend))
     return twin
 
 
