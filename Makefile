@@ -7,11 +7,12 @@ WORKERS ?= 2
 BIN := .venv/bin
 BENCH := $(BIN)/python examples/benchmarks
 FOUND := build/bench
+PEERS := sentence-transformers sentence-transformers-bfloat16 skbert skbert-float32
 SANITIZED := build/sanitize
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard skbert/_core/cpu/csrc/*)
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test quick lint types sanitize bench docs wheel clean
+.PHONY: demo test quick lint types sanitize bench bench-families docs wheel clean
 
 demo: .venv/demo.stamp
 	$(BIN)/python examples/demo.py
@@ -62,8 +63,19 @@ bench: .venv/bench.stamp
 	$(BENCH)/learning.py --task emotions pairs-class --rows 2000 --only plain --out $(FOUND)/learning.jsonl
 	$(BENCH)/learning.py --task emotions pairs-class --rows 2000 --only default --passes 1 --out $(FOUND)/learning.jsonl
 	$(BENCH)/learning.py --task pairs-class --rows 2000 --only default --out $(FOUND)/learning.jsonl
-	$(BENCH)/targets.py $(FOUND) --page docs/targets.md --plot docs/targets.png
+	$(MAKE) bench-families
 	$(BENCH)/pretraining.py --part projection
+
+bench-families: .venv/bench.stamp
+	for model in roberta distilbert modernbert; do \
+		$(BENCH)/embed.py --model $$model --rows 2000 --contenders $(PEERS) --out $(FOUND)/embed-$$model-short.json && \
+		$(BENCH)/embed.py --model $$model --texts documents --rows 400 --contenders $(PEERS) --out $(FOUND)/embed-$$model-documents.json || exit 1; \
+	done
+	for model in roberta distilbert; do \
+		$(BENCH)/fit_time.py --model $$model --rows 400 --passes 1 --contenders trainer skbert --out $(FOUND)/fit-$$model-short.json && \
+		$(BENCH)/fit_time.py --model $$model --texts documents --rows 160 --passes 1 --contenders trainer skbert --out $(FOUND)/fit-$$model-documents.json || exit 1; \
+	done
+	$(BENCH)/targets.py $(FOUND) --page docs/targets.md --plot docs/targets.png
 
 docs: .venv/docs.stamp
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html

@@ -58,8 +58,9 @@ def operations(texts: list[str], folder: str) -> float:
     config = AutoConfig.from_pretrained(folder)
     encoded = AutoTokenizer.from_pretrained(folder)(texts, truncation=True, max_length=512)
     tokens = np.array([len(ids) for ids in encoded["input_ids"]], dtype=float)
-    size, wide = config.hidden_size, config.intermediate_size
-    products = (8 * size**2 + 4 * size * wide) * tokens.sum()
+    size, wide = config.hidden_size, getattr(config, "intermediate_size", 4 * config.hidden_size)
+    mlp = 3 if config.model_type == "modernbert" else 2  # products: a gate is one more
+    products = (8 * size**2 + 2 * mlp * size * wide) * tokens.sum()
     return float(config.num_hidden_layers * (products + 4 * size * (tokens**2).sum()))
 
 

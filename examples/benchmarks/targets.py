@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -192,17 +192,45 @@ TARGETS = (
 )
 
 
+def _of_families() -> Iterator[Target]:
+    """The targets of other families, with models of MiniLM's size."""
+    for model, name in (("roberta", "RoBERTa"), ("distilbert", "DistilBERT")):
+        for texts, least, fit_least in (("short", 3.0, 2.8), ("documents", 2.6, 4.0)):
+            what = f"{name}, {texts} texts" if texts == "short" else f"{name}, {texts}"
+            file = f"{model}-{texts}"
+            yield Target(f"embed, {what}", ST, f"embed-{file}", faster(ST), None, least)
+            fit, peer = f"fit-{file}", faster("trainer")
+            yield Target(f"fine-tune {what}", "Trainer", fit, peer, None, fit_least)
+    for texts, what in (("short", "short texts"), ("documents", "documents")):
+        file = f"embed-modernbert-{texts}"
+        yield Target(f"embed, ModernBERT, {what}", ST, file, faster(ST), None, 2.2)
+
+
+PARTS = {
+    "MiniLM and the usual BERT": TARGETS,
+    "Other families, as large as MiniLM": (*_of_families(),),
+}
+
+
 def main() -> None:
-    """Write the page and the plot."""
+    """Write those parts of the page that were measured, and the plot."""
     options = _options()
-    measurements = list(read_measurements(options.folder))
-    options.page.write_text(page(measurements, options.plot.name), encoding="utf-8")
-    draw(measurements, options.plot)
+    measured = {name: [*read_measurements(options.folder, part)] for name, part in PARTS.items()}
+    written = options.page.read_text(encoding="utf-8") if options.page.exists() else ""
+    parts = [
+        part(name, measurements) if measurements else _earlier(written, name)
+        for name, measurements in measured.items()
+    ]
+    plot = f"![Times faster than the peers, with the targets]({options.plot.name})"
+    whole = [HEAD, *filter(None, parts), plot]
+    options.page.write_text("\n\n".join(whole) + "\n", encoding="utf-8")
+    if first := next(iter(measured.values())):
+        draw(first, options.plot)
 
 
-def read_measurements(folder: Path) -> Iterator[tuple[Target, float]]:
+def read_measurements(folder: Path, targets: Iterable[Target]) -> Iterator[tuple[Target, float]]:
     """Each target with a measurement, and its number; NaN where nothing reached it."""
-    for target in TARGETS:
+    for target in targets:
         one, lines = folder / f"{target.file}.json", folder / f"{target.file}.jsonl"
         number = None
         if one.exists():
@@ -214,12 +242,16 @@ def read_measurements(folder: Path) -> Iterator[tuple[Target, float]]:
             yield target, number
 
 
-def page(measurements: list[tuple[Target, float]], plot: str) -> str:
-    """Write the page: the machine, the table, the plot."""
+HEAD = """# Speed targets
+
+Written by `make bench`, the second part alone by `make bench-families`: the speed targets of
+skbert, and its speed on the machine that each part names."""
+
+
+def part(name: str, measurements: list[tuple[Target, float]]) -> str:
+    """Write one part of the page: the machine and the table."""
     lines = [
-        "# Speed targets",
-        "",
-        "Written by `make bench`: the speed targets of skbert, and its speed on this machine.",
+        f"## {name}",
         "",
         machine.headline(machine.describe()) + ".",
         "",
@@ -229,8 +261,14 @@ def page(measurements: list[tuple[Target, float]], plot: str) -> str:
     for target, number in measurements:
         numbers = (target.show(n) for n in (number, target.prototype, target.goal))
         lines.append(f"| {target.what} | {target.beside} | {' | '.join(numbers)} |")
-    lines += ["", f"![Times faster than the peers, with the targets]({plot})", ""]
     return "\n".join(lines)
+
+
+def _earlier(page: str, name: str) -> str:
+    """A part of a page as it was written before, empty if it was not."""
+    _, _, rest = page.partition(f"## {name}\n")
+    table = rest.partition("\n## ")[0].partition("\n![")[0].strip()
+    return f"## {name}\n\n{table}" if rest else ""
 
 
 def draw(measurements: list[tuple[Target, float]], path: Path) -> None:
