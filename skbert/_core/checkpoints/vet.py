@@ -41,6 +41,7 @@ _CHOICES = {"skbert_pooling": POOLINGS,
                              "multi_label_classification")}  # fmt: skip
 _KEPT = (*_CHOICES, "architectures", "id2label", "label2id", "num_labels", "model_type",
          "pad_token_id", "tie_word_embeddings", "is_decoder", "pruned_heads")  # fmt: skip
+_SPECIALS = ("bos_token_id", "cls_token_id", "eos_token_id", "sep_token_id")  # kept for others
 _NOT_READ = {"auto_map": "brings Python code of its own", "quantization_config": "is quantized",
              "add_cross_attention": "has cross-attention"}  # fmt: skip
 _MOST_LABELS = 1_000_000
@@ -179,7 +180,14 @@ def _config(folder: Path, raw: dict[str, Any]) -> dict[str, Any]:
             f"{path} has {name}={value}, where {right} is expected. Restore the file from a whole"
             " copy of the model."
         )
-    return config | {key: float(config[key]) for key in family.rates if key in config}
+    rates = {key: float(config[key]) for key in family.rates if key in config}
+    return config | rates | _special_ids(raw, config["vocab_size"])
+
+
+def _special_ids(raw: dict[str, Any], vocab_size: int) -> dict[str, Any]:
+    """The ids of special tokens in a config.json, where they are ids: nothing here reads them."""
+    named = {key: raw.get(key) for key in _SPECIALS}
+    return {key: at for key, at in named.items() if is_whole_number(at, 0, vocab_size - 1)}
 
 
 def _faults(family: Family, config: dict[str, Any]) -> Iterator[tuple[str, str]]:

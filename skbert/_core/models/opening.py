@@ -230,12 +230,12 @@ def _quietly_load(
     settings = checkpoint.config | head_class.pooled_settings(pooling)
     model_class = getattr(transformers, head_class.name)
     loader = _as_configured(model_class, settings.pop("pruned_heads", None))
-    config = transformers.AutoConfig.for_model(**checkpoint.family.own_settings(settings))
-    config.is_decoder = head.is_causal
-    if not keep_head:
-        config.num_labels = head.n_outputs or 2
-        config.problem_type = None
     with _quiet():
+        config = transformers.AutoConfig.for_model(**checkpoint.family.own_settings(settings))
+        config.is_decoder = head.is_causal
+        if not keep_head:
+            config.num_labels = head.n_outputs or 2
+            config.problem_type = None
         model, loaded = loader.from_pretrained(
             None,  # nothing of the folder is read but what was vetted
             state_dict=read_weights(checkpoint),
