@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from numbers import Integral, Real
 from pathlib import Path
@@ -30,6 +30,7 @@ from skbert._core.models.opening import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
     open_network,
+    with_model,
 )
 from skbert._core.runtime.device import Precision, pick_device, seeded
 from skbert._core.task import Head, Items, Task
@@ -265,6 +266,11 @@ class TextEstimator(PortableEstimator):
         """The fine-tuned transformers model; changes to it take effect from the next call on."""
         model: PreTrainedModel = self._state().network.hand_out()
         return model
+
+    @model_.setter
+    def model_(self, model: PreTrainedModel) -> None:
+        fitted = self._state()
+        self._fitted = replace(fitted, network=with_model(fitted.network, model))
 
     @property
     def tokenizer_(self) -> PreTrainedTokenizerBase:

@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 import textwrap
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import Sentiment
+from sklearn.exceptions import NotFittedError
 from torch import nn
 from transformers import pipeline
 
@@ -31,7 +33,7 @@ from skbert._core.infer import infer
 from skbert._core.models.network import inference_network
 from skbert._core.runtime.device import Precision
 from skbert._estimator.base import encode
-from skbert.exceptions import ModelError
+from skbert.exceptions import InputError, InputTypeError, ModelError
 from skbert.inspection import prune_heads
 from skbert.testing._samples import sample_of
 
@@ -485,12 +487,131 @@ def test_a_changed_model_stays_changed_in_a_copy(tiny_model: Path) -> None:
     np.testing.assert_allclose(classifier.predict_proba(X), want, atol=1e-6)
 
 
+class LowRank(nn.Module):
+    """A layer with a product of two small matrices beside it, which alone is trained."""
+
+    def __init__(self, layer: nn.Linear) -> None:
+        super().__init__()
+        self.base_layer = layer.requires_grad_(False)
+        self.down, self.up = nn.Linear(32, 4, bias=False), nn.Linear(4, 32, bias=False)
+        nn.init.normal_(self.up.weight, std=3.0)
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        return self.base_layer(states) + self.up(self.down(states))
+
+
+def by_an_adapter(model: Any) -> None:
+    """What peft does in place, by hand."""
+    model.base_model.requires_grad_(False)
+    for layer in model.base_model.encoder.layer:
+        layer.attention.self.value = LowRank(layer.attention.self.value)
+
+
+def by_peft(model: Any) -> None:
+    peft = pytest.importorskip("peft", reason="peft is not installed")
+    settings = peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query", "value"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # peft's own
+        peft.get_peft_model(model, settings)
+
+
+@pytest.mark.parametrize("pooling", ["pooler", "mean"])
+@pytest.mark.parametrize("adapt", [by_an_adapter, by_peft])
+def test_an_adapter_trains_alone_through_its_own_modules(
+    tiny_model: Path, adapt: Callable[[Any], None], pooling: str
+) -> None:
+    torch.manual_seed(0)
+    classifier, X = fit(tiny_model, pooling, warm_start=True, epochs=3)
+    adapt(classifier.model_)
+    fixed = {name for name, p in classifier.model_.named_parameters() if not p.requires_grad}
+    before = {name: p.clone() for name, p in classifier.model_.named_parameters()}
+    assert len(fixed) > 30
+    y = [label for _, label in zip(X, classifier.predict(X)[::-1], strict=True)]
+    classifier.fit(X, y)
+    after = dict(classifier.model_.named_parameters())
+    assert {name for name, p in after.items() if not p.requires_grad} == fixed
+    changed = {name for name, p in after.items() if not torch.equal(p, before[name])}
+    assert changed == after.keys() - fixed
+    want = scores(classifier.model_, classifier.tokenizer_, X)
+    np.testing.assert_allclose(classifier.predict_proba(X), want, atol=1e-5)
+
+
+class Wrapper(nn.Module):
+    """What peft's models are to the caller."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def get_base_model(self) -> Any:
+        return self.model
+
+
+@pytest.mark.parametrize("pooling", ["pooler", "mean"])
+def test_a_model_can_be_put_in(tiny_model: Path, pooling: str) -> None:
+    torch.manual_seed(0)
+    classifier, X = fit(tiny_model, pooling, warm_start=True)
+    other, _ = fit(tiny_model, pooling)
+    other.model_.classifier.bias.data += torch.tensor([0.0, 1.0])
+    want = other.predict_proba(X)
+    assert np.abs(classifier.predict_proba(X) - want).max() > 0.1
+    state, plain = other.model_.state_dict(), type(classifier.model_)(classifier.model_.config)
+    plain.load_state_dict(state)
+    for model in (other.model_, Wrapper(plain)):
+        classifier.model_ = model
+        np.testing.assert_allclose(classifier.predict_proba(X), want, atol=1e-6)
+        np.testing.assert_allclose(
+            scores(classifier.model_, classifier.tokenizer_, X), want, atol=1e-5
+        )
+    adapted = copy.deepcopy(plain)
+    by_an_adapter(adapted)
+    classifier.model_ = Wrapper(adapted)
+    assert np.abs(classifier.predict_proba(X) - want).max() > 1e-5
+    before = adapted.bert.encoder.layer[1].attention.self.value.up.weight.clone()
+    classifier.fit(X, classifier.predict(X))
+    after = classifier.model_.bert.encoder.layer[1].attention.self.value
+    assert not torch.equal(after.up.weight, before)
+    assert torch.equal(after.base_layer.weight, adapted.bert.encoder.layer[1].attention.self.value
+                       .base_layer.weight)  # fmt: skip
+    with pytest.raises(ModelError, match="merge the adapter"):
+        classifier.save("nowhere")
+
+
+def test_another_kind_of_model_cannot_be_put_in(tiny_model: Path) -> None:
+    classifier, X = fit(tiny_model, "mean")
+    tagger, _ = fit(tiny_model, "tags")
+    want = classifier.predict_proba(X)
+    for model in (tagger.model_, Wrapper(tagger.model_), nn.Linear(2, 2), None):
+        with pytest.raises(InputTypeError, match=r"can be replaced by a BertForSequenceClassif"):
+            classifier.model_ = model
+    assert np.array_equal(classifier.predict_proba(X), want)
+    with pytest.raises(NotFittedError):
+        BertClassifier().model_ = classifier.model_
+
+
+def test_weights_that_the_caller_fixed_stay_as_they_are(tiny_model: Path) -> None:
+    classifier, X = fit(tiny_model, "mean", warm_start=True)
+    classifier.model_.bert.embeddings.requires_grad_(False)
+    before = {name: p.clone() for name, p in classifier.model_.named_parameters()}
+    classifier.fit(X, classifier.predict(X))
+    for name, weight in classifier.model_.named_parameters():
+        of_embeddings = name.startswith("bert.embeddings.")
+        assert weight.requires_grad is not of_embeddings
+        if name.startswith(("bert.embeddings.", "bert.encoder.")):
+            assert torch.equal(weight, before[name]) is of_embeddings, name
+    classifier.model_.requires_grad_(False)
+    with pytest.raises(InputError, match="nothing to train: all weights of model_"):
+        classifier.fit(X, classifier.predict(X))
+
+
 def test_an_adapter_has_its_effect(tiny_model: Path, sentiment: Sentiment) -> None:
     peft = pytest.importorskip("peft", reason="peft is not installed")
     classifier, X = fit(tiny_model, "mean")
     before = classifier.predict_proba(X)
     settings = peft.LoraConfig(target_modules=["query", "value"], init_lora_weights=False)
-    adapted = peft.get_peft_model(classifier.model_, settings)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # peft's own
+        adapted = peft.get_peft_model(classifier.model_, settings)
     after = classifier.predict_proba(X)
     assert np.abs(after - before).max() > 1e-4
     np.testing.assert_allclose(after, scores(adapted, classifier.tokenizer_, X), atol=1e-5)

@@ -52,7 +52,7 @@ from skbert._core.models.pooled import TokenPooled
 from skbert._core.runtime.interrupts import deferred_interrupts
 from skbert._core.runtime.modes import default_modes, single_precision
 from skbert._core.task import Head
-from skbert.exceptions import ModelError, SkbertError
+from skbert.exceptions import InputTypeError, ModelError, SkbertError
 
 __all__ = [
     "PreTrainedModel",
@@ -61,6 +61,7 @@ __all__ = [
     "drop_pooler",
     "network_of",
     "open_network",
+    "with_model",
     "write_folder",
 ]
 
@@ -110,6 +111,29 @@ def network_of(model: Any, tokenizer: Any, head: Head, pooling: str) -> Network:
             " 'mean'."
         )
     return network
+
+
+def with_model(network: Network, model: object) -> Network:
+    """A network with another model in the place of its own, or with its own in peft's wrapper."""
+    unwrapped: Any = getattr(model, "get_base_model", lambda: model)()
+    if _outline(unwrapped) != _outline(network.model):
+        raise InputTypeError(
+            f"model_ can be replaced by {_outline(network.model)}, or by such a model in peft's"
+            f" wrapper, not by {_outline(unwrapped)}. To use another model, pass its folder as"
+            " model= and call fit."
+        )
+    twin = network_of(unwrapped.eval(), network.tokenizer, network.head, network.pooling)
+    twin.layers, twin.layer_join = network.layers, network.layer_join
+    twin.anatomy, twin.is_handed_out = network.anatomy, True
+    return twin
+
+
+def _outline(model: object) -> str:
+    """What two models have in common that can take each other's place."""
+    name = f"a {type(model).__name__}"
+    if not isinstance(model, PreTrainedModel):
+        return name
+    return f"{name} with {model.config.vocab_size} tokens and {model.config.num_labels} outputs"
 
 
 def copy_encoder(network: Network, head: Head, pooling: str, dtype: torch.dtype) -> Network:

@@ -46,8 +46,11 @@ def draw_head_layers(model: torch.nn.Module, head_class: HeadClass, missing: set
 def grow_output(network: Network, n_outputs: int, output_map: IntArray) -> None:
     """Give the output layer ``n_outputs`` outputs; the present output i becomes ``output_map[i]``.
 
-    The others are drawn as in ``open_network``, from torch's global generator.
+    The others are drawn as in ``open_network``, from torch's global generator. A layer that a
+    caller replaced or wrapped stays as it is, if it has as many outputs as it needs.
     """
+    if n_outputs == network.head.n_outputs and type(network.output_layer) is not torch.nn.Linear:
+        return
     old, model, path = _linear_output(network), network.model, network.head_class.output_layer
     where: Any = {"device": old.weight.device, "dtype": old.weight.dtype}
     model.set_submodule(path, torch.nn.Linear(old.in_features, n_outputs, **where))
@@ -55,6 +58,8 @@ def grow_output(network: Network, n_outputs: int, output_map: IntArray) -> None:
     with torch.no_grad():
         network.output_layer.weight[output_map] = old.weight
         network.output_layer.bias[output_map] = old.bias
+    network.output_layer.weight.requires_grad_(old.weight.requires_grad)
+    network.output_layer.bias.requires_grad_(old.bias.requires_grad)
     network.head = replace(network.head, n_outputs=n_outputs)
     model.num_labels = model.config.num_labels = n_outputs
 

@@ -35,7 +35,7 @@ from skbert._core.training.optim import (
     warmup_steps,
 )
 from skbert._core.training.recipe import Recipe
-from skbert.exceptions import NonFiniteError
+from skbert.exceptions import InputError, NonFiniteError
 
 __all__ = ["TRAINING_TOKENS", "Stepper"]
 
@@ -118,7 +118,10 @@ class Stepper:
             network.is_packed = can_pack(network)
             for weight in network.model.parameters():  # none may be a view of another's memory
                 weight.data = weight.data.contiguous()
+        weights = network.model.parameters()
+        self._fixed = [weight for weight in weights if not weight.requires_grad]  # by the caller
         freeze(network.model, network.head_class.prefixes, recipe.freeze)
+        _fix(self._fixed)
         self._optimizer = _optimizer_of(network, recipe)
         is_alone = self.group.size == 1
         network.layer_runner.reset(self._optimizer.bf16_grads if is_alone else None)
@@ -209,13 +212,14 @@ class Stepper:
         self._network.model.eval()
 
     def close(self) -> None:
-        """Leave an ordinary model in eval mode, with all weights trainable and no gradients."""
+        """Leave an ordinary model in eval mode, as trainable as it was and without gradients."""
         self.finish_pass()
         self._clear_gradients()
         model = self._network.model
         self._network.word_embedding = None
         self._network.layer_runner.reset()
         model.eval().requires_grad_(True)
+        _fix(self._fixed)
         if self._recipe.gradient_checkpointing:
             _checkpointing("disable", model)()
 
@@ -301,6 +305,12 @@ class Stepper:
         )
 
 
+def _fix(weights: list[torch.nn.Parameter]) -> None:
+    """Let weights stay as they are, as whoever holds the model wants it, peft for one."""
+    for weight in weights:
+        weight.requires_grad_(False)
+
+
 def _optimizer_of(network: Network, recipe: Recipe) -> AdamW:
     """The optimizer of all weights that are trained."""
     groups = parameter_groups(
@@ -311,6 +321,11 @@ def _optimizer_of(network: Network, recipe: Recipe) -> AdamW:
         weight_decay=recipe.weight_decay,
         layer_decay=recipe.layer_decay,
     )
+    if not groups:
+        raise InputError(
+            "There is nothing to train: all weights of model_ that freeze leaves are fixed. Set"
+            " requires_grad of some to True."
+        )
     return adamw(groups, network.device)
 
 
