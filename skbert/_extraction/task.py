@@ -138,7 +138,8 @@ def _tokens_of(y: IntArray, context: IntArray, spans: Ragged) -> IntArray:
     """Return the first and last token of each answer, ``(n_samples, 2)``; -1 for no answer."""
     owner = np.repeat(np.arange(len(spans)), spans.lengths)
     longest = 1 + max(int(spans.values.max(initial=0)), int(y.max()))
-    begins, ends = (owner * longest + spans.values[:, side] for side in (0, 1))
+    filled = np.flatnonzero(spans.values[:, 0] < spans.values[:, 1])  # white space is no answer
+    begins, ends = ((owner * longest + spans.values[:, side])[filled] for side in (0, 1))
     first = np.searchsorted(ends, context * longest + y[:, 0], side="right")
     last = np.searchsorted(begins, context * longest + y[:, 1], side="left") - 1
     wanted = y[:, 0] >= 0
@@ -148,7 +149,8 @@ def _tokens_of(y: IntArray, context: IntArray, spans: Ragged) -> IntArray:
             f"characters: rows {rows[:MAX_NAMES]}. Give answers with something to read in them, "
             "or '' where the context holds none."
         )
-    answers = np.stack([first, last], axis=1) - spans.starts[context][:, None]
+    wanted_tokens = np.append(filled, -1)[np.stack([first, last], axis=1)]
+    answers = wanted_tokens - spans.starts[context][:, None]
     return np.where(wanted[:, None], answers, -1)
 
 
@@ -173,7 +175,9 @@ def _best_spans(logits: FloatArray, places: IntArray, longest: int) -> tuple[Int
     """Return the best spans of up to ``longest`` tokens, each in one window, and their scores."""
     inside = places[:, 0] >= 0
     window = np.cumsum(~inside)[inside]
-    (begins, ends), places = logits[inside].T, places[inside]
+    places = places[inside]
+    is_gap = places[:, :1] == places[:, 1:]  # white space: no answer begins or ends there
+    begins, ends = np.where(is_gap, -np.inf, logits[inside]).T
     if not len(begins):
         return np.empty((0, 2), np.int64), np.empty(0)
     width = min(longest, np.bincount(window).max())

@@ -60,7 +60,7 @@ class WordTags:
         """
         max_tokens = self.max_length - tokenizer.n_specials(pair=False)
         limit = max(1, min(_LONGEST_WORD, max_tokens // 2))
-        pieces, rows = (
+        pieces, rows, numbers = (
             _cut_rows(X, tokenizer, limit) if isinstance(X, WordRows)
             else _cut_texts(X, tokenizer, limit)
         )  # fmt: skip
@@ -76,13 +76,13 @@ class WordTags:
             read &= np.isin(np.arange(len(read)), split.starts)
         word = np.repeat(words.values, split.lengths)
         places = np.full((len(tokens.ids.values), 3), -1)
-        places[at, 0] = np.where(read, rows.index_in_row[word], -1)
+        places[at, 0] = np.where(read, numbers[word], -1)
         places[at, 1:] = rows.values[word]
         items = Items(
             tokens, np.arange(len(tokens) + 1), windows.samples, np.ones(len(tokens)),
             places=Ragged(places, tokens.ids.starts),
         )  # fmt: skip
-        return items if y is None else _with_targets(items, y, rows)
+        return items if y is None else _with_targets(items, y, _words_alone(rows, numbers))
 
     def head(self) -> Head:
         """Return a head with one logit per tag, for every token."""
@@ -111,15 +111,17 @@ class WordTags:
         return words
 
 
-_Cut = tuple[Ragged, Ragged]  # the pieces of each word, and the (start, end) of each row's words
+# The pieces of each word, the (start, end) of each row's words, and their numbers in the row: -1
+# for a gap between words, which has pieces but no tag.
+_Cut = tuple[Ragged, Ragged, IntArray]
 
 
 def _cut_rows(X: WordRows, tokenizer: TextTokenizer, limit: int) -> _Cut:
     """Return the pieces of words; a word without any piece becomes the unknown one."""
     flat = list(chain.from_iterable(X.words))
     codes = {word: code for code, word in enumerate(dict.fromkeys(flat))}
-    pieces = tokenizer.pieces(list(codes), limit)
-    unknown: Any = tokenizer.backend.token_to_id(tokenizer.backend.model.unk_token)
+    pieces = tokenizer.pieces_of_words(list(codes), limit)
+    unknown = tokenizer.unk_id if tokenizer.unk_id is not None else tokenizer.suffix[-1]
     pieces = Ragged.of(
         np.append(pieces.values, unknown).astype(np.int32), np.append(pieces.lengths, 1)
     )
@@ -129,7 +131,7 @@ def _cut_rows(X: WordRows, tokenizer: TextTokenizer, limit: int) -> _Cut:
     starts = np.concatenate([np.arange(n) for n in n_words.tolist()])
     places = np.stack([starts, starts + 1], axis=1)
     pieces = pieces.truncate(np.minimum(pieces.lengths, limit))
-    return pieces.take(which), Ragged.of(places, n_words)
+    return pieces.take(which), Ragged.of(places, n_words), starts
 
 
 def _cut_texts(X: Texts, tokenizer: TextTokenizer, limit: int) -> _Cut:
@@ -141,8 +143,16 @@ def _cut_texts(X: Texts, tokenizer: TextTokenizer, limit: int) -> _Cut:
     starts = np.flatnonzero(is_new)
     pieces = Ragged(ids.values, np.append(starts, len(row)))
     places = np.stack([spans.values[starts, 0], spans.values[pieces.starts[1:] - 1, 1]], axis=1)
-    n_words = np.bincount(row[starts], minlength=len(X))
-    return pieces.truncate(np.minimum(pieces.lengths, limit)), Ragged.of(places, n_words)
+    rows = Ragged.of(places, np.bincount(row[starts], minlength=len(X)))
+    pieces = pieces.truncate(np.minimum(pieces.lengths, limit))
+    return pieces, rows, words.values[starts]
+
+
+def _words_alone(rows: Ragged, numbers: IntArray) -> Ragged:
+    """Return the places of each row's words without the gaps between them."""
+    is_word = numbers >= 0
+    row = np.repeat(np.arange(len(rows)), rows.lengths)[is_word]
+    return Ragged.of(rows.values[is_word], np.bincount(row, minlength=len(rows)))
 
 
 def _with_targets(items: Items, y: Any, rows: Ragged) -> Items:

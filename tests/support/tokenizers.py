@@ -31,6 +31,8 @@ from transformers import (
     XLMRobertaTokenizer,
 )
 
+from skbert._core.text.tokens import TextTokenizer
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -230,3 +232,10 @@ def _made(name: str, size: int) -> Any:
 def make_tokenizer(name: str, size: int = 500) -> Any:
     """A tokenizer as the usual checkpoint of that model type has it, of at most so many tokens."""
     return copy.deepcopy(_made(name, size))
+
+
+def text_tokenizer(name: str, size: int = 500) -> TextTokenizer:
+    """The same as skbert reads text with it."""
+    made = make_tokenizer(name, size)
+    named = made.special_tokens_map
+    return TextTokenizer(made.backend_tokenizer, named.get("mask_token"), named.get("unk_token"))

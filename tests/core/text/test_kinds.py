@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.odd_texts import PARTS, long_texts, odd_texts
-from support.tokenizers import BYTE_LEVEL, UNIGRAM, make_tokenizer
+from support.tokenizers import BYTE_LEVEL, UNIGRAM, make_tokenizer, text_tokenizer
 
 from skbert._core.text.skim import CHINESE
 from skbert._core.text.tokens import TextTokenizer, encode_texts
@@ -34,10 +34,7 @@ def reference(name: str) -> Any:
 
 @cache
 def ours(name: str) -> TextTokenizer:
-    named = make_tokenizer(name).special_tokens_map
-    return TextTokenizer(
-        make_tokenizer(name).backend_tokenizer, named.get("mask_token"), named.get("unk_token")
-    )
+    return text_tokenizer(name)
 
 
 def whole(name: str, text: str) -> list[int]:
