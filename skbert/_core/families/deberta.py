@@ -75,6 +75,7 @@ DEBERTA = replace(
     heads=_heads("Deberta"),
     encoder=BERT.encoder._replace(position_table="", pooler=""),
     layer=None,
+    read_by_all_layers=("encoder.rel_embeddings", "encoder.LayerNorm", "encoder.conv"),
     arithmetic=(
         *BERT.arithmetic, "relative_attention", "position_biased_input", "pos_att_type",
         "max_relative_positions",

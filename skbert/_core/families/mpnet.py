@@ -31,5 +31,6 @@ MPNET = replace(
         if job != "causal language modelling"
     },
     layer=None,
+    read_by_all_layers=("encoder.relative_attention_bias",),
     arithmetic=(*ROBERTA.arithmetic, "relative_attention_num_buckets"),
 )

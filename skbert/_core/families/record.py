@@ -159,6 +159,7 @@ class Family:
     counts_from_padding: bool = False  # whether positions begin after the padding id, or at 0
     mixes_neighbours: bool = False  # whether padding, or another row, beside a token changes it
     layers_of: Callable[[Any], Sequence[Any]] | None = None  # of an encoder that shares layers
+    read_by_all_layers: tuple[str, ...] = ()  # paths in the encoder of what lies beside layers
 
     @property
     def default_sizes(self) -> dict[str, int]:
@@ -205,6 +206,12 @@ class Family:
             return self.layers_of(model.base_model)
         layers: Sequence[Any] = encoder_part(model, self.encoder.layers)
         return layers
+
+    @property
+    def below_layers(self) -> tuple[str, ...]:
+        """Where the modules of an encoder lie that its first layer needs; some have not all."""
+        paths = self.encoder.embeddings, self.encoder.projection, *self.read_by_all_layers
+        return tuple(filter(None, paths))
 
     def is_of_pooler(self, name: str) -> bool:
         """Whether a weight of that name belongs to the pooler."""

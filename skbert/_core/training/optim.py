@@ -15,7 +15,6 @@ from torch.nn.utils import get_total_norm
 from skbert._core.cpu.bindings.adamw import AdamWTensor, adamw_step, grad_norm
 from skbert._core.cpu.fused import can_fuse_adamw, can_fuse_grad_norm
 from skbert._core.families import family_of
-from skbert._core.families.record import encoder_part
 from skbert.exceptions import InputError
 
 __all__ = [
@@ -80,12 +79,9 @@ def trainable_parameters(
     model: torch.nn.Module, head: tuple[str, ...], layers: int | str
 ) -> list[torch.nn.Parameter]:
     """The parameters that `freeze` leaves trainable."""
-    depths, n_layers = _depths(model), _n_layers(model)
-    if layers != "all" and int(layers) > n_layers:
-        raise InputError(
-            f"freeze={layers}: the model has {n_layers} layers. Use freeze='all' to train nothing "
-            "but the output layer."
-        )
+    depths = _depths(model)
+    if layers != "all":
+        _check_frozen(model, int(layers))
     highest = (
         math.inf if layers == "all" else int(layers) or -1
     )  # 0 does not freeze the embeddings either
@@ -94,6 +90,21 @@ def trainable_parameters(
         for name, parameter in model.named_parameters()
         if name.startswith(head) or depths[name] > highest
     ]
+
+
+def _check_frozen(model: torch.nn.Module, n_frozen: int) -> None:
+    """Refuse to freeze more layers than there are, or one that is trained further up as well."""
+    layers = family_of(model).layers(model)
+    if n_frozen > len(layers):
+        raise InputError(
+            f"freeze={n_frozen}: the model has {len(layers)} layers. Use freeze='all' to train "
+            "nothing but the output layer."
+        )
+    if {*layers[:n_frozen]} & {*layers[n_frozen:]}:
+        raise InputError(
+            f"freeze={n_frozen}: the model shares its layers, and layer {n_frozen} is one of those"
+            " above it. Use freeze=0, or freeze='all' to train nothing but the output layer."
+        )
 
 
 def is_encoder_frozen(model: torch.nn.Module, layers: int | str) -> bool:
@@ -107,11 +118,12 @@ def _n_layers(model: torch.nn.Module) -> int:
 
 def _depths(model: torch.nn.Module) -> dict[str, int]:
     """The layer of each parameter, from 1; 0 for the embeddings, n_layers + 1 for the rest."""
-    family = family_of(model)
-    embeddings = encoder_part(model, family.encoder.embeddings)
-    parts = [embeddings, *family.layers(model)]
-    depths = {id(p): at for at, part in reversed([*enumerate(parts)]) for p in part.parameters()}
-    return {name: depths.get(id(p), len(parts)) for name, p in model.named_parameters()}
+    family, encoder = family_of(model), getattr(model, "base_model", model)
+    modules, layers = dict(encoder.named_modules()), family.layers(model)
+    below = [modules[path] for path in family.below_layers if path in modules]
+    placed = [*((0, part) for part in below), *enumerate(layers, 1)]
+    depths = {id(p): at for at, part in placed[::-1] for p in part.parameters()}
+    return {name: depths.get(id(p), len(layers) + 1) for name, p in model.named_parameters()}
 
 
 def warmup_steps(warmup: float, n_steps: int) -> int:

@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
+from support.families import tiny_of
 from support.networks import (
     CPU,
     Labels,
@@ -24,6 +25,7 @@ from support.networks import (
 from transformers import BertConfig, BertForSequenceClassification, get_scheduler
 
 from skbert._core.batches import steps_of_a_pass
+from skbert._core.families import FAMILIES
 from skbert._core.runtime.device import Precision
 from skbert._core.training.loop import train
 from skbert._core.training.optim import (
@@ -187,6 +189,26 @@ def test_freezing(model: Any, layers: int | str) -> None:
 def test_more_layers_than_there_are_cannot_be_frozen(model: Any) -> None:
     with pytest.raises(InputError, match=r"freeze=4: the model has 3 layers\. Use freeze='all'"):
         freeze(model, ("classifier.",), 4)
+
+
+def test_layers_that_are_shared_are_frozen_together() -> None:
+    model = tiny_of(FAMILIES["albert"], "sequence classification")  # layers 1, 1 again, and 2
+    freeze(model, ("classifier.",), 2)
+    learning = {name for name, weight in model.named_parameters() if weight.requires_grad}
+    assert any("albert_layer_groups.1." in name for name in learning)
+    assert not any("albert_layer_groups.0." in name for name in learning)
+    assert not any("embedding" in name for name in learning)  # nor their projection
+    with pytest.raises(InputError, match=r"freeze=1: the model shares its layers, and layer 1 is"):
+        freeze(model, ("classifier.",), 1)
+
+
+@pytest.mark.parametrize("model_type", ["electra", "mpnet", "deberta-v2", "roformer"])
+def test_what_lies_below_the_first_layer_is_frozen_with_it(model_type: str) -> None:
+    model = tiny_of(FAMILIES[model_type], "sequence classification")
+    freeze(model, ("classifier.",), 1)
+    learning = [name for name, weight in model.named_parameters() if weight.requires_grad]
+    above = ("encoder.layer.1.", "encoder.layer.2.", "classifier.", "pooler.")
+    assert [name for name in learning if not any(part in name for part in above)] == []
 
 
 def test_the_norm_is_over_all_gradients_together() -> None:
