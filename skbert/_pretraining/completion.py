@@ -14,6 +14,7 @@ import pandas as pd
 from scipy.special import softmax
 
 from skbert._arrays import Array, IntArray
+from skbert._core.families import FAMILIES
 from skbert._core.infer import infer
 from skbert._core.models.network import Network
 from skbert._core.runtime.device import Precision
@@ -32,6 +33,8 @@ __all__ = [
     "fill_masks",
 ]  # fmt: skip
 
+_KINDS = [kind for family in FAMILIES.values() for kind in family.tokenizers]
+_MASKS = {kind.specials["mask_token"] for kind in _KINDS}
 _COLDEST, _HOTTEST = 1e-30, 1e30  # beyond these, float32 gives infinities and NaN
 _SLICE = 64  # rows whose masks are filled together: each mask has a logit for every word piece
 
@@ -71,7 +74,7 @@ def encode_masked(texts: list[str], tokenizer: TextTokenizer, max_length: int) -
     """Return one row per text, with each mask as the special token, and selected."""
     max_tokens = max_length - tokenizer.n_specials(pair=False)
     masked = Vocabulary.of(tokenizer).mask
-    parts = [text.split(tokenizer.mask_token) for text in texts]
+    parts = [_split(tokenizer, text) for text in texts]
     pieces = tokenizer.pieces([part for of_text in parts for part in of_text])
     table = Ragged.of(
         np.append(pieces.values, masked).astype(np.int32), np.append(pieces.lengths, 1)
@@ -86,11 +89,34 @@ def encode_masked(texts: list[str], tokenizer: TextTokenizer, max_length: int) -
     where = np.flatnonzero(inner.values == masked)
     row = np.searchsorted(inner.starts, where, side="right") - 1
     position = where - inner.starts[row]
+    _check_kind_of_masks(tokenizer.mask_token, texts)
     _check_masks(tokenizer.mask_token, row, position, max_tokens)
     selected = Ragged.of(position + len(tokenizer.prefix), counts - 1)
     n_cut = int((inner.lengths > max_tokens).sum())
     tokens = assemble(tokenizer, inner.truncate(np.minimum(inner.lengths, max_tokens)), None)
     return _one_each(tokens, selected, n_cut)
+
+
+def _split(tokenizer: TextTokenizer, text: str) -> list[str]:
+    """Return the parts of a text around its masks, without white space that belongs to a mask."""
+    parts = text.split(tokenizer.mask_token)
+    for token in tokenizer.backend.get_added_tokens_decoder().values():
+        if token.content == tokenizer.mask_token and token.lstrip:
+            parts[:-1] = [part.rstrip() for part in parts[:-1]]
+        if token.content == tokenizer.mask_token and token.rstrip:
+            parts[1:] = [part.lstrip() for part in parts[1:]]
+    return parts
+
+
+def _check_kind_of_masks(mask: str | None, texts: list[str]) -> None:
+    """Raise where a text holds the mask of other tokenizers only."""
+    for row, text in enumerate(texts):
+        others = [other for other in sorted(_MASKS - {mask}) if other in text]
+        if others and not (mask and mask in text):
+            raise InputError(
+                f"Row {row} of X holds {others[0]}, which is text to this model: its mask is "
+                f"{mask}. Type {mask} in place of a word: 'The capital of France is {mask}.'"
+            )
 
 
 def _check_masks(mask: str | None, row: IntArray, position: IntArray, max_tokens: int) -> None:

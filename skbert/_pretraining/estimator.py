@@ -16,7 +16,7 @@ from skbert._core.families import NEW
 from skbert._core.families.record import Job
 from skbert._core.infer import mean_loss
 from skbert._core.models.network import Network, twin_of
-from skbert._core.models.new_model import NewModel
+from skbert._core.models.new_model import Lowercase, NewModel
 from skbert._core.runtime.device import Precision
 from skbert._core.task import Head, Task
 from skbert._core.training.loop import DrawItems
@@ -31,6 +31,7 @@ from skbert._pretraining.completion import (
     fill_masks,
 )
 from skbert._pretraining.objectives import (
+    NEW_FAMILIES,
     SIZES,
     TASKS,
     check_objective,
@@ -66,11 +67,16 @@ class BertPretrainer(TrainedEstimator):
         80 % are masked, 10 % are replaced by a random piece and 10 % stay as they are.
     whole_words : bool, default=False
         Select whole words instead of single word pieces.
+    family : str, default="bert"
+        Family of a new model: ``"bert"``, ``"roberta"``, ``"modernbert"`` or any other that has a
+        head for masked words. Its tokenizer is of the family's usual kind: WordPiece, byte-level
+        BPE or Unigram.
     vocab_size : int or None, default=None
         Number of word pieces in the vocabulary that a new model learns from X. None takes as many
-        as X supports, at most 30 522.
-    lowercase : bool, default=True
-        Whether a new model reads texts in lower case and without accents.
+        as X supports, at most as many as the family usually has, 30 522 for BERT.
+    lowercase : bool or "auto", default="auto"
+        Whether a new model reads texts in lower case and without accents. ``"auto"`` is what the
+        tokenizer of the family usually does: True for BERT, False for RoBERTa.
     hidden_size : int, default=256
         Width of a new model.
     num_hidden_layers : int, default=4
@@ -80,7 +86,7 @@ class BertPretrainer(TrainedEstimator):
     intermediate_size : int, default=1024
         Width of the feed-forward part of a new model's layers.
     max_position_embeddings : int, default=512
-        Maximum length of a row that a new model can read, in tokens.
+        Maximum length of a row that a new model can read, in tokens, special tokens included.
     position_embedding_type : {"absolute", "relative_key", "relative_key_query"}, \
             default="absolute"
         How a new model represents the positions of tokens: by a vector for each position, or by
@@ -213,8 +219,9 @@ class BertPretrainer(TrainedEstimator):
     objective: str = "mlm"
     mask_fraction: float = 0.15
     whole_words: bool = False
+    family: str = NEW.model_type
     vocab_size: int | None = None
-    lowercase: bool = True
+    lowercase: bool | str = "auto"
     hidden_size: int = 256
     num_hidden_layers: int = 4
     num_attention_heads: int = 4
@@ -228,8 +235,9 @@ class BertPretrainer(TrainedEstimator):
         "objective": [StrOptions(set(TASKS))],
         "mask_fraction": [RealInterval(0, 1, closed="neither")],
         "whole_words": ["boolean"],
+        "family": [StrOptions(set(NEW_FAMILIES))],
         "vocab_size": [COUNT, None],
-        "lowercase": ["boolean"],
+        "lowercase": ["boolean", StrOptions({"auto"})],
         **{size: [COUNT] for size in SIZES},
         "position_embedding_type": [StrOptions(set(NEW.choices["position_embedding_type"]))],
     }
@@ -316,7 +324,8 @@ class BertPretrainer(TrainedEstimator):
         Parameters
         ----------
         X : array-like of str, or of lists of str, of shape (n_samples,)
-            Texts in which ``[MASK]`` stands for a word piece.
+            Texts in which the tokenizer's mask, such as ``[MASK]`` or ``<mask>``, stands for a
+            word piece.
         top_k : int, default=5
             Number of word pieces to return for each mask.
 
@@ -329,7 +338,7 @@ class BertPretrainer(TrainedEstimator):
         Raises
         ------
         InputError
-            If X has no ``[MASK]``, or one beyond ``max_length``; or if the objective has no masked
+            If X has no mask, or one beyond ``max_length``; or if the objective has no masked
             words.
         """
         fitted = self._state()
@@ -413,10 +422,23 @@ class BertPretrainer(TrainedEstimator):
 
     def _source(self, rows: Any) -> Checkpoint | NewModel:
         if self.model is not None:
-            return super()._source(rows)
-        config: dict[str, Any] = {name: int(getattr(self, name)) for name in SIZES}
-        config["position_embedding_type"] = self.position_embedding_type
-        return new_model(config, rows, self.vocab_size, lowercase=bool(self.lowercase))
+            return self._of_family(super()._source(rows))
+        family = NEW_FAMILIES[self.family]
+        family.head_class(TASKS[self.objective](0).head().job)
+        sizes: dict[str, Any] = {name: int(getattr(self, name)) for name in SIZES}
+        sizes["position_embedding_type"] = self.position_embedding_type
+        lowercase: Lowercase = "auto" if self.lowercase == "auto" else bool(self.lowercase)
+        return new_model(family, sizes, rows, self.vocab_size, lowercase=lowercase)
+
+    def _of_family(self, checkpoint: Checkpoint | NewModel) -> Checkpoint | NewModel:
+        """The checkpoint, unless ``family`` names another than its own."""
+        own = checkpoint.family.model_type
+        if self.family not in {own, NEW.model_type}:
+            raise InputError(
+                f"family={self.family!r}, but model is of the family {own!r}. Use model=None for "
+                "a new model of that family, or leave family out."
+            )
+        return checkpoint
 
     def _prepare_targets(
         self, y: Any, rows: Any, max_length: int, previous: Fitted | None, weight: Any

@@ -10,8 +10,11 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from skbert._core.families import NEW
-from skbert._core.models.new_model import NewModel, check_sizes, learn_vocabulary
+from skbert._core.families import FAMILIES
+from skbert._core.families.record import Family
+from skbert._core.models.new_model import Lowercase, NewModel, check_sizes, new_settings
+from skbert._core.models.opening import new_tokenizer
+from skbert._core.models.vocabulary import Pieces, learn_pieces
 from skbert._core.task import Task
 from skbert._core.training.loop import DrawItems, as_they_are
 from skbert._pretraining.masking import mask, pair, pair_and_mask
@@ -19,7 +22,13 @@ from skbert._pretraining.tasks import MaskedWords, NextSentence, NextWord, Words
 from skbert._validation.documents import Documents
 from skbert.exceptions import InputError
 
-__all__ = ["SIZES", "TASKS", "check_objective", "draw_of", "new_model"]
+__all__ = ["NEW_FAMILIES", "SIZES", "TASKS", "check_objective", "draw_of", "new_model"]
+
+NEW_FAMILIES = {
+    name: family
+    for name, family in FAMILIES.items()
+    if "masked language modelling" in family.heads
+}
 
 TASKS: dict[str, Callable[[int], Task]] = {
     "mlm": MaskedWords,
@@ -46,13 +55,21 @@ def draw_of(objective: str, max_length: int, fraction: float, *, whole_words: bo
 
 
 def new_model(
-    config: dict[str, Any], documents: Documents, vocab_size: int | None, *, lowercase: bool
+    family: Family,
+    sizes: dict[str, Any],
+    documents: Documents,
+    vocab_size: int | None,
+    *,
+    lowercase: Lowercase,
 ) -> NewModel:
-    """A model of the sizes in ``config``, with a vocabulary learned from the documents."""
-    check_sizes(NEW, config if vocab_size is None else {**config, "vocab_size": vocab_size})
-    texts = list(chain.from_iterable(documents.rows))
-    vocabulary = learn_vocabulary(texts, vocab_size, lowercase=lowercase)
-    return NewModel(NEW, {**config, "vocab_size": len(vocabulary)}, vocabulary, lowercase)
+    """A model of a family and of these sizes, with a vocabulary learned from the documents."""
+    config = new_settings(family, sizes)
+    check_sizes(family, config if vocab_size is None else {**config, "vocab_size": vocab_size})
+    kind, texts = family.tokenizers[0], list(chain.from_iterable(documents.rows))
+    untrained = new_tokenizer(kind, Pieces.untrained(kind), lowercase).backend_tokenizer
+    most = family.default_sizes["vocab_size"]
+    pieces = learn_pieces(kind, untrained, texts, vocab_size, most)
+    return NewModel(family, {**config, "vocab_size": len(pieces)}, pieces, lowercase)
 
 
 def check_objective(task: Task, method: str, *objectives: str) -> str:

@@ -803,7 +803,9 @@ OTHER_THINGS: dict[str, set[str]] = {
         "ctx.scaling", "settings.dropout", "settings.scaling", "nn.LayerNorm",
     },
     "skbert._core.models.network": {"cls"},
-    "skbert._core.models.new_model": {"num_attention_heads", "num_attention_heads="},
+    "skbert._core.models.new_model": {
+        "num_attention_heads", "num_attention_heads=", "position_embedding_type",
+    },
     "skbert._core.models.output": {"config.initializer_range"},
     "skbert._core.runtime.device": {"_event.query"},
     "skbert._core.runtime.wait_policy": {"/proc/self/schedstat", "/proc/self/task/"},

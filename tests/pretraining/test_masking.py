@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,8 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from skbert._core.families import NEW
-from skbert._core.models.new_model import NewModel, learn_vocabulary
 from skbert._core.text.tokens import Ragged, TextTokenizer
 from skbert._pretraining.masking import Vocabulary, mask, pair, pair_and_mask
 from skbert._pretraining.tasks import MaskedWords, NextSentence, NextWord
@@ -405,60 +401,6 @@ def test_half_a_character_is_replaced() -> None:
 def test_documents_without_pairs(rows: list[list[str]], are_texts: bool, message: str) -> None:
     with pytest.raises(InputError, match=message):
         check_sentences(Documents(rows, are_texts, None), "nsp")
-
-
-# --- vocabularies --------------------------------------------------------------------------------
-
-SAMPLE = ["Lower lowest newer newest Wider widest", "the cat sat on the mat, caf\u00e9",
-          "\u6211\u7231\u5317\u4eac \u6211\u7231"] * 3  # fmt: skip
-
-
-def test_a_vocabulary_from_texts() -> None:
-    vocabulary = learn_vocabulary(SAMPLE, None, lowercase=True)
-    assert sorted(vocabulary.values()) == list(range(len(vocabulary)))
-    pieces = sorted(vocabulary, key=vocabulary.__getitem__)
-    assert pieces[:5] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    assert {"the", "lowest", "newest", "##est", "cafe", ","} <= vocabulary.keys() | {"##est"}
-    chinese = [piece for piece in pieces if piece > "\u3000"]
-    assert sorted(chinese) == sorted("\u6211\u7231\u5317\u4eac")  # each a word of its own
-
-
-def test_a_cased_vocabulary_keeps_capitals_and_accents() -> None:
-    vocabulary = learn_vocabulary(SAMPLE, None, lowercase=False)
-    assert {"Lower", "Wider", "caf\u00e9"} <= vocabulary.keys()
-
-
-def test_a_vocabulary_has_the_size_asked_for() -> None:
-    assert len(learn_vocabulary(SAMPLE, 60, lowercase=True)) == 60
-
-
-def test_sizes_that_the_texts_do_not_support() -> None:
-    n = len(learn_vocabulary(SAMPLE, None, lowercase=True))
-    with pytest.raises(InputError, match=f"X supports {n} word pieces only.*vocab_size={n} or"):
-        learn_vocabulary(SAMPLE, n + 1, lowercase=True)
-    with pytest.raises(InputError, match="vocab_size=20 is too small: the characters of X"):
-        learn_vocabulary(SAMPLE, 20, lowercase=True)
-
-
-def test_a_vocabulary_is_the_same_in_every_process() -> None:
-    code = (
-        "import json, sys; from skbert._core.models.new_model import learn_vocabulary\n"
-        "print(json.dumps(learn_vocabulary(json.loads(sys.argv[1]), 80, lowercase=True)))"
-    )
-    words = [f"{a}{b}{c}" for a in "abcd" for b in "efgh" for c in "ijkl"]
-    found = [" ".join(words[i::7]) for i in range(7)] * 2
-    want = learn_vocabulary(found, 80, lowercase=True)
-    for _ in range(2):
-        done = subprocess.run(
-            [sys.executable, "-c", code, json.dumps(found)], capture_output=True, check=True,
-            text=True,
-        )  # fmt: skip
-        assert json.loads(done.stdout) == want
-
-
-def test_a_blank_knows_how_long_rows_may_be() -> None:
-    assert NewModel(NEW, {"max_position_embeddings": 40}, {}, True).max_length == 40
-    assert NewModel(NEW, {"max_position_embeddings": 4000}, {}, True).max_length == 4000
 
 
 def test_ragged_targets_line_up_with_chosen_tokens(tokenizer: TextTokenizer) -> None:

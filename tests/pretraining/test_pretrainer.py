@@ -31,7 +31,6 @@ from skbert._core.batches import collate, steps_of_a_pass
 from skbert._core.checkpoints.vet import vet
 from skbert._core.infer import infer, mean_loss
 from skbert._core.models.network import Network
-from skbert._core.models.new_model import learn_vocabulary
 from skbert._core.models.opening import open_network
 from skbert._core.runtime.device import Precision, seeded
 from skbert._core.text.tokens import TextTokenizer
@@ -404,17 +403,6 @@ def test_whole_words_and_shares_reach_the_masks(stories: list[list[str]]) -> Non
         )
     )
     assert len({plain, more, whole}) == 3
-
-
-@pytest.mark.parametrize("letters", ["abcdefgh", "한글음절", "क्षि"])
-def test_words_too_long_to_be_read_are_not_learned_from(letters: str) -> None:
-    rng = np.random.default_rng(0)
-    words = ["".join(rng.choice([*letters], 100 + n)) for n in (1, 60_000)]
-    beginning = f"good movie good movie {words[1][:101]}"
-    found = learn_vocabulary([f"good movie good movie {words[1]}"], None, lowercase=False)
-    assert found == learn_vocabulary([beginning], None, lowercase=False)
-    usual = "".join(rng.choice([*letters], 100))
-    assert usual in learn_vocabulary([f"{usual} {usual}"], None, lowercase=False)
 
 
 @pytest.mark.parametrize("name", ["top_k", "max_new_tokens"])

@@ -93,7 +93,7 @@ class Layers:
             for module, cache in zip(modules, caches, strict=True):
                 products = cache(dtype, training=training)
                 arguments = cache.parts, names, products, states, rounded, rows
-                if module.training and module.gradient_checkpointing:
+                if module.training and getattr(module, "gradient_checkpointing", False):
                     states, rounded = checkpoint(_run_layer, *arguments, use_reentrant=False)
                 else:
                     states, rounded = _run_layer(*arguments)

@@ -53,7 +53,7 @@ ALBERT = replace(
         "layer_norm_eps": 1e-30,
     },
     count_weights=weights_of_layers(layers="num_hidden_groups", embedding="embedding_size"),
-    tokenizers=(UNIGRAM, WORD_PIECE),
+    tokenizers=(UNIGRAM.made_by("AlbertTokenizer"), WORD_PIECE),
     heads={
         "embedding": HeadClass("AlbertModel", "mean", output_layer="", logits=()),
         "sequence classification": HeadClass(

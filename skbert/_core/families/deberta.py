@@ -71,7 +71,7 @@ DEBERTA = replace(
         "pooler_hidden_size": number(1, 16_384),
     },
     count_weights=weights_of_layers(),
-    tokenizers=(BYTE_LEVEL_BPE, UNIGRAM, WORD_PIECE),
+    tokenizers=(BYTE_LEVEL_BPE.made_by("DebertaTokenizer"), UNIGRAM, WORD_PIECE),
     heads=_heads("Deberta"),
     encoder=BERT.encoder._replace(position_table="", pooler=""),
     layer=None,
@@ -107,7 +107,7 @@ DEBERTA_V2 = replace(
         "conv_kernel_size": number(0, 101),
         "conv_groups": number(1, 1024),
     },
-    tokenizers=(UNIGRAM, BYTE_LEVEL_BPE, WORD_PIECE),
+    tokenizers=(UNIGRAM.made_by("DebertaV2Tokenizer"), BYTE_LEVEL_BPE, WORD_PIECE),
     heads={
         **_heads("DebertaV2"),
         "multiple choice": HeadClass("DebertaV2ForMultipleChoice", "cls", steps=_POOLED),

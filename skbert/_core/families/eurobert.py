@@ -8,7 +8,13 @@ from skbert._core.families.bert import BERT
 from skbert._core.families.modernbert import MODERNBERT
 from skbert._core.families.record import EncoderPaths, HeadClass, Size
 from skbert._core.families.settings import FLAG, ROPE, number, weights_of_layers
-from skbert._core.families.tokenizers import BYTE_LEVEL_BPE, UNIGRAM, WORD_PIECE
+from skbert._core.families.tokenizers import (
+    AS_DESCRIBED,
+    BRACKETS,
+    BYTE_LEVEL_BPE,
+    UNIGRAM,
+    WORD_PIECE,
+)
 
 __all__ = ["EUROBERT"]
 
@@ -42,7 +48,7 @@ EUROBERT = replace(
         "mlp_bias": FLAG,
     },
     count_weights=weights_of_layers(mlp=3),
-    tokenizers=(BYTE_LEVEL_BPE, UNIGRAM, WORD_PIECE),
+    tokenizers=(BYTE_LEVEL_BPE.made_by(AS_DESCRIBED[0], BRACKETS), UNIGRAM, WORD_PIECE),
     heads={
         "embedding": HeadClass("EuroBertModel", "mean", output_layer="", logits=()),
         "sequence classification": HeadClass(

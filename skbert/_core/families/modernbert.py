@@ -15,7 +15,13 @@ from skbert._core.families.settings import (
     number,
     weights_of_layers,
 )
-from skbert._core.families.tokenizers import BYTE_LEVEL_BPE, UNIGRAM, WORD_PIECE
+from skbert._core.families.tokenizers import (
+    AS_DESCRIBED,
+    BRACKETS,
+    BYTE_LEVEL_BPE,
+    UNIGRAM,
+    WORD_PIECE,
+)
 
 __all__ = ["MODERNBERT"]
 
@@ -71,7 +77,7 @@ MODERNBERT = replace(
         "classifier_bias": FLAG,
     },
     count_weights=weights_of_layers(mlp=3),
-    tokenizers=(BYTE_LEVEL_BPE, WORD_PIECE, UNIGRAM),
+    tokenizers=(BYTE_LEVEL_BPE.made_by(AS_DESCRIBED[0], BRACKETS), WORD_PIECE, UNIGRAM),
     heads={
         "embedding": HeadClass("ModernBertModel", "mean", output_layer="", logits=()),
         "sequence classification": HeadClass(

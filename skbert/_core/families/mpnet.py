@@ -24,7 +24,7 @@ MPNET = replace(
     rates={key: least for key, least in BERT.rates.items() if key != "classifier_dropout"},
     choices={"hidden_act": BERT.choices["hidden_act"]},
     count_weights=weights_of_layers(),
-    tokenizers=(WORD_PIECE, UNIGRAM),
+    tokenizers=(WORD_PIECE.made_by("MPNetTokenizer"), UNIGRAM),
     heads={
         job: replace(head, name=head.name.replace("Roberta", "MPNet"))
         for job, head in ROBERTA.heads.items()

@@ -160,6 +160,7 @@ class Family:
     mixes_neighbours: bool = False  # whether padding, or another row, beside a token changes it
     layers_of: Callable[[Any], Sequence[Any]] | None = None  # of an encoder that shares layers
     read_by_all_layers: tuple[str, ...] = ()  # paths in the encoder of what lies beside layers
+    new_settings: Mapping[str, Any] = field(default_factory=dict)  # that a new model needs
 
     @property
     def default_sizes(self) -> dict[str, int]:

@@ -64,7 +64,10 @@ def _relative(model_type: str, prefix: str) -> Family:
 
 
 XLM_ROBERTA = _relative("xlm-roberta", "XLMRoberta")
-CAMEMBERT = _relative("camembert", "Camembert")
+CAMEMBERT = replace(
+    _relative("camembert", "Camembert"),
+    tokenizers=(UNIGRAM.made_by("CamembertTokenizer"), WORD_PIECE, BYTE_LEVEL_BPE),
+)
 
 ROBERTA_PRELAYERNORM = replace(
     ROBERTA,
@@ -93,4 +96,5 @@ XMOD = replace(
         "default_language",
     ),
     norms=("LayerNorm", "layer_norm", "adapter_layer_norm"),
+    new_settings={"languages": ["en_XX"], "default_language": "en_XX"},
 )  # fmt: skip

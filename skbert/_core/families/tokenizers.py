@@ -14,9 +14,9 @@ __all__ = ["AS_DESCRIBED", "BRACKETS", "BYTE_LEVEL_BPE", "UNIGRAM", "WORD_PIECE"
 # Classes that take a tokenizer.json as it is, of any kind, and name no token themselves.
 AS_DESCRIBED = ("TokenizersBackend", "PreTrainedTokenizerFast")
 
-BRACKETS = {"cls_token": "[CLS]", "sep_token": "[SEP]", "unk_token": "[UNK]",
-            "pad_token": "[PAD]", "mask_token": "[MASK]"}  # fmt: skip
-_ANGLES = {"cls_token": "<s>", "sep_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>",
+BRACKETS = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]",
+            "sep_token": "[SEP]", "mask_token": "[MASK]"}  # fmt: skip
+_ANGLES = {"cls_token": "<s>", "pad_token": "<pad>", "sep_token": "</s>", "unk_token": "<unk>",
            "mask_token": "<mask>"}  # fmt: skip
 _MPNET = {**_ANGLES, "unk_token": "[UNK]"}
 _ALBERT = {**BRACKETS, "unk_token": "<unk>", "pad_token": "<pad>"}
@@ -29,7 +29,7 @@ class TokenizerFormat:
     name: str
     model: str  # what tokenizer.json calls it
     new_class: str  # of a new model, and of a checkpoint that names none
-    specials: Mapping[str, str]  # of a new model, by role
+    specials: Mapping[str, str]  # of a new model, by role, in the order of their ids
     # That a checkpoint may name, and the special tokens where it does not name them.
     classes: Mapping[str, Mapping[str, str]]
     # What a tokenizer.json may be made of, by role, and no null where all text would become

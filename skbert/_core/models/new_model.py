@@ -1,29 +1,31 @@
-"""What a new model is made from: its sizes, and a vocabulary of word pieces learned from texts.
+"""What a new model is made from: its settings, and the vocabulary of its tokenizer.
 
-Depends on ``tokenizers``, `sizes` and `skim`; the model itself is made in ``opening``.
+Depends on `sizes`, `vocabulary` and the records of the families; the model itself is made in
+``opening``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
-
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+from typing import Any, Literal
 
 from skbert._core.checkpoints.sizes import memory_fault, size_faults
-from skbert._core.families import NEW
 from skbert._core.families.record import Family
-from skbert._core.text.skim import Skimmer
+from skbert._core.families.tokenizers import TokenizerFormat
+from skbert._core.models.vocabulary import Pieces
 from skbert.exceptions import InputError
 
-__all__ = ["NewModel", "check_sizes", "learn_vocabulary"]
+__all__ = ["Lowercase", "NewModel", "check_sizes", "new_settings", "special_ids"]
 
-_ROLES = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")  # by id
-_FORMAT = NEW.tokenizers[0]
-_SPECIALS = tuple(_FORMAT.specials[role] for role in _ROLES)
+Lowercase = bool | Literal["auto"]  # of a new tokenizer: "auto" is what its class does
+
 _TRAINING_BYTES = 16  # of a trainable weight: itself, its gradient and two moments
-_DEFAULT_VOCAB_SIZE = 30_522  # where no number is given: as many as BERT's own vocabulary has
+_POSITIONS, _KIND = "max_position_embeddings", "position_embedding_type"
+# The special token that each of these settings is the id of.
+_IDS = {"pad_token_id": "pad_token", "bos_token_id": "cls_token", "eos_token_id": "sep_token",
+        "cls_token_id": "cls_token", "sep_token_id": "sep_token",
+        "mask_token_id": "mask_token"}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -31,19 +33,63 @@ class NewModel:
     """The settings of a model to be made, where there is no checkpoint to open."""
 
     family: Family
-    config: dict[str, Any]  # settings of the family's configuration class
-    vocabulary: dict[str, int]
-    lowercase: bool
+    config: dict[str, Any]  # settings of the family's configuration class, by common names
+    pieces: Pieces
+    lowercase: Lowercase
     pooling: str | None = None
     head_pooling: str | None = None
 
     @property
+    def tokenizer(self) -> TokenizerFormat:
+        """The kind of tokenizer that the model gets."""
+        return self.family.tokenizers[0]
+
+    @property
     def max_length(self) -> int:
         """Tokens in the longest row that the model will read."""
-        config = self.config
-        return self.family.max_length(
-            config["max_position_embeddings"], config.get("pad_token_id")
+        pad_token_id = special_ids(self.family)["pad_token_id"]
+        return self.family.max_length(self.config[_POSITIONS], pad_token_id)
+
+
+def new_settings(family: Family, sizes: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a new model of these sizes, by common names.
+
+    ``max_position_embeddings`` counts the tokens of a row in ``sizes``; positions that a family
+    leaves out are added. Special tokens have the first ids, in the order of the tokenizer's kind.
+
+    Raises
+    ------
+    InputError
+        If the family does not know the kind of positions.
+    """
+    settings = {**family.new_settings, **sizes}
+    settings[_POSITIONS] += family.first_position(special_ids(family)["pad_token_id"])
+    kind = settings.pop(_KIND)
+    kinds = family.choices.get(_KIND, ("absolute",))
+    if kind not in kinds:
+        raise InputError(
+            f"{_KIND}={kind!r}, but a new model of the family {family.model_type!r} can have"
+            f" {' or '.join(map(repr, kinds))} only. Use that, or another family."
         )
+    if _KIND in family.choices:
+        settings[_KIND] = kind
+    if "embedding_size" in family.sizes:
+        settings["embedding_size"] = _embedding_size(family, settings["hidden_size"])
+    return settings
+
+
+def _embedding_size(family: Family, hidden_size: int) -> int:
+    """How wide embeddings are; without a projection, in the family's usual proportion."""
+    usual, usual_hidden = (family.default_sizes[f"{key}_size"] for key in ("embedding", "hidden"))
+    if family.encoder.projection:
+        return min(usual, hidden_size)
+    return max(1, hidden_size * usual // usual_hidden)
+
+
+def special_ids(family: Family) -> dict[str, int]:
+    """The ids of special tokens in a new model, by the settings that name them."""
+    specials = [*family.tokenizers[0].specials]
+    return {key: specials.index(role) for key, role in _IDS.items()}
 
 
 def check_sizes(family: Family, config: dict[str, Any]) -> None:
@@ -57,7 +103,7 @@ def check_sizes(family: Family, config: dict[str, Any]) -> None:
     for key, right in size_faults(family, config):
         raise InputError(
             f"{key}={config[key]}, where {right} is expected. Use"
-            f" {key}={family.sizes[key].default}, as BERT does, or leave it out."
+            f" {key}={family.sizes[key].default}, the family's default, or leave it out."
         )
     hidden, heads = config["hidden_size"], config["num_attention_heads"]
     if hidden % heads:
@@ -72,60 +118,3 @@ def check_sizes(family: Family, config: dict[str, Any]) -> None:
             f"a model with {sizes} is too large to learn here: {fault}, gradients and the"
             " optimizer's state included. Use smaller sizes, hidden_size first."
         )
-
-
-def learn_vocabulary(texts: Sequence[str], size: int | None, *, lowercase: bool) -> dict[str, int]:
-    """Word pieces that occur at least twice in the texts, and every character there is.
-
-    Words longer than a model reads as pieces count with their beginning only. Chinese characters
-    are words of their own. Without a ``size`` there are as many as the texts support, 30 522 at
-    most.
-
-    Raises
-    ------
-    InputError
-        If the texts support fewer pieces than ``size``, or hold more characters.
-    """
-    characters = _trained(texts, 1, _SPECIALS, lowercase=lowercase).keys() - set(_SPECIALS)
-    known = (*_SPECIALS, *sorted(characters, key=lambda piece: (piece.startswith("##"), piece)))
-    vocabulary = _trained(texts, size or _DEFAULT_VOCAB_SIZE, known, lowercase=lowercase)
-    count = len(vocabulary)
-    if size is not None and count < size:
-        raise InputError(
-            f"vocab_size={size}, but X supports {count} word pieces only: no more of them occur "
-            f"twice. Use vocab_size={count} or less, or vocab_size=None for as many as there are."
-        )
-    if size is not None and count > size:
-        raise InputError(
-            f"vocab_size={size} is too small: the characters of X alone make {count} word pieces. "
-            f"Use vocab_size={count} or more, or vocab_size=None for as many as there are."
-        )
-    return vocabulary
-
-
-def _is_short(text: str, skimmer: Skimmer) -> bool:
-    """Whether no word of a text can be beyond the model's limit."""
-    longest = skimmer.longest_word
-    return len(text) <= longest or max(map(len, text.split()), default=0) <= longest
-
-
-def _trained(
-    texts: Iterable[str], size: int, known: Iterable[str], *, lowercase: bool
-) -> dict[str, int]:
-    """The ``known`` pieces first, then what the trainer adds.
-
-    It adds characters in an order that differs from run to run, and breaks ties by that order:
-    knowing them beforehand makes it repeat itself.
-    """
-    tokenizer = Tokenizer(models.WordPiece(unk_token=_FORMAT.specials["unk_token"]))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    trainer = trainers.WordPieceTrainer(
-        vocab_size=size, min_frequency=2, special_tokens=list(known), show_progress=False
-    )
-    skimmer = Skimmer(
-        Tokenizer.from_str(tokenizer.to_str())
-    )  # a copy, as the trainer locks the other
-    read = (t if _is_short(t, skimmer) else "".join(skimmer.chunks(t)) for t in texts)
-    tokenizer.train_from_iterator(read, trainer)
-    return tokenizer.get_vocab()

@@ -7,6 +7,7 @@ knows no task.
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache, partial
@@ -38,6 +39,7 @@ from skbert._core.checkpoints.weights import (
 )
 from skbert._core.families import FAMILIES, family_of
 from skbert._core.families.record import Family
+from skbert._core.families.tokenizers import AS_DESCRIBED, TokenizerFormat
 from skbert._core.models.intact import anatomy_of
 from skbert._core.models.network import (
     Network,
@@ -45,14 +47,15 @@ from skbert._core.models.network import (
     has_own_modules,
     has_pooler,
 )
-from skbert._core.models.new_model import NewModel
+from skbert._core.models.new_model import Lowercase, NewModel, special_ids
 from skbert._core.models.opened_tokenizer import check_opened
 from skbert._core.models.output import draw_head_layers, draw_output
 from skbert._core.models.pooled import TokenPooled
+from skbert._core.models.vocabulary import Pieces, described
 from skbert._core.runtime.interrupts import deferred_interrupts
 from skbert._core.runtime.modes import default_modes, single_precision
 from skbert._core.task import Head
-from skbert.exceptions import InputTypeError, ModelError, SkbertError
+from skbert.exceptions import InputError, InputTypeError, ModelError, SkbertError
 
 __all__ = [
     "PreTrainedModel",
@@ -60,6 +63,7 @@ __all__ = [
     "copy_encoder",
     "drop_pooler",
     "network_of",
+    "new_tokenizer",
     "open_network",
     "with_model",
     "write_folder",
@@ -212,24 +216,44 @@ def _own_pooling(checkpoint: Checkpoint | NewModel, head: Head, *, fresh_head: b
 
 def _make(new_model: NewModel, head: Head, dtype: torch.dtype, pooling: str) -> tuple[Any, Any]:
     """A new model with random weights, and its tokenizer."""
-    family = new_model.family
-    config = getattr(transformers, family.config_class)(
+    family, head_class = new_model.family, new_model.family.head_class(head.job)
+    tokenizer = new_tokenizer(new_model.tokenizer, new_model.pieces, new_model.lowercase)
+    config_class = getattr(transformers, family.config_class)
+    defaults, ids = config_class(), special_ids(family)
+    config = config_class(
         **family.own_settings(new_model.config),
-        **family.head_class(head.job).pooled_settings(pooling),
+        **head_class.pooled_settings(pooling),
+        **{key: ids[key] for key in ids if getattr(defaults, key, None) is not None},
         is_decoder=head.is_causal,
     )
+    config.vocab_size = max(config.vocab_size, len(tokenizer))  # some classes add tokens
     with _quiet(), single_precision():  # weights are drawn in float32 and converted afterwards
-        model = (
-            _as_configured(getattr(transformers, family.head_class(head.job).name))(config)
-            .to(dtype)
-            .eval()
-        )
-    tokenizer = getattr(transformers, family.tokenizers[0].new_class)(
-        vocab=new_model.vocabulary,
-        do_lower_case=new_model.lowercase,
-        model_max_length=new_model.max_length,
-    )
+        model = _as_configured(getattr(transformers, head_class.name))(config).to(dtype).eval()
     return model, tokenizer
+
+
+def new_tokenizer(kind: TokenizerFormat, pieces: Pieces, lowercase: Lowercase) -> Any:
+    """A tokenizer of the usual class of a kind.
+
+    Raises
+    ------
+    InputError
+        If the class cannot read texts in lower case, but is asked to.
+    """
+    tokenizer_class, settings = getattr(transformers, kind.new_class), pieces.settings(kind)
+    if kind.new_class in AS_DESCRIBED:
+        settings = {**kind.specials, "tokenizer_object": described(kind, pieces)}
+    if kind.model != "WordPiece":  # as in all their checkpoints: "a <mask>" has one blank
+        mask = kind.specials["mask_token"]
+        settings["mask_token"] = transformers.AddedToken(mask, lstrip=True, special=True)
+    if "do_lower_case" in inspect.signature(tokenizer_class).parameters:
+        settings |= {} if lowercase == "auto" else {"do_lower_case": lowercase}
+    elif lowercase is True:
+        raise InputError(
+            f"lowercase=True, but a new model of this family has a {kind.name} tokenizer that"
+            " reads texts as they are written. Use lowercase='auto', or make the texts lower case."
+        )
+    return tokenizer_class(**settings)
 
 
 @contextmanager
