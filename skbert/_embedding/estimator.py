@@ -65,7 +65,8 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
     layer_join : {"mean", "concat"}, default="mean"
         Average several layers, or concatenate them in the order of ``layers``.
     normalize : bool, default=False
-        Scale each vector to length 1, as the last step.
+        Scale each vector to length 1, as the last step. Sentence encoders that end with a
+        ``Normalize`` module are trained for it; the folder does not turn it on.
     n_components : int or None, default=None
         Number of components that a PCA keeps of the vectors; it is fitted on the distinct texts of
         X in ``fit``. None leaves the vectors as they are.

@@ -208,6 +208,7 @@ class _Source(NamedTuple):
     max_length: int
     has_pooler: bool
     open: Callable[[str, torch.dtype], Network]  # from pooling and type of the weights
+    check_row_vector: Callable[[], None] = lambda: None  # refuses more than a pooling
 
 
 def _find_source(model: Any, *, pairs: bool) -> _Source:
@@ -229,7 +230,8 @@ def _find_source(model: Any, *, pairs: bool) -> _Source:
     depth = checkpoint.config["num_hidden_layers"]
     # A sentence encoder declares a pooling for texts, not for pairs.
     declared = checkpoint.head_pooling or (None if pairs else checkpoint.pooling)
-    return _Source(declared, depth, checkpoint.max_length, pooled, open_)
+    source = _Source(declared, depth, checkpoint.max_length, pooled, open_)
+    return source if pairs else source._replace(check_row_vector=checkpoint.check_row_vector)
 
 
 def _fitted_source(estimator: TextEstimator) -> _Source:
@@ -272,6 +274,7 @@ def _chosen_pooling(params: FeatureParameters, source: _Source) -> str:
     """Return the pooling for this encoder, with "auto" resolved."""
     pooling: str = params.pooling
     if pooling == "auto":
+        source.check_row_vector()
         pooling = source.pooling or POOLER
     if pooling != POOLER or (source.has_pooler and params.layers is None):
         return pooling

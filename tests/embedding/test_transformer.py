@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import pickle
 import shutil
 from concurrent.futures import ThreadPoolExecutor
@@ -752,3 +753,28 @@ def test_x_of_pairs_stays_pairs(tiny_model: Path, sentiment: Sentiment) -> None:
     regressor = BertRegressor(tiny_model, epochs=1, device="cpu", random_state=0)
     regressor.fit(sentiment.texts, np.arange(40.0))
     assert plain(regressor).fit(PAIRS).pooling_ == "pooler"
+
+
+def test_a_dense_layer_of_a_sentence_encoder_is_refused_where_it_would_count(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(tiny_model, tmp_path / "model"))
+    kinds = {"": "Transformer", "1_Pooling": "Pooling", "2_Dense": "Dense"}
+    chain = [{"path": path, "type": f"sentence_transformers.models.{kind}"}
+             for path, kind in kinds.items()]  # fmt: skip
+    (folder / "modules.json").write_text(json.dumps(chain))
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode": "max"}')
+    X, y = ["a good day", "bad", "a book"], [0, 1, 1]
+    message = r"with the module Dense, which is not computed here\. Set pooling='max'"
+    for estimator in (BertTransformer(model=folder), BertClassifier(model=folder)):
+        with pytest.raises(ModelError, match=message):
+            estimator.fit(X, y)
+    want = BertTransformer(model=tiny_model, pooling="max").fit_transform(X)
+    vectors = BertTransformer(model=folder, pooling="max").fit_transform(X)
+    assert np.array_equal(vectors, want)
+    pairs = [("a good day", "bad"), ("bad", "a book")]  # for which no encoder declares a pooling
+    assert BertTransformer(model=folder).fit(pairs).pooling_ == "pooler"
+    assert BertClassifier(model=folder, epochs=1).fit(pairs, [0, 1]).pooling_ == "pooler"
+    tags = [["X"] * len(text.split()) for text in X]
+    BertTokenTagger(model=folder, epochs=1).fit([text.split() for text in X], tags)

@@ -13,12 +13,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from skbert._core.attention.pooling import POOLINGS, TOKEN_POOLINGS
+from skbert._core.attention.pooling import POOLINGS
 from skbert._core.attention.pruned import are_pruned_heads
 from skbert._core.checkpoints import archive, strict
 from skbert._core.checkpoints.adapters import ADAPTER, Adapter, adapted_settings, read_adapter
 from skbert._core.checkpoints.find import PACKAGED, find
 from skbert._core.checkpoints.pickled import PickledFile, pickled_file
+from skbert._core.checkpoints.sentences import (
+    CHAIN,
+    RowVector,
+    check_place,
+    read_modules,
+    read_row_vector,
+)
 from skbert._core.checkpoints.sizes import is_whole_number, memory_fault, size_faults
 from skbert._core.checkpoints.strict import PICKLED, SINGLE, Members, TensorFile
 from skbert._core.checkpoints.tokenizer_files import TokenizerFiles, check_tokenizer
@@ -45,8 +52,6 @@ _SPECIALS = ("bos_token_id", "cls_token_id", "eos_token_id", "sep_token_id")  # 
 _NOT_READ = {"auto_map": "brings Python code of its own", "quantization_config": "is quantized",
              "add_cross_attention": "has cross-attention"}  # fmt: skip
 _MOST_LABELS = 1_000_000
-_DECLARED = {setting: name for name, pooling in TOKEN_POOLINGS.items()
-             for setting in (name, pooling.declared_as)}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,7 @@ class Checkpoint:
 
     folder: Path
     config: dict[str, Any]  # of config.json the settings known here, with every size filled in
-    pooling: str | None  # "mean", "cls" or "max" where a sentence encoder declares one
+    row_vector: RowVector  # of a sentence encoder
     max_length: int  # as positions allow; a sentence encoder's shorter setting is no limit
     tokenizer: TokenizerFiles
     weights: tuple[WeightFile, ...]  # one file, or the shards
@@ -67,6 +72,20 @@ class Checkpoint:
     def family(self) -> Family:
         """The record of the model's architecture."""
         return FAMILIES[self.config["model_type"]]
+
+    @property
+    def pooling(self) -> str | None:
+        """The pooling that was saved, or that a sentence encoder declares; None without one."""
+        return self.head_pooling or self.row_vector.pooling
+
+    def check_row_vector(self) -> None:
+        """Refuse a sentence encoder that makes the vector of a row in a way of its own."""
+        if self.row_vector.lacking and not self.head_pooling:
+            raise ModelError(
+                f"{self.folder} is a sentence encoder with {self.row_vector.lacking}, which is not"
+                f" computed here. Set pooling={self.pooling or 'mean'!r}, or another, to use the"
+                " encoder without it."
+            )
 
     @property
     def lowercase(self) -> bool | None:
@@ -84,6 +103,8 @@ def vet(folder: Path, tensors: Mapping[str, Any] | None = None) -> Checkpoint:
     members = _members(folder)
     if members.has(ADAPTER):
         return _adapted(members)
+    modules = read_modules(members)
+    check_place(folder, modules)
     raw = members.load_object("config.json")
     config = _config(folder, raw)
     family = FAMILIES[config["model_type"]]
@@ -92,16 +113,15 @@ def vet(folder: Path, tensors: Mapping[str, Any] | None = None) -> Checkpoint:
     if tensors is not None:
         held = sum(math.prod(tensor.shape) for tensor in tensors.values())
     _check_memory(folder / "config.json", config, held)
+    tokenizer = check_tokenizer(members, family, config["vocab_size"], raw.get("tokenizer_class"))
     return Checkpoint(
         folder=folder,
         config=config,
-        pooling=config.get("skbert_pooling") or _pooling(members),
+        row_vector=read_row_vector(members, modules, is_lowercase=bool(tokenizer.lowercase)),
         max_length=family.max_length(
             config["max_position_embeddings"], config.get("pad_token_id")
         ),
-        tokenizer=check_tokenizer(
-            members, family, config["vocab_size"], raw.get("tokenizer_class")
-        ),
+        tokenizer=tokenizer,
         weights=weights,
         head_pooling=config.get("skbert_pooling"),
         tensors=tensors,
@@ -125,18 +145,17 @@ def _adapted(members: Members) -> Checkpoint:
         )
     base = vet(folder)
     config = adapted_settings(adapter, base.family, base.config)
-    has_tokenizer = any(map(members.has, ("tokenizer.json", "vocab.txt", "vocab.json")))
-    has_pooling = members.has("modules.json") or members.has("1_Pooling")
+    tokenizer, row_vector = base.tokenizer, base.row_vector
+    if any(map(members.has, ("tokenizer.json", "vocab.txt", "vocab.json"))):
+        tokenizer = check_tokenizer(members, base.family, config["vocab_size"], None)
+    if members.has(CHAIN) or members.has("1_Pooling"):
+        row_vector = read_row_vector(
+            members, read_modules(members), is_lowercase=bool(tokenizer.lowercase)
+        )
     return replace(
-        base,
-        folder=members.folder,
-        config=config,
-        pooling=_pooling(members) if has_pooling else base.pooling,
-        tokenizer=check_tokenizer(members, base.family, config["vocab_size"], None)
-        if has_tokenizer
-        else base.tokenizer,
+        base, folder=members.folder, config=config, row_vector=row_vector, tokenizer=tokenizer,
         adapter=adapter,
-    )
+    )  # fmt: skip
 
 
 def _members(folder: Path) -> Members:
@@ -161,14 +180,15 @@ def _config(folder: Path, raw: dict[str, Any]) -> dict[str, Any]:
         )
     if raw.get("model_type") not in [*FAMILIES]:  # it may be of any type
         raise ModelError(
-            f"{path} has model_type={raw.get('model_type')!r}. This version supports"
-            f" {', '.join(FAMILIES)}: choose a BERT model, such as {PACKAGED!r}."
+            f"{path} has model_type={raw.get('model_type')!r:.80}. This version knows"
+            f" {', '.join(FAMILIES)}: choose a model of one of these families, such as"
+            f" {PACKAGED!r}. Another needs a record in skbert, as docs/house.md says."
         )
     unread = [what for key, what in _NOT_READ.items() if raw.get(key)]
     if unread:
         raise ModelError(
             f"{path} says that the model {' and '.join(unread)}, which is not supported by this"
-            f" version. Choose a plain BERT model, such as {PACKAGED!r}."
+            f" version. Choose a model of which that is not so, such as {PACKAGED!r}."
         )
     family = FAMILIES[raw["model_type"]]
     known = (*family.sizes, *family.rates, *family.choices, *family.checks, *_KEPT)
@@ -286,31 +306,3 @@ def _check_memory(path: Path, config: dict[str, Any], held: int) -> None:
     fault = memory_fault(max(needed, held), 4)
     if fault:
         raise ModelError(f"{path} describes a model too large: {fault}. Use a smaller model.")
-
-
-def _pooling(members: Members) -> str | None:
-    """The pooling that a sentence encoder declares, None for several or for none known here."""
-    chain = members.load_json("modules.json")
-    subfolder = "1_Pooling" if chain is None else _pooling_folder(chain)
-    if subfolder is None:
-        return None
-    if not strict.is_plain(subfolder):
-        raise ModelError(
-            f"{members.folder / 'modules.json'} puts a module into {subfolder!r}. It should be a"
-            " folder in the same folder: do not use this model."
-        )
-    table = members.load_object(f"{subfolder}/config.json")
-    modes = [key for key, on in table.items() if key.startswith("pooling_mode_") and on is True]
-    match table.get("pooling_mode", modes):
-        case str(mode) | [str(mode)]:
-            return _DECLARED.get(mode)
-    return None
-
-
-def _pooling_folder(chain: object) -> object:
-    """Subfolder of the first pooling module that the modules.json of a sentence encoder lists."""
-    for part in chain if isinstance(chain, list) else ():
-        match part:
-            case {"type": str(kind), "path": subfolder} if kind.endswith(".Pooling"):
-                return subfolder
-    return None

@@ -210,8 +210,15 @@ def _own_pooling(checkpoint: Checkpoint | NewModel, head: Head, *, fresh_head: b
     own = checkpoint.family.head_class(head.job).own_pooling(checkpoint.config)
     if not head.fresh and "rows" in head.reads:
         return own
-    declared = checkpoint.pooling if fresh_head else checkpoint.head_pooling
+    declared = _declared_pooling(checkpoint, head) if fresh_head else checkpoint.head_pooling
     return declared or ("mean" if head.reads == "selected tokens" else own)
+
+
+def _declared_pooling(checkpoint: Checkpoint | NewModel, head: Head) -> str | None:
+    """The pooling that a checkpoint declares, which must be all that a head over rows needs."""
+    if head.reads == "rows" and isinstance(checkpoint, Checkpoint):
+        checkpoint.check_row_vector()
+    return checkpoint.pooling
 
 
 def _make(new_model: NewModel, head: Head, dtype: torch.dtype, pooling: str) -> tuple[Any, Any]:

@@ -153,7 +153,7 @@ def test_null_means_absent(folder: Path) -> None:
 # --- config.json ---------------------------------------------------------------------------------
 
 WRONG_SETTINGS = [
-    ("model_type", "bart", "model_type='bart'. This version supports bert, roberta, "),
+    ("model_type", "bart", "model_type='bart'. This version knows bert, .* needs a record"),
     ("model_type", None, "model_type=None"),
     ("model_type", ["bert"], "model_type="),
     ("auto_map", {"AutoModel": "evil.Model"}, "brings Python code of its own, which is not supp"),
@@ -747,6 +747,76 @@ def test_the_pooling_that_the_folder_declares(
 ) -> None:
     put(folder, "1_Pooling/config.json", declared)
     assert vet.vet(folder).pooling == pooling
+
+
+def chain(*modules: str) -> list[dict[str, object]]:
+    """What modules.json lists, the encoder first and in the folder itself."""
+    kinds = ["Transformer", *modules]
+    return [{"idx": row, "name": f"{row}", "path": f"{row}_{kind}" if row else "",
+             "type": f"sentence_transformers.models.{kind}"}
+            for row, kind in enumerate(kinds)]  # fmt: skip
+
+
+MEAN, FLAGS = {"pooling_mode": "mean"}, "pooling_mode_mean_tokens"
+ROW_VECTORS: dict[str, tuple[Any, Any, str]] = {
+    "a pooling": (chain("Pooling"), MEAN, ""),
+    "a length of 1": (chain("Pooling", "Normalize"), MEAN, ""),
+    "dropout": (chain("Pooling", "Dropout"), MEAN, ""),
+    "no pooling": (chain(), None, ""),
+    "a dense layer": (chain("Pooling", "Dense"), MEAN, "the module Dense"),
+    "all of it": (chain("Pooling", "Dense", "Normalize"), MEAN, "the module Dense"),
+    "a module of its own": (chain("Pooling", "Evil"), MEAN, "the module Evil"),
+    "something before": (chain("WordWeights", "Pooling"), None, "the module WordWeights"),
+    "two poolings": (chain("Pooling", "Pooling"), MEAN, "several modules for pooling"),
+    "side by side": (None, {FLAGS: True, "pooling_mode_max_tokens": True}, "the pooling ['pooli"),
+    "a list": (None, {"pooling_mode": ["cls", "max"]}, "the pooling ['cls', 'max']"),
+    "weights": (None, {"pooling_mode_weightedmean_tokens": True}, "the pooling pooling_mode_w"),
+    "the last token": (chain("Pooling"), {"pooling_mode": "lasttoken"}, "the pooling lasttoken"),
+}
+
+
+@pytest.mark.parametrize(("listed", "pooling", "lacking"), ROW_VECTORS.values(), ids=ROW_VECTORS)
+def test_what_follows_the_encoder_is_known_or_refused_where_it_is_asked_for(
+    folder: Path, listed: object, pooling: object, lacking: str
+) -> None:
+    for name in ("1_Pooling", "2_Pooling"):
+        put(folder, f"{name}/config.json", pooling or {})
+    if listed is not None:
+        put(folder, "modules.json", listed)
+    checkpoint = vet.vet(folder)
+    assert checkpoint.row_vector.lacking.startswith(lacking)
+    assert bool(checkpoint.row_vector.lacking) == bool(lacking)
+    if not lacking:
+        checkpoint.check_row_vector()
+        return
+    with pytest.raises(ModelError, match=r"is a sentence encoder with .* Set pooling=") as caught:
+        checkpoint.check_row_vector()
+    assert str(folder) in str(caught.value)
+    assert lacking in str(caught.value)
+    edit(folder, "config.json", lambda config: config.update(skbert_pooling="mean"))
+    vet.vet(folder).check_row_vector()  # a model of skbert says itself what it reads
+
+
+def test_texts_in_lower_case_are_the_tokenizers_work(folder: Path) -> None:
+    put(folder, "sentence_bert_config.json", {"max_seq_length": 8, "do_lower_case": True})
+    assert not vet.vet(folder).row_vector.lacking
+    edit(folder, "tokenizer.json", lambda held: held["normalizer"].update(lowercase=False))
+    assert "texts in lower case" in vet.vet(folder).row_vector.lacking
+    put(folder, "sentence_bert_config.json", {"do_lower_case": False})
+    assert not vet.vet(folder).row_vector.lacking
+
+
+def test_an_encoder_in_a_subfolder_is_refused_with_its_path(folder: Path) -> None:
+    listed = chain("Pooling")
+    listed[0]["path"] = "0_Transformer"
+    put(folder, "modules.json", listed)
+    (folder / "0_Transformer").mkdir()
+    for name in ("config.json", "tokenizer.json", "model.safetensors"):
+        (folder / name).rename(folder / "0_Transformer" / name)
+    refused(
+        folder, r"into the subfolder '0_Transformer'\. Give that one as model='.*0_Transformer'"
+    )
+    assert vet.vet(folder / "0_Transformer").max_length == 16
 
 
 def test_the_chain_says_where_the_pooling_is(folder: Path) -> None:
