@@ -799,9 +799,10 @@ OTHER_THINGS: dict[str, set[str]] = {
     "skbert._core.cpu.fused": {
         "settings.dropout", "dropout=", "result.output",
     },
-    "skbert._core.cpu.layers": {
-        "ctx.scaling", "settings.dropout", "settings.scaling", "nn.LayerNorm",
-    },
+    "skbert._core.cpu.attention": {"ctx.scaling", "settings.dropout", "settings.scaling"},
+    "skbert._core.cpu.linear": {"F.dropout"},
+    "skbert._core.cpu.postnorm": {"nn.LayerNorm"},
+    "skbert._core.cpu.prenorm": {"nn.LayerNorm"},
     "skbert._core.models.network": {"cls"},
     "skbert._core.models.new_model": {
         "num_attention_heads", "num_attention_heads=", "position_embedding_type",
@@ -826,6 +827,8 @@ def parts_of(family: Family) -> set[str]:
         *(head.output_layer for head in heads),
         *steps,
     }
+    if family.prenorm is not None:
+        paths |= {*family.prenorm.parts, family.prenorm.final_norm, family.prenorm.rotary}
     paths -= {""}
     own = {family.model_type, *family.attention, *family.norms, *family.rates, *family.choices}
     return own | {part for path in paths for part in path.split(".")}
@@ -966,7 +969,7 @@ def test_the_rule_of_architectures_allows_other_words(text: str) -> None:
 
 def test_an_exception_holds_in_its_module_only() -> None:
     text = "norm = torch.nn.LayerNorm(size)"
-    assert spelled_architectures([module(text, "skbert/_core/cpu/layers.py")]) == []
+    assert spelled_architectures([module(text, "skbert/_core/cpu/postnorm.py")]) == []
     spelled = spelled_architectures([module(text, "skbert/_core/cpu/linear.py")])
     assert spelled == ["skbert/_core/cpu/linear.py:1 nn.LayerNorm"]
 

@@ -49,6 +49,7 @@ from skbert._core.runtime.device import has_instructions
 from skbert._core.task import Layout
 
 __all__ = [
+    "Context",
     "StackedLinear",
     "can_fuse_adamw",
     "can_fuse_attention",
@@ -70,7 +71,7 @@ _MAX_SEQLEN_WITH_AMX = 128  # whose products of bfloat16 are many times as fast 
 _MAX_TOKENS_WITH_AMX = 16  # tokens up to which oneDNN is no faster
 
 
-class _Context(Protocol):
+class Context(Protocol):
     """The ``ctx`` of an autograd function."""
 
     needs_input_grad: tuple[bool, ...]
@@ -142,7 +143,7 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: _Context, qkv: torch.Tensor, rows: PackedRows, settings: AttentionSettings
+        ctx: Context, qkv: torch.Tensor, rows: PackedRows, settings: AttentionSettings
     ) -> torch.Tensor:
         needs_grad, seed = any(ctx.needs_input_grad), _draw_seed(settings.dropout)
         output, logsumexp = attention_forward(
@@ -156,7 +157,7 @@ class _Attention(torch.autograd.Function):
         return output
 
     @staticmethod
-    def backward(ctx: _Context, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    def backward(ctx: Context, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         qkv, logsumexp = ctx.saved_tensors
         rows, settings, seed = ctx.settings
         grad_qkv = attention_backward(
@@ -239,7 +240,7 @@ class _LayerNorm(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: _Context,
+        ctx: Context,
         x: torch.Tensor,
         residual: torch.Tensor,
         weight: torch.Tensor,
@@ -263,9 +264,7 @@ class _LayerNorm(torch.autograd.Function):
         return result.output, result.rounded
 
     @staticmethod
-    def backward(
-        ctx: _Context, *gradients: torch.Tensor | None
-    ) -> tuple[torch.Tensor | None, ...]:
+    def backward(ctx: Context, *gradients: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
         whole, like_x = (None if g is None else g.contiguous() for g in gradients)
         normalized, rstd, weight = ctx.saved_tensors
         dropout, seed, has_bias, with_sum = ctx.settings
@@ -297,14 +296,14 @@ class _Rotary(torch.autograd.Function):
     """Query and key turned in place, as `fused_rotary` does it."""
 
     @staticmethod
-    def forward(ctx: _Context, qkv: torch.Tensor, table: RotaryTable) -> torch.Tensor:
+    def forward(ctx: Context, qkv: torch.Tensor, table: RotaryTable) -> torch.Tensor:
         if any(ctx.needs_input_grad):
             ctx.mark_dirty(qkv)
             ctx.settings = table
         return rotate(qkv=qkv, table=table, in_place=True)
 
     @staticmethod
-    def backward(ctx: _Context, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    def backward(ctx: Context, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         grad = gradients[0].contiguous()
         return rotate(qkv=grad, table=ctx.settings, in_place=False, backward=True), None
 
@@ -328,13 +327,13 @@ class _Gate(torch.autograd.Function):
     """The gate of a feed-forward layer, as `fused_gate` returns it."""
 
     @staticmethod
-    def forward(ctx: _Context, hidden: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Context, hidden: torch.Tensor) -> torch.Tensor:
         if any(ctx.needs_input_grad):
             ctx.save_for_backward(hidden)
         return gated_forward(hidden=hidden)
 
     @staticmethod
-    def backward(ctx: _Context, *gradients: torch.Tensor) -> torch.Tensor:
+    def backward(ctx: Context, *gradients: torch.Tensor) -> torch.Tensor:
         (hidden,) = ctx.saved_tensors
         return gated_backward(hidden=hidden, grad_output=gradients[0].contiguous())
 

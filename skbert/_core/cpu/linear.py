@@ -10,23 +10,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from skbert._core.cpu.bindings.checks import addresses
 from skbert._core.cpu.bindings.gemm_bf16 import PackedWeights, packed_linear
 from skbert._core.cpu.fused import (
+    Context,
     StackedLinear,
     can_fuse_gate,
     can_fuse_linear,
     fused_gate,
     max_packed_tokens,
 )
-from skbert._core.families.record import LayerParts
+from skbert._core.families.record import LayerParts, PreNormParts
 
-__all__ = ["GradsByWeight", "LayerProducts", "ProductCache"]
+__all__ = ["ComputedLayer", "GradsByWeight", "LayerProducts", "ProductCache", "has_sizes"]
+
+Result = TypeVar("Result")
 
 TensorFunction = Callable[[torch.Tensor], torch.Tensor]
 GradsByWeight = dict[torch.Tensor, torch.Tensor]
@@ -45,6 +49,21 @@ class LayerProducts(NamedTuple):
     mlp: TensorFunction  # two products, with the activation between them
 
 
+class ComputedLayer(NamedTuple):
+    """A layer that is computed without its module's forward function."""
+
+    module: Any
+    parts: Any
+    products: LayerProducts
+
+    def run(self, compute: Callable[..., Result], *arguments: object) -> Result:
+        """What a function computes, and in the backward pass again where memory is short."""
+        if self.module.training and getattr(self.module, "gradient_checkpointing", False):
+            result: Result = checkpoint(compute, *arguments, use_reentrant=False)
+            return result
+        return compute(*arguments)
+
+
 class ProductCache:
     """Makes the products of a layer, and keeps them until its weights change.
 
@@ -57,8 +76,15 @@ class ProductCache:
     if there is one, by weight.
     """
 
-    def __init__(self, parts: LayerParts[Any], bf16_grads: GradsByWeight | None = None) -> None:
+    def __init__(
+        self,
+        parts: LayerParts[Any] | PreNormParts[Any],
+        bf16_grads: GradsByWeight | None = None,
+    ) -> None:
         self.parts, self.bf16_grads = parts, bf16_grads
+        self.activation: TensorFunction = parts.activation
+        if isinstance(parts, PreNormParts):
+            self.activation = Gate(parts.activation, parts.gate_dropout)
         # The linear layers of each product.
         self.linears: list[Sequence[torch.nn.Linear]] = [
             parts.qkv,
@@ -85,15 +111,16 @@ class ProductCache:
         for product in made:
             product.refresh()
         qkv, attention_out, mlp_in, mlp_out = made
-        return LayerProducts(
-            qkv, attention_out, TrainingMLP(mlp_in, mlp_out, self.parts.activation)
-        )
+        if isinstance(self.activation, Gate) and self.activation.drops:
+            gate = self.activation  # the same numbers could not be dropped twice
+            return LayerProducts(qkv, attention_out, lambda x: mlp_out(gate(mlp_in(x))))
+        return LayerProducts(qkv, attention_out, TrainingMLP(mlp_in, mlp_out, self.activation))
 
     def _inference(self, weight_key: WeightKey, weights: list[torch.Tensor]) -> LayerProducts:
         state = weight_key, [weight._version for weight in weights]
         made_for, made = self.for_inference
         if made_for != state:
-            activations = None, None, self.parts.activation, None
+            activations = None, None, self.activation, None
             pairs = zip(self.linears, activations, strict=True)
             made = [InferenceLinear(each, activation, weight_key[0]) for each, activation in pairs]
             self.for_inference = state, made
@@ -147,6 +174,14 @@ class InferenceLinear:
         return output if self.gelu or self.activation is None else self.activation(output)
 
 
+def has_sizes(linears: Sequence[torch.nn.Linear], shapes: Sequence[tuple[int, int]]) -> bool:
+    """Whether weights have these shapes, and biases belong to them."""
+    return [linear.weight.shape for linear in linears] == [*shapes] and all(
+        linear.bias is None or linear.bias.shape == (n_out,)
+        for linear, (n_out, _) in zip(linears, shapes, strict=True)
+    )
+
+
 def _biases_of(linears: Sequence[torch.nn.Linear]) -> list[torch.Tensor]:
     """The biases of linear layers, some of which may have none."""
     return [linear.bias for linear in linears if linear.bias is not None]
@@ -158,16 +193,24 @@ def _is_gelu(activation: TensorFunction | None) -> bool:
 
 
 class Gate:
-    """The activation of the first half of hidden states times the second half."""
+    """The activation of the first half of hidden states times the second half, after dropout."""
 
-    def __init__(self, activation: TensorFunction) -> None:
-        self.activation, self.is_gelu = activation, _is_gelu(activation)
+    def __init__(self, activation: TensorFunction, gate_dropout: torch.nn.Dropout) -> None:
+        self.activation, self.gate_dropout = activation, gate_dropout
+        self.is_gelu = _is_gelu(activation)
+
+    @property
+    def drops(self) -> bool:
+        """Whether some of the result is dropped."""
+        return self.gate_dropout.training and self.gate_dropout.p > 0
 
     def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
         if self.is_gelu and can_fuse_gate(hidden):
-            return fused_gate(hidden)
-        x, gate = hidden.chunk(2, dim=-1)
-        return self.activation(x) * gate
+            active = fused_gate(hidden)
+        else:
+            x, gate = hidden.chunk(2, dim=-1)
+            active = self.activation(x) * gate
+        return F.dropout(active, self.gate_dropout.p) if self.drops else active
 
 
 def _can_use_onednn(dtype: torch.dtype) -> bool:
@@ -347,18 +390,19 @@ class _Training(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
+        ctx: Context,
         x: torch.Tensor,
         product: TrainingLinear | TrainingMLP,
         *weights: torch.Tensor,
     ) -> torch.Tensor:
         output, *saved = product.forward(x)
-        ctx.product, ctx.n_weights = product, len(weights)
+        ctx.settings = product, len(weights)
         ctx.save_for_backward(x, *saved)
         return output
 
     @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    def backward(ctx: Context, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         needs_grad = ctx.needs_input_grad[0]
-        grad_x = ctx.product.backward(*gradients, *ctx.saved_tensors, needs_grad=needs_grad)
-        return grad_x, None, *[None] * ctx.n_weights
+        product, n_weights = ctx.settings
+        grad_x = product.backward(*gradients, *ctx.saved_tensors, needs_grad=needs_grad)
+        return grad_x, None, *[None] * n_weights

@@ -20,6 +20,7 @@ __all__ = ["EUROBERT"]
 
 EUROBERT = replace(
     MODERNBERT,
+    prenorm=None,
     model_type="eurobert",
     config_class="EuroBertConfig",
     settings={

@@ -6,7 +6,14 @@ from dataclasses import replace
 from typing import Any
 
 from skbert._core.families.bert import BERT
-from skbert._core.families.record import AttentionNames, EncoderPaths, HeadClass, Size
+from skbert._core.families.record import (
+    AttentionNames,
+    EncoderPaths,
+    HeadClass,
+    PreNorm,
+    PreNormParts,
+    Size,
+)
 from skbert._core.families.settings import (
     ACTIVATIONS,
     FLAG,
@@ -114,4 +121,22 @@ MODERNBERT = replace(
     ),
     norms=("norm", "attn_norm", "mlp_norm", "final_norm"),
     has_token_types=False,
+    prenorm=PreNorm(
+        PreNormParts(
+            attention="attn",
+            attention_norm="attn_norm",
+            query_key_value="attn.Wqkv",
+            attention_out="attn.Wo",
+            attention_dropout="attn.out_drop",
+            mlp_norm="mlp_norm",
+            mlp_in="mlp.Wi",
+            activation="mlp.act",
+            gate_dropout="mlp.drop",
+            mlp_out="mlp.Wo",
+        ),
+        final_norm="final_norm",
+        rotary="rotary_emb",
+        kind="attention_type",
+        sliding_window="sliding_window",
+    ),
 )  # fmt: skip

@@ -29,6 +29,7 @@ def _heads(prefix: str, pooling: str, output: str) -> Mapping[Job, HeadClass]:
 
 NOMIC_BERT = replace(
     MODERNBERT,
+    prenorm=None,
     model_type="nomic_bert",
     config_class="NomicBertConfig",
     settings={},

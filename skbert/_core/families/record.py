@@ -24,6 +24,8 @@ __all__ = [
     "HeadClass",
     "Job",
     "LayerParts",
+    "PreNorm",
+    "PreNormParts",
     "Size",
     "Step",
     "encoder_part",
@@ -80,14 +82,44 @@ class LayerParts(NamedTuple, Generic[Part]):
         return self.query, self.key, self.value
 
 
+class PreNormParts(NamedTuple, Generic[Part]):
+    """The modules of one layer that normalises what it reads, or where they lie in it."""
+
+    attention: Part  # knows what AttentionNames names
+    attention_norm: Part  # before qkv; may be an identity
+    query_key_value: Part  # side by side
+    attention_out: Part
+    attention_dropout: Part  # after attention_out; may be an identity
+    mlp_norm: Part  # before mlp_in
+    mlp_in: Part  # the input of the activation, and a gate beside it
+    activation: Part
+    gate_dropout: Part  # before mlp_out
+    mlp_out: Part
+
+    @property
+    def qkv(self) -> tuple[Part]:
+        """Query, key and value."""
+        return (self.query_key_value,)
+
+
+class PreNorm(NamedTuple):
+    """Layers that normalise what they read, with gates and rotary positions."""
+
+    parts: PreNormParts[str]
+    final_norm: str  # path in ``model.base_model``, as the next
+    rotary: str  # from states, positions and the kind of a layer to cosines and sines
+    kind: str  # attribute of a layer, which says how far it sees
+    sliding_window: str  # attribute of its attention module
+
+
 class AttentionNames(NamedTuple):
     """Names of attributes of a layer's attention module, which differ among families."""
 
     n_heads: str
     head_size: str
     width: str  # of all heads side by side
-    scaling: str
-    dropout: str  # a module, for the attention weights
+    scaling: str  # of scores; where a module lacks it, they are divided by the usual root
+    dropout: str  # for the attention weights, a module or a rate
 
 
 @dataclass(frozen=True)
@@ -161,6 +193,7 @@ class Family:
     layers_of: Callable[[Any], Sequence[Any]] | None = None  # of an encoder that shares layers
     read_by_all_layers: tuple[str, ...] = ()  # paths in the encoder of what lies beside layers
     new_settings: Mapping[str, Any] = field(default_factory=dict)  # that a new model needs
+    prenorm: PreNorm | None = None  # layers without BERT's arithmetic that are computed, too
 
     @property
     def default_sizes(self) -> dict[str, int]:
@@ -196,8 +229,15 @@ class Family:
             )
         return self.layer
 
-    def layer_parts(self, layer: Any) -> LayerParts[Any]:
+    @property
+    def has_kernels(self) -> bool:
+        """Whether layers can be computed without their modules."""
+        return self.layer is not None or self.prenorm is not None
+
+    def layer_parts(self, layer: Any) -> LayerParts[Any] | PreNormParts[Any]:
         """The modules of one layer."""
+        if self.prenorm is not None:
+            return PreNormParts._make(attrgetter(path)(layer) for path in self.prenorm.parts)
         assert self.layer is not None
         return LayerParts._make(attrgetter(path)(layer) if path else None for path in self.layer)
 

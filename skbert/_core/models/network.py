@@ -256,11 +256,9 @@ def can_pack(network: Network) -> bool:
     here = network.layer_runner.is_enabled and network.device.type == "cpu"
     return (
         _supports_packing(model)
-        and (
-            (here and family.layer is not None) or model.config._attn_implementation == packed.NAME
-        )
+        and ((here and family.has_kernels) or model.config._attn_implementation == packed.NAME)
         and is_as_opened(network)
-        and (family.layer is None or all(can_compute(family, x) for x in family.layers(model)))
+        and (not family.has_kernels or all(can_compute(family, x) for x in family.layers(model)))
     )
 
 
@@ -271,12 +269,11 @@ def _packed_states(network: Network, batch: Batch) -> list[torch.Tensor]:
     """The hidden states that the network reads, of a packed batch."""
     family, inputs = network.family, _packed_inputs(network, batch)
     is_here = network.layer_runner.is_enabled and batch.input_ids.is_cpu
-    if family.layer is None or not is_here or network.compiled is not None:
+    if not (family.has_kernels and is_here) or network.compiled is not None:
         return [states[0] for states in _states_of(network, inputs, batch.layout)]
-    layers = family.layers(network.model)
-    read = network.layers or (len(layers),)
+    read = network.layers or (len(family.layers(network.model)),)
     states = _embedded(network, inputs)
-    computed = network.layer_runner(family, layers[: max(read)], states, batch.layout)
+    computed = network.layer_runner(family, network.model, max(read), states, batch.layout)
     all_states = [states[0], *computed]
     return [all_states[i] for i in read]
 
@@ -309,6 +306,8 @@ def _padded_parts(network: Network, batch: Batch) -> list[Padded]:
 def _embedded(network: Network, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
     """The embeddings that the first layer reads, ``(1, n_tokens, size)``."""
     paths, encoder = network.family.encoder, network.model.base_model
+    if not paths.position_table:
+        inputs = {name: values for name, values in inputs.items() if name != "position_ids"}
     states: torch.Tensor = encoder.get_submodule(paths.embeddings)(input_ids=None, **inputs)
     project = dict(encoder.named_modules()).get(paths.projection) if paths.projection else None
     return states if project is None else project(states)

@@ -32,8 +32,13 @@ from skbert._core.attention.packed import within_rows
 from skbert._core.attention.pruned import prune
 from skbert._core.batches import collate
 from skbert._core.checkpoints.vet import vet
+from skbert._core.cpu.attention import (
+    _SPARE_SCORES,
+    _group_rows,
+    _GroupedAttention,
+    dropout_mask,
+)
 from skbert._core.cpu.bindings.attention import AttentionSettings
-from skbert._core.cpu.layers import _SPARE_SCORES, _dropout_mask, _group_rows, _GroupedAttention
 from skbert._core.cpu.linear import ProductCache
 from skbert._core.families.bert import BERT
 from skbert._core.models.network import inference_network
@@ -405,7 +410,7 @@ def test_attention_with_dropout_has_the_gradient_of_what_it_computed() -> None:
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9, 1.0])
 def test_dropout_keeps_its_share_and_the_mean(rate: float) -> None:
     with seeded(0, CPU):
-        kept = _dropout_mask(torch.empty(1000, 201), rate)
+        kept = dropout_mask(torch.empty(1000, 201), rate)
     values = kept.unique()
     assert len(values) == 2
     assert values[0] == 0.0
@@ -418,7 +423,7 @@ def test_dropout_keeps_its_share_and_the_mean(rate: float) -> None:
 
 def test_neighbours_are_dropped_independently() -> None:
     with seeded(0, CPU):
-        dropped = (_dropout_mask(torch.empty(400_000), 0.5) == 0).float()
+        dropped = (dropout_mask(torch.empty(400_000), 0.5) == 0).float()
     for lag in (1, 2, 3, 4, 5, 8):
         together = (dropped[lag:] * dropped[:-lag]).mean().item()
         assert together == pytest.approx(0.25, abs=0.005)

@@ -71,7 +71,7 @@ def batch_for(network: Network) -> Batch:
 def ways_of(network: Network) -> Iterator[str]:
     """Set the network to each way in which it can be run."""
     if network.is_packed:
-        if network.family.layer is not None:
+        if network.family.has_kernels:
             yield "kernels"
             network.layer_runner.is_enabled = False
         yield "packed"
