@@ -33,8 +33,7 @@ from skbert._core.families.tokenizers import (
 __all__ = ["MODERNBERT"]
 
 _POOLED: dict[str, Any] = {
-    "steps": ("head", "drop"), "pooling_setting": "classifier_pooling",
-    "poolings": {"cls": "cls", "mean": "mean"},
+    "pooling_setting": "classifier_pooling", "poolings": {"cls": "cls", "mean": "mean"},
 }  # fmt: skip
 
 MODERNBERT = replace(
@@ -86,9 +85,9 @@ MODERNBERT = replace(
     count_weights=weights_of_layers(mlp=3),
     tokenizers=(BYTE_LEVEL_BPE.made_by(AS_DESCRIBED[0], BRACKETS), WORD_PIECE, UNIGRAM),
     heads={
-        "embedding": HeadClass("ModernBertModel", "mean", output_layer="", logits=()),
+        "embedding": HeadClass("ModernBertModel", "mean", output_layer="", logits=(), **_POOLED),
         "sequence classification": HeadClass(
-            "ModernBertForSequenceClassification", "cls", **_POOLED
+            "ModernBertForSequenceClassification", "cls", steps=("head", "drop"), **_POOLED
         ),
         "token classification": HeadClass(
             "ModernBertForTokenClassification", "cls", steps=("head", "drop")
@@ -97,7 +96,9 @@ MODERNBERT = replace(
             "ModernBertForQuestionAnswering", "cls", steps=("head", "drop"),
             logits=("start_logits", "end_logits"),
         ),
-        "multiple choice": HeadClass("ModernBertForMultipleChoice", "cls", **_POOLED),
+        "multiple choice": HeadClass(
+            "ModernBertForMultipleChoice", "cls", steps=("head", "drop"), **_POOLED
+        ),
         "masked language modelling": HeadClass(
             "ModernBertForMaskedLM", "cls", "decoder", ("head",)
         ),

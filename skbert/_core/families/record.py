@@ -150,7 +150,7 @@ class HeadClass:
 
     def pooled_settings(self, pooling: str) -> dict[str, str]:
         """What config.json says so that the class reads that pooling, or the first token."""
-        if not self.pooling_setting:
+        if not self.pooling_setting or not self.output_layer:
             return {}
         return {self.pooling_setting: self.poolings.get(pooling, self.poolings["cls"])}
 

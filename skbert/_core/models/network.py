@@ -323,7 +323,8 @@ def _states_of(
     layers, encoder = network.layers, network.model.base_model
     settings: dict[str, Any] = {"output_hidden_states": layers is not None}
     if layout is not None:
-        encoder, settings["layout"] = network.compiled or encoder, layout
+        settings["layout"] = layout
+        encoder = encoder if network.compiled is None else network.compiled
     if getattr(network.model.config, "is_decoder", False):
         settings["use_cache"] = False
     out = encoder(**inputs, **settings)
