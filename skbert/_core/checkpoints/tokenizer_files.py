@@ -10,7 +10,7 @@ import json
 import re
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from skbert._core.checkpoints.strict import Members
 from skbert._core.checkpoints.tokenizer_parts import (
@@ -52,49 +52,65 @@ class TokenizerFiles:
     lowercase: bool | None  # None: not declared
 
 
+class _Read(NamedTuple):
+    """What the file with the vocabulary says."""
+
+    known: TokenizerFormat
+    described: dict[str, Any]  # by tokenizer.json; empty where there is none
+    words: dict[str, Any]
+    added: list[tuple[str, Any]]
+    files: dict[str, bytes]  # that the library reads, too
+
+
 def check_tokenizer(
-    members: Members, family: Family, vocab_size: int, tokenizer_class: object
+    members: Members, family: Family, config: Mapping[str, Any], tokenizer_class: object
 ) -> TokenizerFiles:
     """Check the tokenizer of a folder, whose config.json names its class; return what to read.
 
     As in transformers, ``do_lower_case`` in tokenizer_config.json comes before tokenizer.json.
     """
-    folder, data = members.folder, members.read("tokenizer.json")
-    table = members.load_object(_CONFIG)
+    folder, table = members.folder, members.load_object(_CONFIG)
     declared = table.get("tokenizer_class") or tokenizer_class
     _check_class(folder, family, declared)
-    described, path = parsed(data, folder / "tokenizer.json"), folder / "tokenizer.json"
-    added: list[tuple[str, Any]] = []
-    if data is None:
-        known = _listed_format(members, family)
-        words, texts = _listed(members, known)
-    else:
-        known, texts = format_of(path, described, family), {"tokenizer.json": data}
-        words, added = check_parts(path, known, described)
-    kind = _class_of(known, family, declared, whole=data is not None)
+    known, described, words, added, read = _read(members, family)
+    kind = _class_of(known, family, declared, whole=bool(described))
     settings = _settings(folder, table)
     named = checked(folder / _MAP, members.load_object(_MAP), (*ROLES, *LISTS))
     beside = members.load_object("added_tokens.json")
     decoder = settings.get("added_tokens_decoder", {})
     added += [*beside.items(), *((entry["content"], _id(at)) for at, entry in decoder.items())]
-    _check_ids(folder, chain(words.items(), added), vocab_size)
+    _check_ids(folder, chain(words.items(), added), config["vocab_size"])
     _check_added(folder, words, added)
     vocabulary = {**dict(added), **words}
     usual = known.classes.get(kind, {})
-    _check_specials(folder, {**usual, **settings, **({} if decoder else named)}, vocabulary)
-    lowercase = settings.get("do_lower_case", None if data is None else is_uncased(described))
-    _drop_mask(usual.get("mask_token"), settings, named, vocabulary, vocab_size)
+    tokens = {**usual, **settings, **({} if decoder else named)}
+    _check_specials(folder, tokens, vocabulary)
+    _check_padding(folder, family, vocabulary.get(content(tokens.get("pad_token"))), config)
+    lowercase = settings.get("do_lower_case", is_uncased(described) if described else None)
+    _drop_mask(usual.get("mask_token"), settings, named, vocabulary, config["vocab_size"])
     tables = {"config.json": {"model_type": family.model_type}, _MAP: named,
               "added_tokens.json": beside,
               _CONFIG: {**settings, "tokenizer_class": kind}}  # fmt: skip
     files = {name: json.dumps(table).encode() for name, table in tables.items() if table}
     return TokenizerFiles(
-        members=files | texts,
-        words=None if texts else words,
+        members=files | read,
+        words=None if read else words,
         vocabulary=vocabulary,
         unknown=described.get("model", {}).get("unk_id"),
         lowercase=lowercase,
     )
+
+
+def _read(members: Members, family: Family) -> _Read:
+    """The vocabulary, from tokenizer.json where there is one."""
+    data, path = members.read("tokenizer.json"), members.folder / "tokenizer.json"
+    if data is None:
+        known = _listed_format(members, family)
+        words, files = _listed(members, known)
+        return _Read(known, {}, words, [], files)
+    described = parsed(data, path)
+    known = format_of(path, described, family)
+    return _Read(known, described, *check_parts(path, known, described), {path.name: data})
 
 
 # --- class and settings ------------------------------------------------------------------------
@@ -245,3 +261,16 @@ def _check_specials(folder: Path, named: dict[str, Any], vocabulary: dict[str, A
                 " tokenizer that the model was trained with, or name the token in"
                 " tokenizer_config.json."
             )
+
+
+def _check_padding(
+    folder: Path, family: Family, padding: int | None, config: Mapping[str, Any]
+) -> None:
+    """Refuse a padding id that is not the model's, where positions count from that."""
+    if family.counts_from_padding and padding not in (None, config["pad_token_id"]):
+        raise ModelError(
+            f"the tokenizer in {folder} pads with the id {padding}, but config.json has"
+            f" pad_token_id={config['pad_token_id']}, from which a model of the type"
+            f" {family.model_type!r} counts positions. Put in the tokenizer that the model was"
+            " trained with."
+        )

@@ -89,10 +89,8 @@ _FIELDS: dict[str, dict[str, _Check]] = {
 }  # fmt: skip
 
 
-def parsed(data: bytes | None, path: Path) -> dict[str, Any]:
-    """What a tokenizer.json describes; nothing where there is none."""
-    if data is None:
-        return {}
+def parsed(data: bytes, path: Path) -> dict[str, Any]:
+    """What a tokenizer.json describes."""
     described = parse_json(data, path, ModelError)
     if not isinstance(described, dict) or described.get("version") != "1.0":
         raise ModelError(

@@ -113,7 +113,7 @@ def vet(folder: Path, tensors: Mapping[str, Any] | None = None) -> Checkpoint:
     if tensors is not None:
         held = sum(math.prod(tensor.shape) for tensor in tensors.values())
     _check_memory(folder / "config.json", config, held)
-    tokenizer = check_tokenizer(members, family, config["vocab_size"], raw.get("tokenizer_class"))
+    tokenizer = check_tokenizer(members, family, config, raw.get("tokenizer_class"))
     return Checkpoint(
         folder=folder,
         config=config,
@@ -147,7 +147,7 @@ def _adapted(members: Members) -> Checkpoint:
     config = adapted_settings(adapter, base.family, base.config)
     tokenizer, row_vector = base.tokenizer, base.row_vector
     if any(map(members.has, ("tokenizer.json", "vocab.txt", "vocab.json"))):
-        tokenizer = check_tokenizer(members, base.family, config["vocab_size"], None)
+        tokenizer = check_tokenizer(members, base.family, config, None)
     if members.has(CHAIN) or members.has("1_Pooling"):
         row_vector = read_row_vector(
             members, read_modules(members), is_lowercase=bool(tokenizer.lowercase)

@@ -69,9 +69,10 @@ def save(tmp_path: Path) -> Callable[..., Path]:
     return write
 
 
-def opened(folder: Path, family: Family, size: int = 1000) -> Any:
-    files = check_tokenizer(Members(folder), family, size, None)
-    checkpoint: Any = SimpleNamespace(folder=folder, tokenizer=files, config={"vocab_size": size})
+def opened(folder: Path, family: Family, size: int = 1000, padding: int = 1) -> Any:
+    config = {"vocab_size": size, "pad_token_id": padding}
+    files = check_tokenizer(Members(folder), family, config, None)
+    checkpoint: Any = SimpleNamespace(folder=folder, tokenizer=files, config=config)
     return opening._open_tokenizer(checkpoint)
 
 
@@ -195,6 +196,19 @@ def test_one_of_another_kind_is_refused(
     folder = save(name)
     edit(folder, "tokenizer_config.json", lambda table: table.pop("tokenizer_class"))
     refused(folder, family_of(other), rf"tokenizer\.json holds a tokenizer of the type {message}")
+
+
+@pytest.mark.parametrize("name", ["roberta", "xlm-roberta"])
+def test_one_that_pads_with_another_id_is_refused_where_positions_count_from_it(
+    save: Callable[..., Path], name: str
+) -> None:
+    folder, family = save(name), dataclasses.replace(family_of(name), counts_from_padding=True)
+    assert opened(folder, family).pad_token_id == 1
+    with pytest.raises(ModelError, match=r"pads with the id 1, but .* has pad_token_id=0"):
+        opened(folder, family, padding=0)
+    opened(folder, family_of(name), padding=0)
+    edit(folder, "tokenizer_config.json", lambda table: table.update(pad_token="</s>"))
+    refused(folder, family, r"pads with the id 2, but config\.json has pad_token_id=1")
 
 
 @pytest.mark.parametrize("name", ["sentencepiece.bpe.model", "spiece.model", "spm.model"])
@@ -335,7 +349,7 @@ def test_odd_descriptions_are_refused(
     folder = save(name)
     edit(folder, "tokenizer.json", change)
     with pytest.raises(ModelError, match=message):
-        check_tokenizer(Members(folder), family_of(name), 10_000, None)
+        check_tokenizer(Members(folder), family_of(name), {"vocab_size": 10_000}, None)
 
 
 @pytest.mark.parametrize(
