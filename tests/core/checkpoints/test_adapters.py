@@ -16,7 +16,9 @@ import huggingface_hub.constants
 import numpy as np
 import pytest
 import torch
+from conftest import tiny_vocabulary
 from safetensors.torch import load_file, save_file
+from support.families import save_tiny, tiny_of
 from support.hand_made import edit, put, to_hub_cache
 
 from skbert import (
@@ -29,13 +31,16 @@ from skbert import (
 from skbert._core.checkpoints import adapters, strict
 from skbert._core.checkpoints.find import find
 from skbert._core.checkpoints.vet import vet
+from skbert._core.families import FAMILIES
 from skbert._core.models.opening import open_network
 from skbert._core.task import Head
-from skbert.exceptions import ModelError, ModelNotFoundError
+from skbert.exceptions import ModelError, ModelNotFoundError, SkbertWarning
 from skbert.testing._samples import sample_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from skbert._core.families.record import Family
 
 PREFIX = "base_model.model.bert."
 QUERY = "encoder.layer.0.attention.self.query"
@@ -252,6 +257,37 @@ def test_the_pooling_is_the_adapters_if_it_declares_one(
     assert vet(folder).pooling == "cls"
     put(folder, "1_Pooling/config.json", {"pooling_mode": "max"})
     assert vet(folder).pooling == "max"
+
+
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
+def test_adapters_and_bin_files_open_over_every_family(family: Family, tmp_path: Path) -> None:
+    job = "sequence classification"
+    base = save_tiny(family, tmp_path / "base", tiny_vocabulary())
+    model = tiny_of(family, job, seed=1, vocab_size=len(tiny_vocabulary()), num_labels=3)
+    heads = family.heads[job].prefixes
+    name = next(
+        name for name, module in model.named_modules()
+        if isinstance(module, torch.nn.Linear) and not f"{name}.".startswith(heads)
+    )  # fmt: skip
+    held = {f"base_model.model.{key}": tensor.contiguous()
+            for key, tensor in model.state_dict().items() if key.startswith(heads)}  # fmt: skip
+    up, down = drawn(model.get_submodule(name).out_features, 4), drawn(
+        4, model.get_submodule(name).in_features)  # fmt: skip
+    low = {f"base_model.model.{name}.lora_A.weight": down,
+           f"base_model.model.{name}.lora_B.weight": up}  # fmt: skip
+    head = Head(job, 3)
+    want = weights_of(base, head, pooling="mean")
+    folder = save(tmp_path / "x", base, {**held, **low})
+    got = weights_of(folder, head, fresh_head=False, pooling="mean")
+    torch.testing.assert_close(got[f"{name}.weight"] - want[f"{name}.weight"], 1.5 * up @ down)
+    assert all(
+        torch.equal(got[key.removeprefix("base_model.model.")], t) for key, t in held.items()
+    )
+    torch.save(load_file(base / strict.SINGLE), base / strict.PICKLED)
+    (base / strict.SINGLE).unlink()
+    with pytest.warns(SkbertWarning, match="Convert the model to safetensors once"):
+        opened = weights_of(base, head, pooling="mean")
+    assert all(torch.equal(opened[key], tensor) for key, tensor in want.items())
 
 
 # --- where the base model is ---------------------------------------------------------------------
