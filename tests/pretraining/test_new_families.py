@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -98,6 +99,15 @@ def test_it_learns_more_than_how_often_a_piece_occurs(family: str) -> None:
     counts = np.bincount([piece for row in ids for piece in row])
     shares = counts[counts > 0] / counts.sum()
     assert -new.score(TEXTS) < -(shares * np.log(shares)).sum() / 2
+
+
+@pytest.mark.parametrize("family", ["deberta", "xmod", "roberta", "deberta-v2"])
+def test_a_new_model_learns_and_predicts_in_bfloat16(family: str) -> None:
+    new = BertPretrainer(None, family=family, **{**SMALL, "precision": "bfloat16"}).fit(TEXTS)
+    exact = copy.deepcopy(new).set_params(precision="float32")
+    assert new.score(TEXTS[:9]) == pytest.approx(exact.score(TEXTS[:9]), abs=3e-2)
+    rounded = new.predict_masked([f"my {new.tokenizer_.mask_token}"], top_k=3)["probability"]
+    assert np.isfinite(rounded).all()
 
 
 # --- masks ---------------------------------------------------------------------------------------

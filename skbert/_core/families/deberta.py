@@ -76,6 +76,7 @@ DEBERTA = replace(
     encoder=BERT.encoder._replace(position_table="", pooler=""),
     layer=None,
     read_by_all_layers=("encoder.rel_embeddings", "encoder.LayerNorm", "encoder.conv"),
+    supports_autocast=False,
     arithmetic=(
         *BERT.arithmetic, "relative_attention", "position_biased_input", "pos_att_type",
         "max_relative_positions",
@@ -85,6 +86,7 @@ DEBERTA = replace(
 DEBERTA_V2 = replace(
     DEBERTA,
     model_type="deberta-v2",
+    supports_autocast=True,
     config_class="DebertaV2Config",
     sizes={
         **DEBERTA.sizes,

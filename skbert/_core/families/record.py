@@ -189,6 +189,7 @@ class Family:
     norms: tuple[str, ...]  # last parts of the names of modules that normalise
     has_token_types: bool
     counts_from_padding: bool = False  # whether positions begin after the padding id, or at 0
+    supports_autocast: bool = True  # whether its modules run where products are in half precision
     mixes_neighbours: bool = False  # whether padding, or another row, beside a token changes it
     layers_of: Callable[[Any], Sequence[Any]] | None = None  # of an encoder that shares layers
     read_by_all_layers: tuple[str, ...] = ()  # paths in the encoder of what lies beside layers

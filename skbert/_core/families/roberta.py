@@ -96,5 +96,6 @@ XMOD = replace(
         "default_language",
     ),
     norms=("LayerNorm", "layer_norm", "adapter_layer_norm"),
+    supports_autocast=False,
     new_settings={"languages": ["en_XX"], "default_language": "en_XX"},
 )  # fmt: skip

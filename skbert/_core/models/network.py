@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal
 
 import torch
@@ -327,8 +328,16 @@ def _states_of(
         encoder = encoder if network.compiled is None else network.compiled
     if getattr(network.model.config, "is_decoder", False):
         settings["use_cache"] = False
-    out = encoder(**inputs, **settings)
+    with _own_precision(network):
+        out = encoder(**inputs, **settings)
     return [out.last_hidden_state] if layers is None else [out.hidden_states[i] for i in layers]
+
+
+def _own_precision(network: Network) -> AbstractContextManager[object]:
+    """Where the model's modules run: in the precision of its weights if they support no other."""
+    if network.family.supports_autocast:
+        return nullcontext()
+    return torch.autocast(network.device.type, enabled=False)
 
 
 def _padded_states(network: Network, batch: Batch) -> list[torch.Tensor]:
@@ -391,7 +400,8 @@ def _fields_of_output(network: Network, part: Padded) -> list[torch.Tensor]:
     inputs, names = part.inputs, network.family.head_of(network.model).logits
     if network.head.job == "multiple choice":
         inputs = {name: rows[:, None] for name, rows in inputs.items()}
-    out = network.model(**inputs)
+    with _own_precision(network):
+        out = network.model(**inputs)
     of_tokens = {"rows": 0, "selected tokens and rows": 1}.get(network.head.reads, len(names))
     return [out[name][part.at] if i < of_tokens else out[name] for i, name in enumerate(names)]
 
