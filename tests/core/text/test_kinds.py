@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import string
+import tracemalloc
 import unicodedata
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -146,6 +147,19 @@ def test_endless_texts_of_bytes_are_read_in_part(name: str, kind: str) -> None:
         assert spy.seen < 30_000
         small = begin + part * (8_000 // len(part)) + " good"
         assert found == whole(name, small)[:127]
+
+
+@pytest.mark.parametrize("name", BYTE_LEVEL)
+@pytest.mark.parametrize("part", ["a", "word ", "\u4e2d", " "])
+def test_memory_does_not_grow_with_the_length_of_a_cell(name: str, part: str) -> None:
+    peaks = []
+    for length in (100_000, 2_000_000):
+        text = part * (length // len(part))
+        tracemalloc.start()
+        ours(name).pieces([text], 126)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.2 * max(peaks[0], 5e6)
 
 
 @pytest.mark.parametrize("name", UNIGRAM)
