@@ -374,6 +374,15 @@ def test_a_sum_drops_what_its_gradient_drops() -> None:
     assert abs((x.grad == 0).double().mean() - 0.3) < 0.03
 
 
+@pytest.mark.parametrize("dtype", WITHIN)
+def test_no_bias_is_a_bias_of_zeros(dtype: torch.dtype) -> None:
+    x, residual, weight, bias = inputs_of_norm(dtype)
+    found = fused.fused_layernorm(x, residual, weight, None, 1e-6, 0.0)
+    expected = fused.fused_layernorm(x, residual, weight, torch.zeros_like(bias), 1e-6, 0.0)
+    assert torch.equal(found[0], expected[0])
+    assert torch.equal(found[1], expected[1])
+
+
 @pytest.mark.parametrize("with_bias", [False, True], ids=["no bias", "bias"])
 def test_normalisation_without_a_bias(with_bias: bool) -> None:
     x, residual, weight, bias = inputs_of_norm(torch.float32)

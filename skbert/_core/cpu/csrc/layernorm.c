@@ -29,8 +29,9 @@ static void forward_token(const LayerNorm *a, int64_t token) {
     for (int64_t j = 0; j < a->size; j += LANES) {
         floats x = (*(floats *)(added + j) - mean) * rstd;
         if (a->normalized) store(a->normalized, begin + j, x, a->is_bf16);
-        if (a->bias) x = x * *(const floats *)(a->weight + j) + *(const floats *)(a->bias + j);
-        else x *= *(const floats *)(a->weight + j);
+        floats bias = {0};
+        if (a->bias) bias = *(const floats *)(a->bias + j);
+        x = x * *(const floats *)(a->weight + j) + bias; /* rounded once, with a bias or without */
         if (a->output) *(floats *)(a->output + begin + j) = x;
         if (a->is_bf16) store(a->rounded, begin + j, x, 1);
     }
