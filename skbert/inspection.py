@@ -15,6 +15,7 @@ import numpy as np
 from skbert._arrays import FloatArray
 from skbert._core.attention.pruned import prune, remaining_heads
 from skbert._core.attention_heads import attention_weights, gate_gradients, share_weights
+from skbert._core.families.record import check_own_heads
 from skbert._core.models.network import Network
 from skbert._estimator.base import TextEstimator, encode
 from skbert._estimator.fitted import Fitted
@@ -264,7 +265,9 @@ def _fitted_state(estimator: TextEstimator, kind: type[TextEstimator]) -> Fitted
             f"estimator has the type {type(estimator).__name__}. Give a fitted estimator of "
             f"skbert that {what}; for a Pipeline, its last step: pipeline[-1]."
         )
-    return estimator._state()
+    fitted = estimator._state()
+    check_own_heads(fitted.network.family)
+    return fitted
 
 
 def _opened(estimator: TextEstimator, fitted: Fitted) -> Network:

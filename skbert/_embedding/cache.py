@@ -65,7 +65,8 @@ def fingerprint(network: Network) -> str:
     """Return a hash of everything in a network that turns text into vectors."""
     digest = hashlib.sha256(network.text_tokenizer.backend.to_str().encode())
     config, family = network.model.config, network.family
-    digest.update(repr([getattr(config, name) for name in family.arithmetic]).encode())
+    names = [family.settings.get(name, name) for name in family.arithmetic]
+    digest.update(repr([getattr(config, name) for name in names]).encode())
     for name, tensor in sorted(network.model.state_dict().items()):
         if network.pooling == POOLER or not family.is_of_pooler(name):
             digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())

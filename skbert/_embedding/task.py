@@ -18,6 +18,7 @@ from skbert._arrays import Array, IntArray
 from skbert._core.attention.pooling import COMBINED, POOLER, POOLINGS, parts_of
 from skbert._core.checkpoints.find import find
 from skbert._core.checkpoints.vet import vet
+from skbert._core.families.record import Family
 from skbert._core.models.network import LayerJoin, Network, has_pooler, is_as_opened
 from skbert._core.models.opening import copy_encoder, drop_pooler, open_network
 from skbert._core.runtime.device import Precision, pick_device, seeded
@@ -203,7 +204,7 @@ class FeatureParameters(Protocol):
 class _Source(NamedTuple):
     """The encoder that the parameter ``model`` names; its weights are not opened yet."""
 
-    pooling: str | None  # declared in its files
+    pooling: str  # declared in its files, or usual in its family
     depth: int  # layers
     max_length: int
     has_pooler: bool
@@ -230,6 +231,7 @@ def _find_source(model: Any, *, pairs: bool) -> _Source:
     depth = checkpoint.config["num_hidden_layers"]
     # A sentence encoder declares a pooling for texts, not for pairs.
     declared = checkpoint.head_pooling or (None if pairs else checkpoint.pooling)
+    declared = declared or _usual_pooling(checkpoint.family)
     source = _Source(declared, depth, checkpoint.max_length, pooled, open_)
     return source if pairs else source._replace(check_row_vector=checkpoint.check_row_vector)
 
@@ -247,9 +249,15 @@ def _fitted_source(estimator: TextEstimator) -> _Source:
     def open_(pooling: str, dtype: torch.dtype) -> Network:
         return copy_encoder(network, _HEAD, _plain(pooling), dtype)
 
-    declared = network.pooling if network.head.reads == "rows" else None
+    is_read = network.head.reads == "rows"
+    declared = network.pooling if is_read else _usual_pooling(network.family)
     depth = network.model.config.num_hidden_layers
     return _Source(declared, depth, network.max_length, has_pooler(network), open_)
+
+
+def _usual_pooling(family: Family) -> str:
+    """The pooling of an encoder that declares none."""
+    return family.head_class("embedding").pooling
 
 
 def _plain(pooling: str) -> str:
@@ -275,7 +283,7 @@ def _chosen_pooling(params: FeatureParameters, source: _Source) -> str:
     pooling: str = params.pooling
     if pooling == "auto":
         source.check_row_vector()
-        pooling = source.pooling or POOLER
+        pooling = source.pooling
     if pooling != POOLER or (source.has_pooler and params.layers is None):
         return pooling
     if params.pooling == "auto":

@@ -31,6 +31,7 @@ from skbert._core.training.loop import DrawItems, as_they_are, train
 from skbert._core.training.optim import SCHEDULES, is_encoder_frozen, trainable_parameters
 from skbert._core.training.probe import probe
 from skbert._core.training.recipe import Recipe
+from skbert._core.training.stepper import check_recomputing
 from skbert._core.training.watch import EarlyStopping, hold_out
 from skbert._estimator.base import COUNT, RealInterval, TextEstimator, encode
 from skbert._estimator.callbacks import CallbackSupportMixin, with_callbacks
@@ -252,6 +253,8 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
         epochs: int | None,
     ) -> Run:  # fmt: skip
         """Encode the rows, hold some out, and set the recipe."""
+        if self.gradient_checkpointing:
+            check_recomputing(network.model)
         network.to(precision.device, precision.weight_dtype)
         if self.compile:
             network.compile()

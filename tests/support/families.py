@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 import transformers
 
+from support.tokenizers import MAKERS, make_tokenizer
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -54,6 +56,23 @@ def tiny_of(family: Family, job: Job, *, seed: int = 0, **changes: Any) -> Any:
                 noise = torch.randn_like(weight)
                 weight.add_(0.1 * noise) if weight.ndim < 2 else weight.mul_(6.0)
     return model
+
+
+def own_tokenizer(family: Family) -> Any:
+    """A tokenizer such as the family's usual checkpoints have."""
+    usual = {"WordPiece": "bert", "BPE": "roberta", "Unigram": "xlm-roberta"}
+    name = family.model_type
+    return make_tokenizer(name if name in MAKERS else usual[family.tokenizers[0].model])
+
+
+def save_own(family: Family, folder: Path, job: Job = "embedding", **changes: Any) -> Path:
+    """Save a tiny model of a family with a tokenizer of its own kind; return the folder."""
+    tokenizer = own_tokenizer(family)
+    settings = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
+    settings |= {"max_position_embeddings": 128, **changes}
+    tiny_of(family, job, **settings).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
 
 
 def save_tiny(

@@ -232,12 +232,21 @@ def _faults(family: Family, config: dict[str, Any]) -> Iterator[tuple[str, str]]
         "tie_word_embeddings": (isinstance(config.get("tie_word_embeddings", True), bool),
                                 "true or false"),
         "is_decoder": (isinstance(config.get("is_decoder", False), bool), "true or false"),
-        "pruned_heads": (are_pruned_heads(config), '{"layer": [head, ...]}, not all of a layer,'),
+        "pruned_heads": _pruned_heads(family, config),
         **{key: (key not in config or is_right(config[key]), right)
            for key, (is_right, right) in family.checks.items()},
+        **{key: (config.get(key) in (config.get(listed) or ()), f"the one of its {listed} to read")
+           for key, listed in family.listed.items()},
         "architectures": (_are_names(config.get("architectures", [])), "a list of class names"),
     }  # fmt: skip
     yield from ((key, right) for key, (good, right) in checks.items() if not good)
+
+
+def _pruned_heads(family: Family, config: dict[str, Any]) -> tuple[bool, str]:
+    """Whether heads that config.json calls pruned can be; and what would be right."""
+    if config.get("pruned_heads") and not family.has_own_heads:
+        return False, f"none, as no heads of a model of the type {family.model_type!r} are pruned,"
+    return are_pruned_heads(config), '{"layer": [head, ...]}, not all of a layer,'
 
 
 def _is_rate(value: object, least: float) -> bool:

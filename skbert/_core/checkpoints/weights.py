@@ -119,7 +119,9 @@ def _useless_weights(model: torch.nn.Module, output: str) -> Iterator[tuple[str,
 
 def warn_of_odd_use(checkpoint: Checkpoint, head: Head, missing: set[str], pooling: str) -> None:
     """Warn where weights are random, or were trained for another use."""
-    lacks_pooler = any(map(checkpoint.family.is_of_pooler, missing))
+    family = checkpoint.family
+    is_trained = family.head_class("embedding").pooling == POOLER  # else it is drawn with a head
+    lacks_pooler = is_trained and any(map(family.is_of_pooler, missing))
     if head.fresh and head.reads == "rows" and pooling == POOLER and lacks_pooler:
         warn(
             f"The checkpoint {checkpoint.folder} has no pooler: it starts from random "

@@ -55,6 +55,7 @@ EUROBERT = replace(
         "sequence classification": HeadClass(
             "EuroBertForSequenceClassification", "mean", steps=("dense", "activation"),
             pooling_setting="classifier_pooling", poolings={"cls": "bos", "mean": "mean"},
+            pooled_last="late",
         ),
         "token classification": HeadClass("EuroBertForTokenClassification", "mean"),
         "masked language modelling": HeadClass("EuroBertForMaskedLM", "mean", "lm_head"),

@@ -28,6 +28,7 @@ __all__ = [
     "PreNormParts",
     "Size",
     "Step",
+    "check_own_heads",
     "encoder_part",
 ]
 
@@ -134,6 +135,7 @@ class HeadClass:
     # Where config.json says what the class reads: the setting, and its value for each pooling.
     pooling_setting: str = ""
     poolings: Mapping[str, str] = field(default_factory=dict)
+    pooled_last: str = ""  # a further value: tokens take the steps, and their mean is read
 
     @property
     def prefixes(self) -> tuple[str, ...]:
@@ -148,9 +150,10 @@ class HeadClass:
             features = run(features)
         return features
 
-    def pooled_settings(self, pooling: str) -> dict[str, str]:
-        """What config.json says so that the class reads that pooling, or the first token."""
-        if not self.pooling_setting or not self.output_layer:
+    def pooled_settings(self, pooling: str, config: Mapping[str, Any]) -> dict[str, str]:
+        """What config.json has to say so that the class reads that pooling, or the first token."""
+        is_set = self.pooling_setting and self.output_layer
+        if not is_set or self.is_pooled_last(config, pooling):
             return {}
         return {self.pooling_setting: self.poolings.get(pooling, self.poolings["cls"])}
 
@@ -158,6 +161,11 @@ class HeadClass:
         """The pooling of the rows that the class reads in a model of this configuration."""
         said = config.get(self.pooling_setting)
         return next((name for name, value in self.poolings.items() if value == said), self.pooling)
+
+    def is_pooled_last(self, config: Mapping[str, Any], pooling: str) -> bool:
+        """Whether the head takes its steps for each token, and pools what they give."""
+        said = config.get(self.pooling_setting)
+        return bool(self.pooled_last) and said == self.pooled_last and pooling == self.pooling
 
 
 class Size(NamedTuple):
@@ -195,6 +203,7 @@ class Family:
     read_by_all_layers: tuple[str, ...] = ()  # paths in the encoder of what lies beside layers
     new_settings: Mapping[str, Any] = field(default_factory=dict)  # that a new model needs
     prenorm: PreNorm | None = None  # layers without BERT's arithmetic that are computed, too
+    listed: Mapping[str, str] = field(default_factory=dict)  # settings that name one of a list
 
     @property
     def default_sizes(self) -> dict[str, int]:
@@ -214,20 +223,15 @@ class Family:
         return n_positions - self.first_position(pad_token_id)
 
     @property
-    def layer_paths(self) -> LayerParts[str]:
-        """Where the modules of a layer lie in it.
+    def has_own_heads(self) -> bool:
+        """Whether each layer has attention heads of its own, built as BERT's."""
+        return self.layer is not None and self.layers_of is None
 
-        Raises
-        ------
-        ModelError
-            If layers compute otherwise than BERT's, or are shared.
-        """
-        if self.layer is None or self.layers_of is not None:
-            raise ModelError(
-                f"The layers of a model of the type {self.model_type!r} are built or shared"
-                " otherwise than BERT's: their attention heads can be neither looked at nor"
-                " pruned. Choose a model of another type."
-            )
+    @property
+    def layer_paths(self) -> LayerParts[str]:
+        """Where the modules of a layer lie in it, where it is built as BERT's and not shared."""
+        check_own_heads(self)
+        assert self.layer is not None
         return self.layer
 
     @property
@@ -292,3 +296,19 @@ class Family:
 def encoder_part(model: Any, path: str) -> Any:
     """The module that lies at a path in the encoder of a model."""
     return attrgetter(path)(model.base_model)
+
+
+def check_own_heads(family: Family) -> None:
+    """Refuse to look at attention heads, or prune them, where layers have none of their own.
+
+    Raises
+    ------
+    ModelError
+        If layers compute otherwise than BERT's, or are shared.
+    """
+    if not family.has_own_heads:
+        raise ModelError(
+            f"The layers of a model of the type {family.model_type!r} are built or shared"
+            " otherwise than BERT's: their attention heads can be neither looked at nor"
+            " pruned. Choose a model of another type."
+        )

@@ -98,4 +98,5 @@ XMOD = replace(
     norms=("LayerNorm", "layer_norm", "adapter_layer_norm"),
     supports_autocast=False,
     new_settings={"languages": ["en_XX"], "default_language": "en_XX"},
+    listed={"default_language": "languages"},
 )  # fmt: skip

@@ -156,10 +156,12 @@ class Network:
 
     def features(self, batch: Batch) -> Any:
         """The output layer's inputs in the order of the items; a tuple of two where it has two."""
-        hidden = self.hidden(batch)
+        hidden, settings = self.hidden(batch), vars(self.model.config)
         match self.head.reads:
             case "tokens":
                 features = _in_order(hidden, batch.token_order)
+            case "rows" if self.head_class.is_pooled_last(settings, self.pooling):
+                return _pooled(self, self.head_class.transform(self.model, hidden), batch)
             case "rows":
                 features = _pooled(self, hidden, batch)
             case "selected tokens":

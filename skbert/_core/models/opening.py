@@ -83,7 +83,7 @@ def _pooled_class(encoder_class: type, config_class: str) -> type:
     pooled = type(name, (TokenPooled, encoder_class), {"__module__": __name__})
     # transformers knows what a class can record (output_attentions) once a model of it was made.
     with torch.device("meta"):
-        pooled(getattr(transformers, config_class)(num_hidden_layers=1, vocab_size=100_000))
+        pooled(getattr(transformers, config_class)(num_hidden_layers=1, vocab_size=200_000))
     return pooled
 
 
@@ -229,7 +229,7 @@ def _make(new_model: NewModel, head: Head, dtype: torch.dtype, pooling: str) -> 
     defaults, ids = config_class(), special_ids(family)
     config = config_class(
         **family.own_settings(new_model.config),
-        **head_class.pooled_settings(pooling),
+        **head_class.pooled_settings(pooling, new_model.config),
         **{key: ids[key] for key in ids if getattr(defaults, key, None) is not None},
         is_decoder=head.is_causal,
     )
@@ -282,7 +282,7 @@ def _quietly_load(
 ) -> tuple[Any, set[str]]:
     """The model, and the names of the weights that the checkpoint lacks."""
     head_class = checkpoint.family.head_class(head.job)
-    settings = checkpoint.config | head_class.pooled_settings(pooling)
+    settings = checkpoint.config | head_class.pooled_settings(pooling, checkpoint.config)
     model_class = getattr(transformers, head_class.name)
     loader = _as_configured(model_class, settings.pop("pruned_heads", None))
     with _quiet():

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 
 from skbert._arrays import IntArray
+from skbert._core.attention.pooling import POOLER
+from skbert._core.families import family_of
 from skbert._core.families.record import HeadClass
 from skbert._core.models.network import Network
 from skbert.exceptions import ModelError
@@ -33,9 +35,13 @@ def draw_head_layers(model: torch.nn.Module, head_class: HeadClass, missing: set
     They keep the length of what they read, so that a linear model on top of them is as good as one
     without them; the small weights that transformers draws would have to be learned away first.
     """
-    for step in head_class.steps:
-        layers = model.get_submodule(step).named_modules() if isinstance(step, str) else ()
-        for name, layer in layers:
+    family, steps = family_of(model), [step for step in head_class.steps if isinstance(step, str)]
+    pooler = f"{model.base_model_prefix}.{family.encoder.pooler}"
+    is_trained = family.head_class("embedding").pooling == POOLER  # before there is a head
+    if not is_trained and pooler in dict(model.named_modules()):
+        steps.append(pooler)
+    for step in steps:
+        for name, layer in model.get_submodule(step).named_modules():
             path = f"{step}.{name}".removesuffix(".")
             if isinstance(layer, torch.nn.Linear) and f"{path}.weight" in missing:
                 with torch.no_grad():

@@ -26,10 +26,21 @@ class TokenPooled:
     config: Any
 
     def forward(
-        self, input_ids: Any = None, attention_mask: Any = None, *args: Any, **settings: Any
+        self,
+        input_ids: Any = None,
+        attention_mask: Any = None,
+        *args: Any,
+        is_pooled: bool = True,
+        **settings: Any,
     ) -> Any:
-        """The forward pass of the encoder, with another pooled output."""
-        out = super().forward(input_ids, attention_mask, *args, **settings)  # type: ignore[misc]
+        """The forward pass of the encoder, with another pooled output unless told otherwise."""
+        if args:
+            args = attention_mask, *args
+        else:  # it is not the second argument of all encoders
+            settings["attention_mask"] = attention_mask
+        out = super().forward(input_ids, *args, **settings)  # type: ignore[misc]
+        if not is_pooled:
+            return out
         states, family = out[0], family_of(self)
         pooled = pool_padded(states, attention_mask, self.config.skbert_pooling)
         if getattr(self, family.encoder.pooler or "?", None) is not None:

@@ -37,7 +37,7 @@ from skbert._core.training.optim import (
 from skbert._core.training.recipe import Recipe
 from skbert.exceptions import InputError, NonFiniteError
 
-__all__ = ["TRAINING_TOKENS", "Stepper"]
+__all__ = ["TRAINING_TOKENS", "Stepper", "check_recomputing"]
 
 TRAINING_TOKENS = {"cpu": 8192, "cuda": 32768, "mps": 8192}
 _FIRST_LOSS_SCALE = 2.0**16
@@ -341,6 +341,16 @@ def _can_train_used_rows(network: Network) -> bool:
     is_tied = model.get_output_embeddings() is not None
     is_trained = model.get_input_embeddings().weight.requires_grad
     return network.is_packed and network.device.type == "cpu" and is_trained and not is_tied
+
+
+def check_recomputing(model: torch.nn.Module) -> None:
+    """Refuse to recompute the activations of a model whose modules cannot."""
+    if not getattr(model, "supports_gradient_checkpointing", True):
+        raise InputError(
+            f"gradient_checkpointing=True, but a {type(model).__name__} cannot recompute its"
+            " activations. Use gradient_checkpointing=False; a smaller max_length or batch_size,"
+            " or freeze, saves memory as well."
+        )
 
 
 def _checkpointing(verb: str, model: Any) -> Callable[..., None]:
