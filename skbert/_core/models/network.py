@@ -27,6 +27,7 @@ from skbert._core.models.intact import (
     without_recorders,
 )
 from skbert._core.models.padded import Padded, padded_parts
+from skbert._core.models.pooled import TokenPooled
 from skbert._core.runtime.interrupts import deferred_interrupts
 from skbert._core.runtime.modes import default_modes
 from skbert._core.task import Batch, Head, Layout
@@ -330,6 +331,8 @@ def _states_of(
         encoder = encoder if network.compiled is None else network.compiled
     if getattr(network.model.config, "is_decoder", False):
         settings["use_cache"] = False
+    if isinstance(network.model.base_model, TokenPooled):
+        settings["is_pooled"] = False
     with _own_precision(network):
         out = encoder(**inputs, **settings)
     return [out.last_hidden_state] if layers is None else [out.hidden_states[i] for i in layers]
