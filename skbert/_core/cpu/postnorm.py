@@ -26,7 +26,8 @@ def can_compute(parts: LayerParts[Any], names: AttentionNames) -> bool:
     mlp_size = len(parts.mlp_in.weight)
     shapes = [(width, size)] * 3 + [(size, width), (mlp_size, size), (size, mlp_size)]
     head_size = getattr(parts.attention, names.head_size)
-    return has_sizes(linears, shapes) and width % head_size == 0
+    is_like = len({linear.bias is None for linear in parts.qkv}) == 1  # they are one product
+    return is_like and has_sizes(linears, shapes) and width % head_size == 0
 
 
 def run_layers(

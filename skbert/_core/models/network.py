@@ -400,15 +400,24 @@ def _logits_of_model(network: Network, batch: Batch) -> Any:
     return words if head.reads == "selected tokens" else (words, rows)
 
 
+# Which fields of an output a head reads, of two the words' first, and how many are by token.
+_FIELDS = {
+    "rows": (slice(-1, None), 0),
+    "tokens": (slice(None), 2),
+    "selected tokens": (slice(1), 1),
+    "selected tokens and rows": (slice(None), 1),
+}
+
+
 def _fields_of_output(network: Network, part: Padded) -> list[torch.Tensor]:
     """What the model returns for padded rows: for tokens in packed order, else by row."""
-    inputs, names = part.inputs, network.family.head_of(network.model).logits
+    inputs, (which, n_by_token) = part.inputs, _FIELDS[network.head.reads]
     if network.head.job == "multiple choice":
         inputs = {name: rows[:, None] for name, rows in inputs.items()}
     with _own_precision(network):
         out = network.model(**inputs)
-    of_tokens = {"rows": 0, "selected tokens and rows": 1}.get(network.head.reads, len(names))
-    return [out[name][part.at] if i < of_tokens else out[name] for i, name in enumerate(names)]
+    fields = [out[name] for name in network.family.head_of(network.model).logits[which]]
+    return [field[part.at] if i < n_by_token else field for i, field in enumerate(fields)]
 
 
 def _in_order(values: torch.Tensor, order: torch.Tensor | None) -> torch.Tensor:

@@ -315,7 +315,7 @@ def _optimizer_of(network: Network, recipe: Recipe) -> AdamW:
     """The optimizer of all weights that are trained."""
     groups = parameter_groups(
         network.model,
-        network.head_class.prefixes,
+        f"{network.head_class.output_layer}.",  # layers below it start as good as trained
         learning_rate=recipe.learning_rate,
         head_learning_rate=recipe.head_learning_rate,
         weight_decay=recipe.weight_decay,

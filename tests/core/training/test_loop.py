@@ -30,7 +30,7 @@ from support.training import (
 from torch.nn import functional as F
 
 from skbert._core.batches import collate, steps_of_a_pass
-from skbert._core.cpu import layers
+from skbert._core.cpu import postnorm
 from skbert._core.infer import infer
 from skbert._core.runtime.device import Precision, seeded
 from skbert._core.text.tokens import encode_texts
@@ -273,13 +273,13 @@ def test_gradient_checkpointing_computes_twice_and_learns_the_same(
     tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[None] = []
-    compute = layers._run_layer
+    compute = postnorm._run_layer
 
     def counted(*given: Any) -> Any:
         calls.append(None)
         return compute(*given)
 
-    monkeypatch.setattr(layers, "_run_layer", counted)
+    monkeypatch.setattr(postnorm, "_run_layer", counted)
 
     def trained(recipe: Recipe) -> dict[str, torch.Tensor]:
         network = open_model(tiny_model)

@@ -116,7 +116,7 @@ def settings_by_name(model: Any, **changes: float) -> dict[str, tuple[float, flo
     options: dict[str, float] = {
         "learning_rate": 1.0, "head_learning_rate": 9.0, "weight_decay": 0.01, "layer_decay": 1.0,
     }  # fmt: skip
-    groups = parameter_groups(model, ("classifier.",), **{**options, **changes})
+    groups = parameter_groups(model, "classifier.", **{**options, **changes})
     names = {id(p): name for name, p in model.named_parameters()}
     found = [
         (names[id(p)], (group["lr"], group["weight_decay"]))
