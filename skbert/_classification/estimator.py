@@ -53,8 +53,9 @@ class BertClassifier(ClassifierMixin, BertEstimator):
     Parameters
     ----------
     model : str or path-like, default="sentence-transformers/all-MiniLM-L6-v2"
-        Folder or id of a BERT checkpoint. An id is looked up in the local cache, in the package
-        that the extra ``skbert[offline]`` installs, and only then on the Hugging Face hub.
+        Folder or id of a checkpoint of BERT or another encoder. An id is looked up in the local
+        cache, in the package that the extra ``skbert[offline]`` installs, and only then on the
+        Hugging Face hub.
     epochs : int, default=3
         Number of passes over the training data.
     batch_size : int, default=16
@@ -86,7 +87,7 @@ class BertClassifier(ClassifierMixin, BertEstimator):
     pooling : {"auto", "pooler", "cls", "mean", "max"}, default="auto"
         How the token vectors of a row are combined into one vector. ``"auto"`` uses what the
         checkpoint declares, as sentence encoders do for single texts; otherwise, and for pairs, it
-        uses BERT's pooler.
+        uses what is usual for models of its type: BERT's pooler, ``"cls"`` or ``"mean"``.
     head_init : {"auto", "probe", "random"}, default="auto"
         Initial weights of the head: those of a linear model fitted on the frozen encoder's
         features (``"probe"``), or random ones. ``"auto"`` uses the linear model, unless the head

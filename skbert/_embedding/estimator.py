@@ -52,12 +52,13 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
     Parameters
     ----------
     model : str or path-like, default="sentence-transformers/all-MiniLM-L6-v2"
-        Folder or id of a BERT checkpoint. An id is looked up in the local cache, in the package
-        that the extra ``skbert[offline]`` installs, and only then on the Hugging Face hub.
+        Folder or id of a checkpoint of BERT or another encoder. An id is looked up in the local
+        cache, in the package that the extra ``skbert[offline]`` installs, and only then on the
+        Hugging Face hub.
     pooling : {"auto", "pooler", "cls", "mean", "max"}, default="auto"
         How the token vectors of a row are combined into one vector. ``"auto"`` uses what the
         checkpoint declares, as sentence encoders do for single texts; otherwise, and for pairs, it
-        uses BERT's pooler.
+        uses what is usual for models of its type: BERT's pooler, ``"cls"`` or ``"mean"``.
     layers : int, sequence of int or None, default=None
         Hidden states to read: 0 is the embeddings, 1 the first layer, -1 the last layer. None
         reads the last layer. BERT's pooler reads the last layer only, so with ``layers``

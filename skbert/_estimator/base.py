@@ -157,8 +157,8 @@ class TextEstimator(PortableEstimator):
         Raises
         ------
         ModelError
-            If the head uses a pooling other than BERT's pooler, attention heads were pruned, or
-            positions are relative. transformers has no class for such a model; use ``save``
+            If the head uses another pooling than transformers' class, attention heads were pruned,
+            or positions are relative. transformers has no class for such a model; use ``save``
             instead.
         SaveError
             If the path is invalid, you may not write there, or the disk is full.

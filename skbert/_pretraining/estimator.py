@@ -56,8 +56,9 @@ class BertPretrainer(TrainedEstimator):
     Parameters
     ----------
     model : str or path-like, default="sentence-transformers/all-MiniLM-L6-v2"
-        Folder or id of a BERT checkpoint. An id is looked up in the local cache, in the package
-        that the extra ``skbert[offline]`` installs, and only then on the Hugging Face hub.
+        Folder or id of a checkpoint of BERT or another encoder. An id is looked up in the local
+        cache, in the package that the extra ``skbert[offline]`` installs, and only then on the
+        Hugging Face hub.
     objective : {"mlm", "mlm+nsp", "nsp", "clm"}, default="mlm"
         What the model learns to predict: masked words; masked words and whether a sentence follows
         another, as in the original BERT; only the latter; or the next word from the words before

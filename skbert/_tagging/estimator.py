@@ -48,8 +48,9 @@ class BertTokenTagger(BertEstimator):
     Parameters
     ----------
     model : str or path-like, default="sentence-transformers/all-MiniLM-L6-v2"
-        Folder or id of a BERT checkpoint. An id is looked up in the local cache, in the package
-        that the extra ``skbert[offline]`` installs, and only then on the Hugging Face hub.
+        Folder or id of a checkpoint of BERT or another encoder. An id is looked up in the local
+        cache, in the package that the extra ``skbert[offline]`` installs, and only then on the
+        Hugging Face hub.
     epochs : int, default=3
         Number of passes over the training data.
     batch_size : int, default=16

@@ -12,6 +12,7 @@ import contextlib
 import doctest
 import functools
 import importlib
+import importlib.util
 import io
 import pkgutil
 import re
@@ -25,6 +26,7 @@ from support import ROOT
 
 import skbert
 from skbert._catalogue import ESTIMATORS
+from skbert._core.families import FAMILIES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -282,3 +284,14 @@ def test_every_public_estimator_and_function_has_an_example() -> None:
             public = getattr(module, name)
             if callable(public) and name != "Attention":
                 assert ">>> " in (public.__doc__ or ""), name
+
+
+def test_the_table_of_families_is_what_their_records_say() -> None:
+    spec = importlib.util.spec_from_file_location("families", ROOT / "docs" / "families.py")
+    assert spec is not None
+    assert spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    page = PAGES["README.md"]
+    assert script.with_table(page) == page, "run python docs/families.py"
+    assert all(f"| `{name}` |" in page for name in FAMILIES)
