@@ -179,13 +179,3 @@ def test_hidden_states_of_several_layers(
         np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-8)
         other = BertTransformer(folder, pooling=pooling, memory=tmp_path, **settings)
         np.testing.assert_array_equal(other.fit_transform(TEXTS), found)
-
-
-@pytest.mark.parametrize("family", ["roberta", "modernbert"])
-def test_compiled(family: str, folder_of: Callable[..., Path]) -> None:
-    plain, compiled = (
-        classifier(folder_of(family), compile=flag).fit(TEXTS, LABELS) for flag in (False, True)
-    )
-    np.testing.assert_allclose(
-        compiled.predict_proba(TEXTS), plain.predict_proba(TEXTS), rtol=0, atol=1e-6
-    )
