@@ -5,7 +5,7 @@ Depends on ``_core``, the checked texts and the base of all estimators.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
@@ -231,7 +231,7 @@ def _find_source(model: Any, *, pairs: bool) -> _Source:
     depth = checkpoint.config["num_hidden_layers"]
     # A sentence encoder declares a pooling for texts, not for pairs.
     declared = checkpoint.head_pooling or (None if pairs else checkpoint.pooling)
-    declared = declared or _usual_pooling(checkpoint.family)
+    declared = declared or _usual_pooling(checkpoint.family, checkpoint.config)
     source = _Source(declared, depth, checkpoint.max_length, pooled, open_)
     return source if pairs else source._replace(check_row_vector=checkpoint.check_row_vector)
 
@@ -250,14 +250,15 @@ def _fitted_source(estimator: TextEstimator) -> _Source:
         return copy_encoder(network, _HEAD, _plain(pooling), dtype)
 
     is_read = network.head.reads == "rows"
-    declared = network.pooling if is_read else _usual_pooling(network.family)
+    settings = vars(network.model.config)
+    declared = network.pooling if is_read else _usual_pooling(network.family, settings)
     depth = network.model.config.num_hidden_layers
     return _Source(declared, depth, network.max_length, has_pooler(network), open_)
 
 
-def _usual_pooling(family: Family) -> str:
-    """The pooling of an encoder that declares none."""
-    return family.head_class("embedding").pooling
+def _usual_pooling(family: Family, config: Mapping[str, Any]) -> str:
+    """The pooling of an encoder whose files name none: that of its config.json or its family."""
+    return family.head_class("embedding").own_pooling(config)
 
 
 def _plain(pooling: str) -> str:

@@ -277,7 +277,8 @@ def change_config(source: Path, folder: Path, **settings: Any) -> None:
 # --- the vector of a text -----------------------------------------------------------------------
 
 BY_FAMILY = {"bert": "pooler", "ernie": "pooler", "gte": "cls", "megatron-bert": "pooler",
-             "mobilebert": "pooler", "squeezebert": "pooler"}  # fmt: skip
+             "mobilebert": "pooler", "squeezebert": "pooler",
+             "modernbert": "cls"}  # fmt: skip
 
 
 @EVERY_FAMILY
