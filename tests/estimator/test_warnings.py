@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -49,6 +50,7 @@ class Fitted(NamedTuple):
     model: Path
     causal: Path
     headless: Path
+    pickled: Path
     folder: Path
     classifier: BertClassifier
     pipeline: Any
@@ -67,6 +69,14 @@ def without_pooler(model: Path, folder: Path) -> Path:
     return folder
 
 
+def with_pickle(model: Path, folder: Path) -> Path:
+    """A copy of a model whose weights are in a .bin file."""
+    shutil.copytree(model, folder, dirs_exist_ok=True)
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    return folder
+
+
 @pytest.fixture(scope="module")
 def fitted(
     tiny_model: Path, make_tiny_model: Callable[..., Path], tmp_path_factory: Any
@@ -77,6 +87,7 @@ def fitted(
         tiny_model,
         make_tiny_model(is_decoder=True),
         without_pooler(tiny_model, tmp_path_factory.mktemp("headless")),
+        with_pickle(tiny_model, tmp_path_factory.mktemp("pickled")),
         tmp_path_factory.mktemp("warnings"),
         classifier,
         make_pipeline(FunctionTransformer(), BertClassifier(**once)).fit(TEXTS, LABELS),
@@ -163,6 +174,10 @@ CALLS: dict[str, list[Call]] = {
         lambda f: new(f, model=f.causal).fit(TEXTS, LABELS),
         lambda f: new(f, model=f.headless, pooling="pooler").fit(TEXTS, LABELS),
         lambda f: BertTransformer.from_pretrained(f.causal),
+    ],
+    "weights._warn_of_pickle": [
+        lambda f: new(f, model=f.pickled).fit(TEXTS, LABELS),
+        lambda f: BertTransformer(f.pickled, device="cpu").fit(TEXTS),
     ],
     "cache._rename_if_damaged": [
         lambda f: cached(f, "damaged", b"no database" * 1000).transform(TEXTS),

@@ -36,7 +36,7 @@ _POLYNOMIAL_END = 1e-7  # learning rate where the polynomial schedule ends, as i
 
 def parameter_groups(
     model: torch.nn.Module,
-    output_layer: str,
+    head: str | tuple[str, ...],
     *,
     learning_rate: float,
     head_learning_rate: float,
@@ -47,7 +47,7 @@ def parameter_groups(
 
     Biases and LayerNorm weights do not decay. The learning rate of a layer is that of the
     layer above it times ``layer_decay`` (Clark et al. 2020, ELECTRA); the embeddings come
-    last. Parameters whose names begin with ``output_layer`` have their own rate.
+    last. Parameters whose names begin with ``head`` have their own rate.
     """
     named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     family, depths = family_of(model), _depths(model)
@@ -55,7 +55,7 @@ def parameter_groups(
     groups: dict[tuple[float, float], list[torch.nn.Parameter]] = {}
     for name, parameter in named:
         rate = learning_rate * layer_decay ** (top - depths[name])
-        if name.startswith(output_layer):
+        if name.startswith(head):
             rate = head_learning_rate
         decay = weight_decay if family.has_weight_decay(name) else 0.0
         groups.setdefault((rate, decay), []).append(parameter)

@@ -313,9 +313,12 @@ def _fix(weights: list[torch.nn.Parameter]) -> None:
 
 def _optimizer_of(network: Network, recipe: Recipe) -> AdamW:
     """The optimizer of all weights that are trained."""
+    head_class = network.head_class
+    # The layers below a fresh output layer start as good as trained.
+    own = f"{head_class.output_layer}." if network.head.fresh else head_class.prefixes
     groups = parameter_groups(
         network.model,
-        f"{network.head_class.output_layer}.",  # layers below it start as good as trained
+        own,
         learning_rate=recipe.learning_rate,
         head_learning_rate=recipe.head_learning_rate,
         weight_decay=recipe.weight_decay,

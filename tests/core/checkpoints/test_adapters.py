@@ -265,10 +265,11 @@ def test_adapters_and_bin_files_open_over_every_family(family: Family, tmp_path:
     base = save_tiny(family, tmp_path / "base", tiny_vocabulary())
     model = tiny_of(family, job, seed=1, vocab_size=len(tiny_vocabulary()), num_labels=3)
     heads = family.heads[job].prefixes
-    name = next(
+    linears = (
         name for name, module in model.named_modules()
         if isinstance(module, torch.nn.Linear) and not f"{name}.".startswith(heads)
     )  # fmt: skip
+    name = min(linears, key=lambda name: family.is_of_pooler(f"{name}."))  # not all bring one
     held = {f"base_model.model.{key}": tensor.contiguous()
             for key, tensor in model.state_dict().items() if key.startswith(heads)}  # fmt: skip
     up, down = drawn(model.get_submodule(name).out_features, 4), drawn(
