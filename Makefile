@@ -68,12 +68,12 @@ bench: .venv/bench.stamp
 
 bench-families: .venv/bench.stamp
 	for model in roberta distilbert modernbert; do \
-		$(BENCH)/embed.py --model $$model --rows 2000 --contenders $(PEERS) --out $(FOUND)/embed-$$model-short.json && \
-		$(BENCH)/embed.py --model $$model --texts documents --rows 400 --contenders $(PEERS) --out $(FOUND)/embed-$$model-documents.json || exit 1; \
+		$(BENCH)/embed.py --model $$model --rows 2000 --repeats 3 --contenders $(PEERS) --out $(FOUND)/embed-$$model-short.json && \
+		$(BENCH)/embed.py --model $$model --texts documents --rows 400 --repeats 3 --contenders $(PEERS) --out $(FOUND)/embed-$$model-documents.json || exit 1; \
 	done
 	for model in roberta distilbert; do \
-		$(BENCH)/fit_time.py --model $$model --rows 400 --passes 1 --contenders trainer skbert --out $(FOUND)/fit-$$model-short.json && \
-		$(BENCH)/fit_time.py --model $$model --texts documents --rows 160 --passes 1 --contenders trainer skbert --out $(FOUND)/fit-$$model-documents.json || exit 1; \
+		$(BENCH)/fit_time.py --model $$model --rows 400 --passes 1 --repeats 3 --contenders trainer skbert --out $(FOUND)/fit-$$model-short.json && \
+		$(BENCH)/fit_time.py --model $$model --texts documents --rows 160 --passes 1 --repeats 3 --contenders trainer skbert --out $(FOUND)/fit-$$model-documents.json || exit 1; \
 	done
 	$(BENCH)/targets.py $(FOUND) --page docs/targets.md --plot docs/targets.png
 

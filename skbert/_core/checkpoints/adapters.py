@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from skbert._core.checkpoints.sizes import MOST_LABELS
 from skbert._core.checkpoints.strict import WEIGHT_TYPES, Members, TensorFile, tensor_file
 from skbert._core.families.record import Family, HeadClass, Job
 from skbert.exceptions import ModelError
@@ -25,7 +26,6 @@ ADAPTER, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 
 _MERGE = "Merge it into its base model with peft (merge_and_unload), and save the whole model."
 _PREFIX = "base_model.model."  # peft's, before the names of the model's weights
-_MOST_LABELS = 1_000_000
 # Settings that change nothing of what is merged, beside those that are read.
 _NO_EFFECT = frozenset(
     {"auto_mapping", "bias", "corda_config", "ensure_weight_tying", "eva_config",
@@ -97,7 +97,7 @@ def adapted_settings(adapter: Adapter, family: Family, config: dict[str, Any]) -
     n_labels = _count_outputs(adapter, heads)
     if n_labels is None:
         return changed
-    if not 1 <= n_labels <= _MOST_LABELS:
+    if not 1 <= n_labels <= MOST_LABELS:
         raise ModelError(
             f"{adapter.file.path} has a head of {n_labels} outputs. Restore the file from a whole"
             " copy of the adapter."

@@ -13,7 +13,9 @@ from typing import Any
 
 from skbert._core.families.record import Family
 
-__all__ = ["is_whole_number", "memory_fault", "size_faults"]
+__all__ = ["MOST_LABELS", "is_whole_number", "memory_fault", "size_faults"]
+
+MOST_LABELS = 1_000_000
 
 
 def is_whole_number(value: object, least: int, most: int) -> bool:

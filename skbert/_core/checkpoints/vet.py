@@ -26,7 +26,7 @@ from skbert._core.checkpoints.sentences import (
     read_modules,
     read_row_vector,
 )
-from skbert._core.checkpoints.sizes import is_whole_number, memory_fault, size_faults
+from skbert._core.checkpoints.sizes import MOST_LABELS, is_whole_number, memory_fault, size_faults
 from skbert._core.checkpoints.strict import PICKLED, SINGLE, Members, TensorFile
 from skbert._core.checkpoints.tokenizer_files import TokenizerFiles, check_tokenizer
 from skbert._core.families import FAMILIES
@@ -51,7 +51,6 @@ _KEPT = (*_CHOICES, "architectures", "id2label", "label2id", "num_labels", "mode
 _SPECIALS = ("bos_token_id", "cls_token_id", "eos_token_id", "sep_token_id")  # kept for others
 _NOT_READ = {"auto_map": "brings Python code of its own", "quantization_config": "is quantized",
              "add_cross_attention": "has cross-attention"}  # fmt: skip
-_MOST_LABELS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -225,8 +224,8 @@ def _faults(family: Family, config: dict[str, Any]) -> Iterator[tuple[str, str]]
         "id2label": (_are_labels(config.get("id2label", {})),
                      'different names under "0", "1" and so on'),
         "label2id": (_are_numbered(config.get("label2id", {})), "an object of numbers"),
-        "num_labels": (is_whole_number(config.get("num_labels", 1), 1, _MOST_LABELS),
-                       f"a whole number from 1 to {_MOST_LABELS}"),
+        "num_labels": (is_whole_number(config.get("num_labels", 1), 1, MOST_LABELS),
+                       f"a whole number from 1 to {MOST_LABELS}"),
         **{key: (config.get(key) in (None, *known), f"one of {', '.join(known)}")
            for key, known in (*_CHOICES.items(), *family.choices.items())},
         "tie_word_embeddings": (isinstance(config.get("tie_word_embeddings", True), bool),
@@ -258,7 +257,7 @@ def _are_names(names: object) -> bool:
 
 
 def _are_labels(labels: object) -> bool:
-    if not isinstance(labels, dict) or len(labels) > _MOST_LABELS:
+    if not isinstance(labels, dict) or len(labels) > MOST_LABELS:
         return False
     rows = {str(row) for row in range(len(labels))}
     names = [*labels.values()]

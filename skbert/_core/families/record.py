@@ -30,6 +30,7 @@ __all__ = [
     "Step",
     "check_own_heads",
     "encoder_part",
+    "optional_part",
 ]
 
 Part = TypeVar("Part")
@@ -296,6 +297,12 @@ class Family:
 def encoder_part(model: Any, path: str) -> Any:
     """The module that lies at a path in the encoder of a model."""
     return attrgetter(path)(model.base_model)
+
+
+def optional_part(encoder: torch.nn.Module, path: str) -> Any:
+    """The module that lies at a path in an encoder; None where there is none."""
+    home, _, name = path.rpartition(".")
+    return getattr(encoder.get_submodule(home), name, None) if path else None
 
 
 def check_own_heads(family: Family) -> None:

@@ -10,16 +10,16 @@ from skbert._core.families.record import Family, HeadClass, Job, Size
 from skbert._core.families.settings import FLAG, NAME, NAMES, number, tanh
 from skbert._core.families.tokenizers import BYTE_LEVEL_BPE, UNIGRAM, WORD_PIECE
 
-__all__ = ["CAMEMBERT", "DENSE_HEAD", "ROBERTA", "ROBERTA_PRELAYERNORM", "XLM_ROBERTA", "XMOD"]
+__all__ = ["CAMEMBERT", "ROBERTA", "ROBERTA_PRELAYERNORM", "XLM_ROBERTA", "XMOD"]
 
-DENSE_HEAD = ("classifier.dropout", "classifier.dense", tanh, "classifier.dropout")
+_DENSE_HEAD = ("classifier.dropout", "classifier.dense", tanh, "classifier.dropout")
 
 
 def _heads(prefix: str) -> Mapping[Job, HeadClass]:
     return {
         "embedding": HeadClass(f"{prefix}Model", "mean", output_layer="", logits=()),
         "sequence classification": HeadClass(
-            f"{prefix}ForSequenceClassification", "cls", "classifier.out_proj", DENSE_HEAD
+            f"{prefix}ForSequenceClassification", "cls", "classifier.out_proj", _DENSE_HEAD
         ),
         "token classification": HeadClass(
             f"{prefix}ForTokenClassification", "cls", steps=("dropout",)

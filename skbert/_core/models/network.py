@@ -18,7 +18,7 @@ from skbert._core.attention.pooling import POOLER, pool
 from skbert._core.cpu.embedding import UsedRowsEmbedding
 from skbert._core.cpu.layers import Layers, can_compute
 from skbert._core.families import family_of
-from skbert._core.families.record import Family, HeadClass, encoder_part
+from skbert._core.families.record import Family, HeadClass, encoder_part, optional_part
 from skbert._core.models.intact import (
     Anatomy,
     anatomy_of,
@@ -229,8 +229,7 @@ def copy_network(network: Network, shared: Iterable[torch.Tensor] = ()) -> Netwo
 
 def has_pooler(network: Network) -> bool:
     """Whether the model has a pooler."""
-    path = network.family.encoder.pooler
-    return bool(path) and encoder_part(network.model, path) is not None
+    return optional_part(network.model.base_model, network.family.encoder.pooler) is not None
 
 
 def inference_network(network: Network) -> Network:
@@ -313,7 +312,7 @@ def _embedded(network: Network, inputs: dict[str, torch.Tensor]) -> torch.Tensor
     if not paths.position_table:
         inputs = {name: values for name, values in inputs.items() if name != "position_ids"}
     states: torch.Tensor = encoder.get_submodule(paths.embeddings)(input_ids=None, **inputs)
-    project = dict(encoder.named_modules()).get(paths.projection) if paths.projection else None
+    project = optional_part(encoder, paths.projection)
     return states if project is None else project(states)
 
 

@@ -11,6 +11,7 @@ import torch
 
 from skbert._core.attention.pooling import pool_padded
 from skbert._core.families import family_of
+from skbert._core.families.record import optional_part
 
 __all__ = ["TokenPooled"]
 
@@ -43,7 +44,8 @@ class TokenPooled:
             return out
         states, family = out[0], family_of(self)
         pooled = pool_padded(states, attention_mask, self.config.skbert_pooling)
-        if getattr(self, family.encoder.pooler or "?", None) is not None:
+        encoder: Any = self
+        if optional_part(encoder, family.encoder.pooler) is not None:
             field, value = "pooler_output", pooled
         else:
             field, value = "last_hidden_state", torch.cat([pooled[:, None], states[:, 1:]], dim=1)

@@ -15,6 +15,7 @@ from torch.nn.utils import get_total_norm
 from skbert._core.cpu.bindings.adamw import AdamWTensor, adamw_step, grad_norm
 from skbert._core.cpu.fused import can_fuse_adamw, can_fuse_grad_norm
 from skbert._core.families import family_of
+from skbert._core.families.record import optional_part
 from skbert.exceptions import InputError
 
 __all__ = [
@@ -119,9 +120,9 @@ def _n_layers(model: torch.nn.Module) -> int:
 def _depths(model: torch.nn.Module) -> dict[str, int]:
     """The layer of each parameter, from 1; 0 for the embeddings, n_layers + 1 for the rest."""
     family, encoder = family_of(model), getattr(model, "base_model", model)
-    modules, layers = dict(encoder.named_modules()), family.layers(model)
-    below = [modules[path] for path in family.below_layers if path in modules]
-    placed = [*((0, part) for part in below), *enumerate(layers, 1)]
+    layers = family.layers(model)
+    below = (optional_part(encoder, path) for path in family.below_layers)
+    placed = [*((0, part) for part in below if part is not None), *enumerate(layers, 1)]
     depths = {id(p): at for at, part in placed[::-1] for p in part.parameters()}
     return {name: depths.get(id(p), len(layers) + 1) for name, p in model.named_parameters()}
 
