@@ -72,7 +72,7 @@ bench-families: .venv/bench.stamp
 		$(BENCH)/embed.py --model $$model --texts documents --rows 400 --repeats 3 --contenders $(PEERS) --out $(FOUND)/embed-$$model-documents.json || exit 1; \
 	done
 	for model in roberta distilbert; do \
-		$(BENCH)/fit_time.py --model $$model --rows 400 --passes 1 --repeats 3 --contenders trainer skbert --out $(FOUND)/fit-$$model-short.json && \
+		$(BENCH)/fit_time.py --model $$model --rows 400 --repeats 3 --contenders trainer skbert --out $(FOUND)/fit-$$model-short.json && \
 		$(BENCH)/fit_time.py --model $$model --texts documents --rows 160 --passes 1 --repeats 3 --contenders trainer skbert --out $(FOUND)/fit-$$model-documents.json || exit 1; \
 	done
 	$(BENCH)/targets.py $(FOUND) --page docs/targets.md --plot docs/targets.png

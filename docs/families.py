@@ -26,7 +26,7 @@ HEADS: dict[str, Job] = {
 def way_of(family: Family) -> str:
     """How a family is run on a CPU."""
     encoder = getattr(transformers, family.head_class("embedding").name)
-    if not encoder._supports_attention_backend or family.mixes_neighbours:
+    if not encoder._supports_attention_backend:
         return "padded"
     return "kernels" if family.has_kernels else "packed"
 

@@ -31,7 +31,7 @@ from skbert._core.training.loop import DrawItems, as_they_are, train
 from skbert._core.training.optim import SCHEDULES, is_encoder_frozen, trainable_parameters
 from skbert._core.training.probe import probe
 from skbert._core.training.recipe import Recipe
-from skbert._core.training.stepper import check_recomputing
+from skbert._core.training.stepper import check_compiling, check_recomputing
 from skbert._core.training.watch import EarlyStopping, hold_out
 from skbert._estimator.base import COUNT, RealInterval, TextEstimator, encode
 from skbert._estimator.callbacks import CallbackSupportMixin, with_callbacks
@@ -257,6 +257,7 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
             check_recomputing(network.model)
         network.to(precision.device, precision.weight_dtype)
         if self.compile:
+            check_compiling(network)
             network.compile()
         items = encode(plan.task, rows, plan.targets, network)
         parts = _split(items, self.validation_fraction, plan, seed, network.text_tokenizer)

@@ -14,6 +14,7 @@ from support.job import LABELS, TEXTS
 
 from skbert import BertClassifier, BertTransformer
 from skbert._core.families import FAMILIES
+from skbert.exceptions import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -137,6 +138,14 @@ def test_recomputing_changes_nothing(family: str, folder_of: Callable[..., Path]
     np.testing.assert_allclose(
         recomputed.predict_proba(TEXTS), plain.predict_proba(TEXTS), rtol=0, atol=1e-9
     )
+
+
+@pytest.mark.parametrize("family", ["mobilebert", "deberta"])
+def test_an_encoder_that_packed_batches_do_not_run_as_one_is_not_compiled(
+    family: str, folder_of: Callable[..., Path]
+) -> None:
+    with pytest.raises(InputError, match="compile=True, but the encoder of this"):
+        classifier(folder_of(family), compile=True).fit(TEXTS, LABELS)
 
 
 @EVERY_FAMILY

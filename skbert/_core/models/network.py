@@ -271,13 +271,19 @@ def can_pack(network: Network) -> bool:
 def _packed_states(network: Network, batch: Batch) -> list[torch.Tensor]:
     """The hidden states that the network reads, of a packed batch."""
     family, inputs = network.family, _packed_inputs(network, batch)
+    layers, layout = family.layers(network.model), batch.layout
+    read = network.layers or (len(layers),)
+    if family.mixes_neighbours:
+        states = [_embedded_apart(network, inputs, layout)]
+        for layer in layers[: max(read)]:
+            states.append(layer(states[-1], None, layout=layout))
+        return [states[i][0] for i in read]
     is_here = network.layer_runner.is_enabled and batch.input_ids.is_cpu
     if not (family.has_kernels and is_here) or network.compiled is not None:
-        return [states[0] for states in _states_of(network, inputs, batch.layout)]
-    read = network.layers or (len(family.layers(network.model)),)
-    states = _embedded(network, inputs)
-    computed = network.layer_runner(family, network.model, max(read), states, batch.layout)
-    all_states = [states[0], *computed]
+        return [states[0] for states in _states_of(network, inputs, layout)]
+    embedded = _embedded(network, inputs)
+    computed = network.layer_runner(family, network.model, max(read), embedded, layout)
+    all_states = [embedded[0], *computed]
     return [all_states[i] for i in read]
 
 
@@ -314,6 +320,23 @@ def _embedded(network: Network, inputs: dict[str, torch.Tensor]) -> torch.Tensor
     states: torch.Tensor = encoder.get_submodule(paths.embeddings)(input_ids=None, **inputs)
     project = optional_part(encoder, paths.projection)
     return states if project is None else project(states)
+
+
+def _embedded_apart(
+    network: Network, inputs: dict[str, torch.Tensor], layout: Layout
+) -> torch.Tensor:
+    """The embeddings that the first layer reads, where they read a token's neighbours, too.
+
+    As at the ends of a row alone, nothing lies beside its first and its last token.
+    """
+    row = layout.row_of_token
+    at = torch.arange(len(row), device=row.device) + row  # one place is free after each row
+    size = len(row) + len(layout.lengths)
+    apart = {}
+    for name, values in inputs.items():
+        apart[name] = values.new_zeros(1, size, *values.shape[2:])
+        apart[name][:, at] = values
+    return _embedded(network, apart)[:, at]
 
 
 def _states_of(
@@ -380,8 +403,7 @@ def _word_table(model: Any) -> torch.Tensor:
 
 def _supports_packing(model: Any) -> bool:
     """Whether the model's attention goes through transformers' attention interface."""
-    runs_packed = not family_of(model).mixes_neighbours
-    return runs_packed and bool(getattr(model, "_supports_attention_backend", False))
+    return bool(getattr(model, "_supports_attention_backend", False))
 
 
 def _logits_of_model(network: Network, batch: Batch) -> Any:

@@ -37,7 +37,7 @@ from skbert._core.training.optim import (
 from skbert._core.training.recipe import Recipe
 from skbert.exceptions import InputError, NonFiniteError
 
-__all__ = ["TRAINING_TOKENS", "Stepper", "check_recomputing"]
+__all__ = ["TRAINING_TOKENS", "Stepper", "check_compiling", "check_recomputing"]
 
 TRAINING_TOKENS = {"cpu": 8192, "cuda": 32768, "mps": 8192}
 _FIRST_LOSS_SCALE = 2.0**16
@@ -353,6 +353,15 @@ def check_recomputing(model: torch.nn.Module) -> None:
             f"gradient_checkpointing=True, but a {type(model).__name__} cannot recompute its"
             " activations. Use gradient_checkpointing=False; a smaller max_length or batch_size,"
             " or freeze, saves memory as well."
+        )
+
+
+def check_compiling(network: Network) -> None:
+    """Refuse to compile an encoder whose forward pass is not what packed batches run."""
+    if not network.is_packed or network.family.mixes_neighbours:
+        raise InputError(
+            f"compile=True, but the encoder of this {type(network.model).__name__} is not run as"
+            " one whole on packed batches. Use compile=False, or a model of another type."
         )
 
 
