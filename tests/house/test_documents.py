@@ -61,7 +61,7 @@ FEWEST_EXAMPLES = {
     "skbert._conversion.tensorflow": 3,
     "skbert._estimator.loading": 5,
     "skbert.datasets": 30,
-    "skbert.inspection": 15,
+    "skbert.inspection._heads": 15,
     "skbert.metrics": 20,
     "skbert.testing": 8,
 }
