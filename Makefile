@@ -12,7 +12,7 @@ SANITIZED := build/sanitize
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard skbert/_core/cpu/csrc/*)
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test quick lint types sanitize bench bench-families docs wheel clean
+.PHONY: demo test quick lint types sanitize bench bench-families docs linkcheck wheel clean
 
 demo: .venv/demo.stamp
 	$(BIN)/python examples/demo.py
@@ -77,8 +77,14 @@ bench-families: .venv/bench.stamp
 	done
 	$(BENCH)/targets.py $(FOUND) --page docs/targets.md --plot docs/targets.png
 
+# The first build runs every script of the gallery and the tutorial; later ones run those that
+# changed. linkcheck looks at the links of all pages; DOCS_OFFLINE=1 leaves out those that lead
+# elsewhere.
 docs: .venv/docs.stamp
-	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
+	MPLBACKEND=agg $(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
+
+linkcheck: .venv/docs.stamp
+	MPLBACKEND=agg $(BIN)/sphinx-build -W --keep-going -b linkcheck docs docs/_build/linkcheck
 
 # The tag says what the kernels need of a machine. OpenMP is torch's own, loaded before them: a
 # second copy of it inside the wheel would wait with as many threads beside the first.
@@ -88,7 +94,7 @@ wheel: .venv/wheel.stamp
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair --exclude libgomp.so.1 --wheel-dir dist build/wheel/*.whl
 
 clean:
-	rm -rf build dist docs/_build docs/generated .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf build dist docs/_build docs/gallery docs/generated docs/tutorial .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +
 
 # One pip call for each set, so that the constraints hold for torch too. The demo has what it needs
