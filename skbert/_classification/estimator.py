@@ -130,7 +130,8 @@ class BertClassifier(ClassifierMixin, BertEstimator):
         weights. With an int, the same fit on the same machine with the same number of threads
         gives bit-identical results.
     verbose : int, default=0
-        1 shows a progress bar with loss and validation score.
+        1 shows progress bars: in training with loss and validation score, and with rows per second
+        and time left wherever else computing takes more than a second.
     class_weight : dict, "balanced" or None, default=None
         Factor for each class by which the weights of its rows are multiplied. ``"balanced"`` gives
         every class the same total weight. For multi-label targets the keys are column numbers, and

@@ -24,9 +24,10 @@ from skbert._core.task import Batch, Items, Task
 from skbert._core.text.tokens import Ragged
 from skbert.exceptions import NonFiniteError
 
-__all__ = ["INFERENCE_TOKENS", "infer", "mean_loss"]
+__all__ = ["INFERENCE_TOKENS", "OnSamples", "infer", "mean_loss"]
 
 Computed = TypeVar("Computed")
+OnSamples = Callable[[int], object]  # called with the number of samples completed by a batch
 
 INFERENCE_TOKENS = {"cpu": 4096, "cuda": 65536, "mps": 8192}
 
@@ -35,14 +36,19 @@ INFERENCE_TOKENS = {"cpu": 4096, "cuda": 65536, "mps": 8192}
 @adaptive_wait_policy()
 @default_modes()
 def infer(
-    network: Network, items: Items, precision: Precision, *, features: bool = False
+    network: Network,
+    items: Items,
+    precision: Precision,
+    *,
+    features: bool = False,
+    on_samples: OnSamples | None = None,
 ) -> Ragged:
     """Logits of each item as float32 (float64 in that precision), one row of the result each.
 
     With ``features=True`` what the head reads is returned instead of the logits. Texts of
     similar length are computed together, so that no token is padding, and the rows of an item
     need not be computed together; the order of the result is that of the items. Of equal rows
-    only one is computed.
+    only one is computed. ``on_samples`` is called after each batch.
 
     Raises
     ------
@@ -58,9 +64,10 @@ def infer(
     where = Ragged.of(np.arange(int(counts.sum())), counts)
     out: FloatArray | None = None
     dtype = precision.weight_dtype
-    for item_indices, values in _batch_by_batch(
+    batches = _batch_by_batch(
         network, rows, precision, lambda batch: forward(batch).to(dtype).cpu().numpy()
-    ):
+    )
+    for item_indices, values in _counted(batches, every_row.samples, equal_to, on_samples):
         if out is None:
             out = np.empty((len(where.values), values.shape[1]), values.dtype)
         if not np.isfinite(values).all():
@@ -97,15 +104,44 @@ def _bytes_of_rows(table: Ragged) -> Iterator[bytes]:
 @deferred_interrupts()
 @adaptive_wait_policy()
 @default_modes()
-def mean_loss(network: Network, task: Task, items: Items, precision: Precision) -> float:
+def mean_loss(
+    network: Network,
+    task: Task,
+    items: Items,
+    precision: Precision,
+    on_samples: OnSamples | None = None,
+) -> float:
     """Loss of the task on the items per unit of weight, without keeping the outputs."""
     network = inference_network(network)
     total, weight = 0.0, 0.0
-    for _, (batch_loss, batch_weight) in _batch_by_batch(
+    batches = _batch_by_batch(
         network, items, precision, lambda batch: task.loss(network.logits(batch), batch)
-    ):
+    )
+    counted = _counted(batches, items.samples, np.arange(len(items)), on_samples)
+    for _, (batch_loss, batch_weight) in counted:
         total, weight = total + float(batch_loss), weight + float(batch_weight)
     return total / weight
+
+
+def _counted(
+    batches: Iterator[tuple[IntArray, Computed]], samples: IntArray, equal_to: IntArray,
+    on_samples: OnSamples | None,
+) -> Iterator[tuple[IntArray, Computed]]:  # fmt: skip
+    """The same batches; after each, ``on_samples`` hears how many more samples are complete.
+
+    ``samples`` says whose each row is, and ``equal_to`` which of the computed rows it is equal to.
+    """
+    if on_samples is None:
+        yield from batches
+        return
+    is_waiting = np.ones(len(samples), bool)
+    n_waiting = len(np.unique(samples))
+    for item_indices, computed in batches:
+        yield item_indices, computed
+        is_waiting[item_indices] = False
+        n_left = int(np.count_nonzero(np.bincount(samples, is_waiting[equal_to])))
+        on_samples(n_waiting - n_left)
+        n_waiting = n_left
 
 
 def _batch_by_batch(

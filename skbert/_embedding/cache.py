@@ -30,6 +30,7 @@ from skbert.exceptions import InputError, warn
 __all__ = ["EmbeddingCache", "cache_folder", "fingerprint"]
 
 Compute = Callable[[Texts], Array]
+OnRead = Callable[[int], object]
 
 _FORMAT = 1
 _CHUNK_SIZE = 1024  # texts computed and written together
@@ -85,11 +86,12 @@ class EmbeddingCache:
         self.width = width
         self.dtype = dtype
 
-    def vectors(self, texts: Texts, compute: Compute) -> Array:
+    def vectors(self, texts: Texts, compute: Compute, on_read: OnRead = lambda n: None) -> Array:
         """Return vectors ``(n_texts, width)``; ``compute`` makes those that are not in the file.
 
         The texts must differ. While one process computes some of them, others wait as long as
-        it gives heartbeats, and then read them from the file.
+        it gives heartbeats, and then read them from the file. ``on_read`` is called with how many
+        were in the file.
         """
         keys = _keys(texts)
         vectors = np.empty((len(keys), self.width), self.dtype)
@@ -97,7 +99,9 @@ class EmbeddingCache:
         for _ in range(2):  # a damaged file is set aside once
             try:
                 with self._connection() as connection:
+                    n_left = len(left)
                     left = self._read(connection, keys, vectors, left)
+                    on_read(n_left - len(left))
                     while len(left):
                         self._extend(connection, keys, vectors, left[:_CHUNK_SIZE], texts, compute)
                         left = left[_CHUNK_SIZE:]

@@ -31,6 +31,7 @@ from skbert._embedding.task import (
     vectors_of,
     width,
 )
+from skbert._estimator.bar import ProgressBar
 from skbert._estimator.base import COUNT, ROW_HEAD_CONSTRAINTS, TextEstimator, predict_rows
 from skbert._estimator.checks import are_numbers
 from skbert._estimator.fitted import Fitted, Learned
@@ -93,6 +94,9 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
         ``"float64"``. ``"auto"`` is bfloat16 if the hardware is fast at it, otherwise float32.
     device : str, default="auto"
         ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or ``"mps"``; ``"auto"`` uses the best one available.
+    verbose : int, default=0
+        1 shows progress bars: in training with loss and validation score, and with rows per second
+        and time left wherever else computing takes more than a second.
 
     Attributes
     ----------
@@ -245,7 +249,8 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
         fitted: Any = self._state()
         rows, owner = distinct(self._rows(X, fitted.record))
         precision = self._move_to_device(fitted.network)
-        vectors = vectors_of(self.memory, precision, fitted, rows)
+        with ProgressBar(self, len(owner), n_done=len(owner) - len(rows)) as bar:
+            vectors = vectors_of(self.memory, precision, fitted, rows, bar)
         return self._reduce_and_normalize(vectors, fitted)[owner]
 
     def transform_tokens(self, X: Any) -> Array:
@@ -270,7 +275,9 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
         task, network = TokenFeatures(**asdict(fitted.task)), twin_of(fitted.network)
         network.head = task.head()
         precision = self._move_to_device(network)
-        return predict_rows(task, rows, configure(network, task), precision)[owner]
+        with ProgressBar(self, len(owner), n_done=len(owner) - len(rows)) as bar:
+            vectors = predict_rows(task, rows, configure(network, task), precision, bar.on_rows)
+        return vectors[owner]
 
     @classmethod
     def from_pretrained(cls, path: str | os.PathLike[str], **params: Any) -> Self:
@@ -439,7 +446,9 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
         fitted = FittedFeatures(network, task, record, self._columns_of(X, texts))
         vectors = None
         if embed:
-            vectors = vectors_of(self.memory, settings._move_to_device(network), fitted, rows)
+            precision = settings._move_to_device(network)
+            with ProgressBar(self, len(owner), n_done=len(owner) - len(rows)) as bar:
+                vectors = vectors_of(self.memory, precision, fitted, rows, bar)
             if settings.n_components is not None:
                 learned = {**fitted.attributes, **pca_of(vectors, settings.n_components)}
                 fitted = replace(fitted, attributes=learned)

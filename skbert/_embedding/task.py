@@ -26,6 +26,7 @@ from skbert._core.task import Batch, Head, Items
 from skbert._core.text.tokens import EncodedTexts, LongText, Ragged, TextTokenizer, encode_texts
 from skbert._core.text.windows import mean_by_place, mean_by_sample
 from skbert._embedding.cache import EmbeddingCache, cache_folder, fingerprint
+from skbert._estimator.bar import ProgressBar
 from skbert._estimator.base import TextEstimator, predict_rows
 from skbert._estimator.checks import resolve_max_length
 from skbert._estimator.fitted import Fitted
@@ -319,16 +320,22 @@ def distinct(texts: Texts) -> tuple[Texts, IntArray]:
     return texts.take(np.unique(owner, return_index=True)[1]), owner
 
 
-def vectors_of(memory: Any, precision: Precision, fitted: FittedFeatures, rows: Texts) -> Array:
+def vectors_of(
+    memory: Any, precision: Precision, fitted: FittedFeatures, rows: Texts, bar: ProgressBar
+) -> Array:
     """Return the vectors of different texts, from the cache in ``memory`` if there is one."""
     network, task = fitted.network, fitted.task
     folder = cache_folder(memory)
     if folder is None or not is_as_opened(network):  # a changed model cannot be hashed
-        return predict_rows(task, rows, network, precision)
+        return predict_rows(task, rows, network, precision, bar.on_rows)
     settings = {
         **asdict(task), "network": fitted.fingerprint.of(network),
         "products": str(precision.compute_dtype), "device": precision.device.type,
     }  # fmt: skip
     dtype = np.dtype(str(precision.weight_dtype).removeprefix("torch."))
     cache = EmbeddingCache(folder, settings, width(network, task), dtype)
-    return cache.vectors(rows, lambda part: predict_rows(task, part, network, precision))
+
+    def compute(part: Texts) -> Array:
+        return predict_rows(task, part, network, precision, bar.on_rows)
+
+    return cache.vectors(rows, compute, bar.skip)

@@ -24,7 +24,7 @@ from skbert._core.attention.pooling import POOLINGS
 from skbert._core.checkpoints.find import find
 from skbert._core.checkpoints.vet import Checkpoint, vet
 from skbert._core.families.record import Job
-from skbert._core.infer import infer
+from skbert._core.infer import OnSamples, infer
 from skbert._core.models.network import Network
 from skbert._core.models.opening import (
     PreTrainedModel,
@@ -36,6 +36,7 @@ from skbert._core.runtime.device import Precision, pick_device, seeded
 from skbert._core.task import Head, Items, Task
 from skbert._core.text.tokens import LongText
 from skbert._estimator import persistence
+from skbert._estimator.bar import ProgressBar
 from skbert._estimator.checks import are_labels, is_count, resolve_max_length
 from skbert._estimator.fitted import Fitted, Learned
 from skbert._estimator.portable import PortableEstimator
@@ -87,6 +88,7 @@ class TextEstimator(PortableEstimator):
     missing: str = "raise"
     precision: str = "auto"
     device: str = "auto"
+    verbose: int = 0
 
     n_features_in_ = Learned[int](is_count, "n_features", optional=True)
     feature_names_in_ = Learned[Array](
@@ -100,6 +102,7 @@ class TextEstimator(PortableEstimator):
         "missing": [StrOptions({"raise", "empty"})],
         "precision": [StrOptions({"auto", "float32", "bfloat16", "float16", "float64"})],
         "device": [str],
+        "verbose": ["verbose"],
     }
     _tasks: ClassVar[tuple[Any, ...]] = ()  # the task classes of this estimator
     _opens: ClassVar[tuple[Job, ...]] = ()  # the jobs of heads that from_pretrained opens
@@ -252,7 +255,8 @@ class TextEstimator(PortableEstimator):
     def _outputs(self, fitted: Fitted, rows: Any) -> Array:
         """What the task makes of the model's outputs, one entry per row."""
         precision = self._move_to_device(fitted.network)
-        return predict_rows(fitted.task, rows, fitted.network, precision)
+        with ProgressBar(self, len(rows)) as bar:
+            return predict_rows(fitted.task, rows, fitted.network, precision, bar.on_rows)
 
     def __sklearn_tags__(self) -> Any:
         """Texts in, no arrays: the tags that scikit-learn reads."""
@@ -315,15 +319,18 @@ def encode(task: Task, texts: Texts, targets: Any, network: Network) -> Items:
     return items
 
 
-def predict_rows(task: Task, rows: Any, network: Network, precision: Precision) -> Array:
+def predict_rows(
+    task: Task, rows: Any, network: Network, precision: Precision, on_rows: OnSamples | None
+) -> Array:
     """What the task makes of the model's outputs, one entry per row.
 
-    Many rows are computed in chunks: during one of them, the next is tokenised.
+    Many rows are computed in chunks: during one of them, the next is tokenised. ``on_rows`` is
+    called with the number of rows that are done since the last call.
     """
     begins = range(0, len(rows), _CHUNK_SIZE)
     if len(begins) == 1:
         items = encode(task, rows, None, network)
-        return task.decode(infer(network, items, precision), items)
+        return task.decode(infer(network, items, precision, on_samples=on_rows), items)
     turns = (rows.take(np.arange(at, min(at + _CHUNK_SIZE, len(rows)))) for at in begins)
     parts, n_cut = [], 0
     with ThreadPoolExecutor(1) as ahead:
@@ -332,7 +339,7 @@ def predict_rows(task: Task, rows: Any, network: Network, precision: Precision) 
             items = waiting.result()
             if turn is not None:
                 waiting = ahead.submit(task.encode, turn, None, network.text_tokenizer)
-            parts.append(task.decode(infer(network, items, precision), items))
+            parts.append(task.decode(infer(network, items, precision, on_samples=on_rows), items))
             n_cut += items.n_truncated
     _say_if_cut(task, n_cut, len(rows))
     return np.concatenate(parts)

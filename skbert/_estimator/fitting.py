@@ -112,7 +112,6 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
     compile: bool = False
     warm_start: bool = False
     random_state: int | np.random.RandomState | None = None
-    verbose: int = 0
 
     history_ = Learned[list[dict[str, float]]](is_history, optional=True)
     n_iter_ = Learned[int](is_count, optional=True)
@@ -137,7 +136,6 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
         "compile": ["boolean"],
         "warm_start": ["boolean"],
         "random_state": ["random_state"],
-        "verbose": ["verbose"],
     }
 
     def _prepare_targets(

@@ -112,7 +112,8 @@ class BertSpanExtractor(BertEstimator):
         weights. With an int, the same fit on the same machine with the same number of threads
         gives bit-identical results.
     verbose : int, default=0
-        1 shows a progress bar with loss and validation score.
+        1 shows progress bars: in training with loss and validation score, and with rows per second
+        and time left wherever else computing takes more than a second.
     stride : int or None, default=None
         Number of tokens that neighbouring windows of a long context share. None is 128, or half of
         the tokens that a window holds of the context if that is less.

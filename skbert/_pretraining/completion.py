@@ -15,7 +15,7 @@ from scipy.special import softmax
 
 from skbert._arrays import Array, IntArray
 from skbert._core.families import FAMILIES
-from skbert._core.infer import infer
+from skbert._core.infer import OnSamples, infer
 from skbert._core.models.network import Network
 from skbert._core.runtime.device import Precision
 from skbert._core.task import Items, Task
@@ -157,7 +157,12 @@ def _one_each(tokens: TokenTable, selected: Ragged, n_truncated: int = 0) -> Ite
 
 
 def fill_masks(
-    network: Network, task: Task, precision: Precision, items: Items, top_k: int
+    network: Network,
+    task: Task,
+    precision: Precision,
+    items: Items,
+    top_k: int,
+    on_rows: OnSamples | None,
 ) -> pd.DataFrame:
     """Return the ``top_k`` most probable word pieces for each mask, one line each."""
     frames = []
@@ -166,7 +171,7 @@ def fill_masks(
         assert part.selected_tokens is not None
         if not len(part.selected_tokens.values):
             continue
-        logits = task.decode(infer(network, part, precision), part)
+        logits = task.decode(infer(network, part, precision, on_samples=on_rows), part)
         probabilities = softmax(np.concatenate(list(logits)), axis=1)
         best = np.argsort(-probabilities, axis=1, kind="stable")[:, :top_k]
         counts = part.selected_tokens.lengths
@@ -190,6 +195,7 @@ def continue_texts(
     n_pieces: int,
     temperature: float,
     rng: np.random.Generator,
+    on_pieces: OnSamples | None,
 ) -> Array:
     """Return the texts of `encode_openings` with up to ``n_pieces`` more word pieces each.
 
@@ -205,7 +211,8 @@ def continue_texts(
         waiting = [row for row in waiting if len(rows[row]) < max_length]
         if not waiting:
             break
-        logits = infer(network, _last_of([rows[row] for row in waiting]), precision).values
+        items = _last_of([rows[row] for row in waiting])
+        logits = infer(network, items, precision, on_samples=on_pieces).values
         logits[:, : len(is_excluded)][:, is_excluded] = -np.inf
         pieces = _next(logits, temperature, rng)
         waiting = [row for row, ends in zip(waiting, pieces == vocabulary.end, strict=True)

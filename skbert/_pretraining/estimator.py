@@ -20,6 +20,7 @@ from skbert._core.models.new_model import Lowercase, NewModel
 from skbert._core.runtime.device import Precision
 from skbert._core.task import Head, Task
 from skbert._core.training.loop import DrawItems
+from skbert._estimator.bar import ProgressBar
 from skbert._estimator.base import COUNT, RealInterval, encode, predict_rows
 from skbert._estimator.callbacks import with_callbacks
 from skbert._estimator.fitted import Fitted
@@ -154,7 +155,8 @@ class BertPretrainer(TrainedEstimator):
         weights. With an int, the same fit on the same machine with the same number of threads
         gives bit-identical results.
     verbose : int, default=0
-        1 shows a progress bar with loss and validation score.
+        1 shows progress bars: in training with loss and validation score, and with rows per second
+        and time left wherever else computing takes more than a second.
 
     Attributes
     ----------
@@ -348,7 +350,8 @@ class BertPretrainer(TrainedEstimator):
         task = MaskedWords(fitted.task.max_length)
         network, precision = self._reader(fitted, task)
         items = encode(task, self._rows(X, fitted.record), None, network)
-        return fill_masks(network, task, precision, items, top_k)
+        with ProgressBar(self, len(items)) as bar:
+            return fill_masks(network, task, precision, items, top_k, bar.on_rows)
 
     def next_sentence_proba(self, pairs: Any) -> Array:
         """Predict the probability that the second text of each pair follows the first.
@@ -377,7 +380,8 @@ class BertPretrainer(TrainedEstimator):
             )
         task = NextSentence(fitted.task.max_length)
         network, precision = self._reader(fitted, task)
-        return predict_rows(task, texts, network, precision)
+        with ProgressBar(self, len(texts)) as bar:
+            return predict_rows(task, texts, network, precision, bar.on_rows)
 
     def generate(self, X: Any, max_new_tokens: int = 20, temperature: float = 0.0) -> Array:
         """Continue texts.
@@ -410,7 +414,8 @@ class BertPretrainer(TrainedEstimator):
         items = encode(fitted.task, self._rows(X, fitted.record), None, network)
         rng = np.random.default_rng(draw_seed(self.random_state))
         how = fitted.task.max_length, max_new_tokens, temperature, rng
-        return continue_texts(network, precision, items, *how)
+        with ProgressBar(self, len(items) * max_new_tokens, unit="piece") as bar:
+            return continue_texts(network, precision, items, *how, bar.on_rows)
 
     def _rows(self, X: Any, record: FitRecord | None) -> Any:
         return check_documents(
@@ -477,7 +482,8 @@ class BertPretrainer(TrainedEstimator):
         items = self._draw(objective, max_length)(
             network.text_tokenizer, items, np.random.default_rng(0)
         )
-        return mean_loss(network, task, items, precision)
+        with ProgressBar(self, len(np.unique(items.samples))) as bar:
+            return mean_loss(network, task, items, precision, bar.on_rows)
 
     def _checkpoint_head(self, n_outputs: int) -> Head:  # noqa: ARG002 - the vocabulary says
         return TASKS[self.objective](0).head()

@@ -116,7 +116,8 @@ class BertTokenTagger(BertEstimator):
         weights. With an int, the same fit on the same machine with the same number of threads
         gives bit-identical results.
     verbose : int, default=0
-        1 shows a progress bar with loss and validation score.
+        1 shows progress bars: in training with loss and validation score, and with rows per second
+        and time left wherever else computing takes more than a second.
     label_pieces : {"first", "all"}, default="first"
         Which word pieces of a word are read, in training and in prediction: the first one, as in
         Devlin et al., or all of them, whose logits are averaged.

@@ -1,0 +1,77 @@
+"""A progress bar over rows, for all long work but training. Depends on tqdm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Protocol, Self
+
+from tqdm.auto import tqdm
+
+__all__ = ["ProgressBar"]
+
+_DELAY = 1.0  # seconds before it is shown
+
+
+class _Verbose(Protocol):
+    verbose: int
+
+
+class ProgressBar:
+    """Shows the rows that are done, their rate and the time left, if the estimator is verbose.
+
+    It appears after a second, so that short work shows nothing, and is closed by ``with``.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Its ``verbose`` turns the bar on, and its class is the title.
+    total : int
+        How many rows there are.
+    unit : str, default="row"
+        What is counted.
+    n_done : int, default=0
+        How many rows need no computing.
+
+    Attributes
+    ----------
+    on_rows : callable or None
+        To be called with the number of rows computed since the last call; None if the estimator is
+        not verbose.
+    """
+
+    def __init__(
+        self, estimator: _Verbose, total: int, unit: str = "row", n_done: int = 0
+    ) -> None:
+        # The mean rate: short rows are computed first, so the newest rate says less.
+        self._bar = tqdm(
+            total=total,
+            initial=n_done,
+            desc=type(estimator).__name__,
+            unit=unit,
+            delay=_DELAY,
+            smoothing=0.0,
+            disable=not estimator.verbose,
+        )
+        self.on_rows: Callable[[int], object] | None = None if self._bar.disable else self._update
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        if kind is None:
+            self._update(self._bar.total)
+        self._bar.close()
+
+    def skip(self, n_rows: int) -> None:
+        """Show rows as done that took no computing, which the rate leaves out."""
+        if not self._bar.disable:
+            self._bar.initial += n_rows
+            self._update(n_rows)
+
+    def _update(self, n_rows: int) -> None:
+        """Show more rows as done; rows that are computed again are not counted again."""
+        self._bar.update(min(n_rows, self._bar.total - self._bar.n))
