@@ -6,6 +6,7 @@ Depends on a network and on plans; knows no task by name.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -24,7 +25,7 @@ from skbert._core.task import Batch, Items, Task
 from skbert._core.text.tokens import Ragged
 from skbert.exceptions import NonFiniteError
 
-__all__ = ["INFERENCE_TOKENS", "OnSamples", "infer", "mean_loss"]
+__all__ = ["INFERENCE_TOKENS", "OnSamples", "infer", "mean_loss", "sample_losses"]
 
 Computed = TypeVar("Computed")
 OnSamples = Callable[[int], object]  # called with the number of samples completed by a batch
@@ -121,6 +122,34 @@ def mean_loss(
     for _, (batch_loss, batch_weight) in counted:
         total, weight = total + float(batch_loss), weight + float(batch_weight)
     return total / weight
+
+
+@deferred_interrupts()
+@adaptive_wait_policy()
+@default_modes()
+def sample_losses(
+    network: Network, task: Task, items: Items, precision: Precision, n_samples: int
+) -> FloatArray:
+    """Loss of the task on the items of each sample, ``(n_samples,)``; 0 for one without items.
+
+    A loss is a weighted sum over items, so that its gradient with respect to their weights is the
+    loss of each.
+    """
+    network = inference_network(network)
+
+    def compute(batch: Batch) -> FloatArray:
+        logits = network.logits(batch)
+        with torch.inference_mode(False), torch.enable_grad():
+            batch = replace(batch, weights=batch.weights.clone().requires_grad_())
+            loss, _ = task.loss(logits.clone(), batch)
+            (losses,) = torch.autograd.grad(loss, batch.weights)
+        return losses.cpu().numpy()
+
+    by_sample = np.zeros(n_samples)
+    for item_indices, losses in _batch_by_batch(network, items, precision, compute):
+        weighted = losses * items.weights[item_indices]
+        np.add.at(by_sample, items.samples[item_indices], weighted)
+    return by_sample
 
 
 def _counted(

@@ -6,5 +6,6 @@ Depends on the base of the estimators and on ``_core``; knows no estimator by na
 from __future__ import annotations
 
 from skbert.inspection._heads import Attention, attentions, head_importance, prune_heads
+from skbert.inspection._views import show
 
-__all__ = ["Attention", "attentions", "head_importance", "prune_heads"]
+__all__ = ["Attention", "attentions", "head_importance", "prune_heads", "show"]

@@ -62,6 +62,7 @@ FEWEST_EXAMPLES = {
     "skbert._estimator.loading": 5,
     "skbert.datasets": 30,
     "skbert.inspection._heads": 15,
+    "skbert.inspection._views": 6,
     "skbert.metrics": 20,
     "skbert.testing": 8,
 }
