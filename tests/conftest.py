@@ -26,6 +26,7 @@ if not NETWORK_ALLOWED:
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ["TRANSFORMERS_OFFLINE"] = "1"
 os.environ["HF_DEACTIVATE_ASYNC_LOAD"] = "1"  # threads cost more than a tiny model's weights
+os.environ["MPLBACKEND"] = "agg"  # no windows
 os.environ.setdefault("SCIPY_ARRAY_API", "1")  # scikit-learn's checks skip some tests without
 
 import gc
@@ -34,6 +35,7 @@ import ipaddress
 import signal
 import socket
 import string
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -196,6 +198,14 @@ def _tidy_global_state() -> Iterator[None]:
     if changes:
         before.restore()
         pytest.fail("the test left global state changed: " + "; ".join(changes))
+
+
+@pytest.fixture(autouse=True)
+def _close_figures() -> Iterator[None]:
+    """Close what was drawn: pyplot keeps every figure, and warns of many."""
+    yield
+    if pyplot := sys.modules.get("matplotlib.pyplot"):
+        pyplot.close("all")
 
 
 # --- models --------------------------------------------------------------------------------------

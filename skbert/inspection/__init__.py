@@ -5,7 +5,28 @@ Depends on the base of the estimators and on ``_core``; knows no estimator by na
 
 from __future__ import annotations
 
+from skbert.inspection._displays.confusion import ConfusionDisplay
+from skbert.inspection._displays.counts import CountsDisplay
+from skbert.inspection._displays.fits import FitDisplay
+from skbert.inspection._displays.heads import AttentionDisplay, HeadImportanceDisplay
+from skbert.inspection._displays.maps import EmbeddingMapDisplay
+from skbert.inspection._displays.reliability import ReliabilityDisplay
+from skbert.inspection._displays.thresholds import ThresholdDisplay
 from skbert.inspection._heads import Attention, attentions, head_importance, prune_heads
 from skbert.inspection._views import show
 
-__all__ = ["Attention", "attentions", "head_importance", "prune_heads", "show"]
+__all__ = [
+    "Attention",
+    "AttentionDisplay",
+    "ConfusionDisplay",
+    "CountsDisplay",
+    "EmbeddingMapDisplay",
+    "FitDisplay",
+    "HeadImportanceDisplay",
+    "ReliabilityDisplay",
+    "ThresholdDisplay",
+    "attentions",
+    "head_importance",
+    "prune_heads",
+    "show",
+]

@@ -662,7 +662,7 @@ def distributions() -> dict[str, set[str]]:
     }
 
 
-DISTRIBUTION_OF = {"sklearn": "scikit-learn"}
+DISTRIBUTION_OF = {"sklearn": "scikit-learn", "umap": "umap-learn"}
 
 
 def undeclared_imports(modules: list[Module], declared: set[str]) -> list[str]:
@@ -678,7 +678,7 @@ def undeclared_imports(modules: list[Module], declared: set[str]) -> list[str]:
 
 def test_every_import_is_a_declared_dependency(modules: list[Module]) -> None:
     groups = distributions()
-    declared = groups[""] | groups["offline"] | groups["polars"] | groups["plot"]
+    declared = set().union(*(groups[name] for name in ("", "offline", "plot", "polars", "umap")))
     assert not (violations := undeclared_imports(modules, declared)), show(violations)
 
 

@@ -1,0 +1,322 @@
+"""EmbeddingMapDisplay: texts as points in the plane, those with similar vectors close together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import fields
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+import numpy as np
+from sklearn.decomposition import PCA
+from sklearn.utils.validation import check_is_fitted
+
+from skbert._arrays import Array, FloatArray
+from skbert._catalogue import load_name
+from skbert._estimator.base import TextEstimator
+from skbert._validation.tables import check_length
+from skbert.exceptions import InputError, InputTypeError
+from skbert.inspection._displays.drawing import COLOURS, Display, plain
+from skbert.inspection._displays.rows import labels_of, row_texts
+from skbert.inspection._html import View, escaped
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["EmbeddingMapDisplay"]
+
+_MARKS = "os^D"
+_PATHS = (  # the same four marks in SVG, around 0, 0
+    "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0z",
+    "M-3.5-3.5h7v7h-7z",
+    "M0-4.6L4.2 3.2H-4.2z",
+    "M0-4.8L4.2 0L0 4.8L-4.2 0z",
+)
+_MOST_LABELS = len(COLOURS) * len(_PATHS)
+_WIDTH, _HEIGHT, _MARGIN = 720, 480, 12  # of the SVG
+_TEXT_LENGTH = 300  # characters of a text that are shown on hover
+_INSTEAD = "A point has one colour. Give one label per row, such as y[:, 0]."
+_STYLE = """
+.skbert svg.map { width: 100%; max-width: 720px; border: 1px solid var(--line); }
+.skbert svg.map path, .skbert .key path { stroke: var(--ink); stroke-width: 0.5; }
+.skbert svg.map g:hover path { stroke-width: 2.5; }
+.skbert .key { display: inline-block; margin-right: 1.2em; white-space: nowrap; }
+.skbert .key svg { width: 12px; height: 12px; }
+"""
+
+
+class _Group(NamedTuple):
+    """Points that are drawn alike."""
+
+    name: str
+    rows: list[int]
+    colour: str
+    mark: int
+
+
+class EmbeddingMapDisplay(Display):
+    """Map of texts: texts with similar vectors are close together.
+
+    Use `from_estimator` to draw one. `to_view` gives the same as HTML, in which a text is shown
+    where the mouse is over its point.
+
+    Parameters
+    ----------
+    coordinates : array-like of shape (n_samples, 2)
+        The places of the texts.
+    texts : sequence of str
+        The texts.
+    labels : array-like of shape (n_samples,), default=None
+        A label for each text, shown by colour and shape. The 24 most frequent ones are told apart,
+        all others are grey.
+    axis_names : tuple of str, default=("first dimension", "second dimension")
+        What the axes are.
+
+    Attributes
+    ----------
+    coordinates : ndarray of shape (n_samples, 2)
+        The places of the texts.
+    texts : list of str
+        The texts.
+    labels : ndarray of shape (n_samples,) or None
+        Their labels.
+    axis_names : tuple of str
+        What the axes are; for a PCA with the share of the variance that they explain.
+    ax_ : matplotlib Axes
+        The axes.
+    figure_ : matplotlib Figure
+        The figure.
+
+    See Also
+    --------
+    skbert.BertTransformer : Turns texts into vectors.
+
+    Notes
+    -----
+    Two dimensions show a part of what the vectors hold: texts that are far apart on a map by PCA
+    are different, but those close together need not be alike. UMAP keeps neighbours together; how
+    far groups are from each other means little in it.
+
+    References
+    ----------
+    McInnes, Healy and Melville 2018, "UMAP: Uniform manifold approximation and projection for
+    dimension reduction".
+
+    Examples
+    --------
+    >>> from skbert import BertTransformer
+    >>> from skbert.datasets import load_intents
+    >>> from skbert.inspection import EmbeddingMapDisplay
+    >>> X, y = load_intents(return_X_y=True)
+    >>> transformer = BertTransformer().fit(X)
+    >>> display = EmbeddingMapDisplay.from_estimator(transformer, X, y)
+    >>> display.coordinates.shape
+    (449, 2)
+    >>> display.to_view().save("map.html")
+    """
+
+    def __init__(
+        self, coordinates: FloatArray, texts: Sequence[str], labels: object = None, *,
+        axis_names: tuple[str, str] = ("first dimension", "second dimension"),
+    ) -> None:  # fmt: skip
+        self.coordinates = np.asarray(coordinates, float)
+        self.texts = list(texts)
+        n = len(self.texts)
+        if self.coordinates.shape != (n, 2) or not np.isfinite(self.coordinates).all():
+            raise InputError(
+                f"coordinates has the shape {self.coordinates.shape}, and there are {n} texts. "
+                f"Give finite numbers, an array of shape ({n}, 2)."
+            )
+        self.labels: Array | None = None
+        if labels is not None:
+            self.labels = labels_of(labels, n, "labels", instead=_INSTEAD)
+        self.axis_names = axis_names
+
+    @classmethod
+    def from_estimator(
+        cls, estimator: object, X: object, labels: object = None, *, method: str = "pca",
+        random_state: int | None = None, ax: Axes | None = None,
+    ) -> Self:  # fmt: skip
+        """Draw a map of texts.
+
+        Parameters
+        ----------
+        estimator : estimator
+            A fitted `BertTransformer` or another transformer that gives an array; or another
+            fitted estimator of skbert, whose encoder a `BertTransformer` then reads.
+        X : array-like
+            Rows in the same form as in ``transform``, at least 2.
+        labels : array-like of shape (n_samples,), default=None
+            A label for each row, such as y or predictions.
+        method : {"pca", "umap"}, default="pca"
+            How vectors become points. ``"umap"`` needs the package umap-learn, and measures
+            distances by the cosine.
+        random_state : int, default=None
+            Makes the map of ``"umap"`` the same each time; a PCA always is.
+        ax : matplotlib Axes, default=None
+            Where to draw. None makes a new figure.
+
+        Returns
+        -------
+        display : EmbeddingMapDisplay
+            The display, drawn.
+
+        Raises
+        ------
+        InputError, InputTypeError
+            If the estimator gives no vectors, there is no such method, or X or the labels cannot
+            be used.
+        ImportError
+            If ``method`` is ``"umap"`` and umap-learn is not installed.
+        sklearn.exceptions.NotFittedError
+            If the estimator is not fitted.
+        """
+        cls._require_matplotlib()
+        if method not in _METHODS:
+            raise InputError(f"method={method!r} must be one of {sorted(_METHODS)}.")
+        texts = row_texts(X)
+        if labels is not None:
+            labels = labels_of(labels, len(texts), "labels", instead=_INSTEAD)
+        vectors = _vectors(estimator, X)
+        check_length(len(texts), len(vectors), "the result of transform")
+        if len(vectors) < 2 or vectors.shape[1] < 2:
+            raise InputError(
+                f"The vectors have the shape {vectors.shape}, and a map needs at least 2 rows and "
+                "2 features. Give more texts."
+            )
+        places, names = _METHODS[method](vectors, random_state)
+        return cls(places, texts, labels, axis_names=names).plot(ax)
+
+    def plot(self, ax: Axes | None = None) -> Self:
+        """Draw the map.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            Where to draw. None makes a new figure.
+
+        Returns
+        -------
+        display : EmbeddingMapDisplay
+            The display itself.
+        """
+        ax = self._open(ax, 7.4 if self.labels is not None else 6.4, 5.2)
+        for group in self._groups():
+            places = self.coordinates[group.rows]
+            ax.scatter(
+                places[:, 0], places[:, 1], s=22, c=group.colour, marker=_MARKS[group.mark],
+                edgecolors="black", linewidths=0.3, label=plain(group.name),
+            )  # fmt: skip
+        if self.labels is not None:
+            ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), fontsize=8, frameon=False)
+        ax.set(
+            xlabel=self.axis_names[0], ylabel=self.axis_names[1],
+            title=f"Map of {len(self.texts)} texts",
+        )  # fmt: skip
+        return self
+
+    def to_view(self) -> View:
+        """Give the map as HTML, in which a text is shown where the mouse is over its point.
+
+        Returns
+        -------
+        view : View
+            HTML in notebooks; ``save("map.html")`` writes a page.
+        """
+        groups = self._groups()
+        points = "".join(self._points_of(each) for each in groups)
+        keys = [f'<span class="key">{_key(each)}</span>' for each in groups if each.name]
+        title = f"Map of {len(self.texts)} texts"
+        axes = f"across: {self.axis_names[0]}; up: {self.axis_names[1]}"
+        body = (
+            f"<p><b>{title}</b></p><p>{''.join(keys)}</p>"
+            f'<svg class="map" role="img" viewBox="0 0 {_WIDTH} {_HEIGHT}">{points}</svg>'
+            f'<p class="soft">{escaped(axes)}</p>'
+        )
+        lines = [f"{title}; {axes}", *(f"{len(each.rows)} {each.name}" for each in groups)]
+        return View(title, body, "\n".join(lines).strip(), _STYLE)
+
+    def _groups(self) -> list[_Group]:
+        """The points by label, in the order of the labels; at the end those without a colour."""
+        if self.labels is None:
+            return [_Group("", [*range(len(self.texts))], COLOURS[0], 0)]
+        labels = self.labels.tolist()
+        frequent = [label for label, _ in Counter(labels).most_common(_MOST_LABELS)]
+        own = sorted(frequent)
+        rows: dict[object, list[int]] = {label: [] for label in own}
+        rest: list[int] = []
+        for row, label in enumerate(labels):
+            rows.get(label, rest).append(row)
+        groups = [
+            _Group(str(label), rows[label], COLOURS[i % 6], (i + i // 12) % 4)
+            for i, label in enumerate(own)
+        ]
+        if rest:
+            n_others = len({labels[row] for row in rest})
+            groups.insert(0, _Group(f"{n_others} other labels", rest, "#999999", 0))
+        return groups
+
+    def _points_of(self, group: _Group) -> str:
+        """The points of a group as SVG, each with its text as a title."""
+        low, high = self.coordinates.min(axis=0), self.coordinates.max(axis=0)
+        span = np.where(high > low, high - low, 1.0)
+        scaled = (self.coordinates[group.rows] - low) / span
+        room = np.array([_WIDTH, _HEIGHT]) - 2 * _MARGIN
+        places = _MARGIN + room * np.abs(scaled - [0, 1])  # SVG counts from the top
+        path, fill = _PATHS[group.mark], group.colour
+        prefix = f"{group.name}: " if group.name else ""
+        return "".join(
+            f'<g transform="translate({x:.1f} {y:.1f})">'
+            f"<title>{escaped(prefix + _cut(self.texts[row]))}</title>"
+            f'<path d="{path}" fill="{fill}"/></g>'
+            for row, (x, y) in zip(group.rows, places, strict=True)
+        )
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _TEXT_LENGTH else f"{text[:_TEXT_LENGTH]}…"
+
+
+def _key(group: _Group) -> str:
+    """What the points of a label look like."""
+    mark = f'<path d="{_PATHS[group.mark]}" fill="{group.colour}"/>'
+    return f'<svg viewBox="-6 -6 12 12">{mark}</svg> {escaped(group.name)}'
+
+
+def _vectors(estimator: object, X: object) -> FloatArray:
+    """The vectors of X, in an array."""
+    check_is_fitted(estimator)
+    if not hasattr(estimator, "transform") and isinstance(estimator, TextEstimator):
+        shared = [each.name for each in fields(TextEstimator) if each.name != "model"]
+        settings = {name: getattr(estimator, name) for name in shared}
+        estimator = load_name("BertTransformer")(model=estimator, **settings).fit(X)
+    if not hasattr(estimator, "transform"):
+        raise InputTypeError(
+            f"A {type(estimator).__name__} gives no vectors. Give a fitted BertTransformer, or a "
+            "fitted estimator of skbert; for a Pipeline, all steps but the last: pipeline[:-1]."
+        )
+    vectors: FloatArray = np.asarray(estimator.transform(X), float)
+    return vectors
+
+
+def _by_pca(vectors: FloatArray, _: int | None) -> tuple[FloatArray, tuple[str, str]]:
+    pca = PCA(2, svd_solver="full")
+    places = pca.fit_transform(vectors)
+    first, second = (f"{share:.0%} of the variance" for share in pca.explained_variance_ratio_)
+    return places, (f"first component, {first}", f"second component, {second}")
+
+
+def _by_umap(vectors: FloatArray, seed: int | None) -> tuple[FloatArray, tuple[str, str]]:
+    try:
+        umap = import_module("umap")
+    except ImportError as error:
+        raise ImportError(
+            'method="umap" needs umap-learn, which is not installed. Type '
+            'pip install "skbert[umap]", or use method="pca".'
+        ) from error
+    places = umap.UMAP(n_components=2, metric="cosine", random_state=seed).fit_transform(vectors)
+    return places, ("UMAP, first dimension", "UMAP, second dimension")
+
+
+_METHODS = {"pca": _by_pca, "umap": _by_umap}

@@ -1,0 +1,78 @@
+"""What displays read of X and y: texts to show, labels, probabilities.
+
+Depends on `skbert._validation` and scikit-learn.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from skbert._arrays import Array, FloatArray
+from skbert._validation.tables import ROW_TYPES, check_length, open_table, open_values
+from skbert._validation.targets import as_sequence, check_classes, check_labels
+from skbert.exceptions import InputError, InputTypeError
+
+__all__ = ["class_probabilities", "labels_of", "n_rows", "probabilities_of", "row_texts"]
+
+
+def n_rows(values: object, name: str) -> int:
+    """The number of rows of y, at least one."""
+    count = open_values(as_sequence(values), name, None).shape[0]
+    if not count:
+        raise InputError(f"{name} has no rows, so there is nothing to draw. Give at least one.")
+    return count
+
+
+def row_texts(X: object) -> list[str]:
+    """The text of each row of X; parts of a row, such as columns, stand side by side."""
+    table = open_table(X, hint=None)
+    columns = [table.read(column) for column in range(table.width)]
+    return [" | ".join(map(_flat, cells)) for cells in zip(*columns, strict=True)]
+
+
+def _flat(cell: object) -> str:
+    return " | ".join(map(_flat, cell)) if isinstance(cell, ROW_TYPES) else str(cell)
+
+
+def labels_of(y: object, n: int, name: str, *, instead: str) -> Array:
+    """The labels of n rows, one for each; ``instead`` says what takes several."""
+    check_length(n, n_rows(y, name), name)
+    labels, is_multi_label = check_labels(as_sequence(y), n)
+    if is_multi_label:
+        raise InputError(f"{name} has several labels per row. {instead}")
+    return labels
+
+
+def class_probabilities(estimator: object, X: object, display: str) -> tuple[Array, Array]:
+    """The probabilities that a fitted classifier predicts, and its classes."""
+    check_is_fitted(estimator)
+    if not hasattr(estimator, "predict_proba") or not hasattr(estimator, "classes_"):
+        raise InputTypeError(
+            f"{display} needs probabilities of classes, and a {type(estimator).__name__} has no "
+            "predict_proba or no classes_. Give a BertClassifier, or another classifier with "
+            "predict_proba."
+        )
+    return estimator.predict_proba(X), np.asarray(estimator.classes_)
+
+
+def probabilities_of(y_proba: object, n: int, classes: object) -> tuple[FloatArray, Array]:
+    """Probabilities as ``(n, n_classes)`` in float64, and the labels of their columns."""
+    labels = check_classes(classes)
+    wanted = f"({n}, {len(labels)}), a column for each of the classes"
+    try:
+        chances = np.asarray(y_proba, np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputTypeError(
+            f"y_proba does not hold numbers: {error}. Give an array of shape {wanted}, as "
+            "predict_proba returns."
+        ) from error
+    if chances.shape != (n, len(labels)):
+        raise InputError(f"y_proba has the shape {chances.shape}. Give one of shape {wanted}.")
+    bad = np.flatnonzero(~((chances >= 0) & (chances <= 1)).all(axis=1))
+    if bad.size:
+        raise InputError(
+            f"Row {bad[0]} of y_proba is {chances[bad[0]].tolist()!s:.80}, but probabilities lie "
+            "between 0 and 1. Give what predict_proba returns."
+        )
+    return chances, labels
