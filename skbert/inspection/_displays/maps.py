@@ -249,8 +249,7 @@ class EmbeddingMapDisplay(Display):
         for row, label in enumerate(labels):
             rows.get(label, rest).append(row)
         groups = [
-            _Group(str(label), rows[label], COLOURS[i % 6], (i + i // 12) % 4)
-            for i, label in enumerate(own)
+            _Group(str(label), rows[label], *_look(place)) for place, label in enumerate(own)
         ]
         if rest:
             n_others = len({labels[row] for row in rest})
@@ -272,6 +271,12 @@ class EmbeddingMapDisplay(Display):
             f'<path d="{path}" fill="{fill}"/></g>'
             for row, (x, y) in zip(group.rows, places, strict=True)
         )
+
+
+def _look(place: int) -> tuple[str, int]:
+    """A colour and a mark for each of 24 labels; neighbours differ in both."""
+    turn = place // 12  # after 12 labels both begin anew together
+    return COLOURS[place % len(COLOURS)], (place + turn) % len(_PATHS)
 
 
 def _cut(text: str) -> str:
@@ -315,8 +320,9 @@ def _by_umap(vectors: FloatArray, seed: int | None) -> tuple[FloatArray, tuple[s
             'method="umap" needs umap-learn, which is not installed. Type '
             'pip install "skbert[umap]", or use method="pca".'
         ) from error
-    places = umap.UMAP(n_components=2, metric="cosine", random_state=seed).fit_transform(vectors)
-    return places, ("UMAP, first dimension", "UMAP, second dimension")
+    n_jobs = -1 if seed is None else 1  # umap-learn uses one with a seed, and warns of more
+    reducer = umap.UMAP(n_components=2, metric="cosine", random_state=seed, n_jobs=n_jobs)
+    return reducer.fit_transform(vectors), ("UMAP, first dimension", "UMAP, second dimension")
 
 
 _METHODS = {"pca": _by_pca, "umap": _by_umap}

@@ -5,6 +5,8 @@ Depends on `skbert._validation` and scikit-learn.
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
@@ -13,7 +15,14 @@ from skbert._validation.tables import ROW_TYPES, check_length, open_table, open_
 from skbert._validation.targets import as_sequence, check_classes, check_labels
 from skbert.exceptions import InputError, InputTypeError
 
-__all__ = ["class_probabilities", "labels_of", "n_rows", "probabilities_of", "row_texts"]
+__all__ = [
+    "class_probabilities",
+    "labels_of",
+    "labels_or_indicator",
+    "n_rows",
+    "probabilities_of",
+    "row_texts",
+]
 
 
 def n_rows(values: object, name: str) -> int:
@@ -35,10 +44,20 @@ def _flat(cell: object) -> str:
     return " | ".join(map(_flat, cell)) if isinstance(cell, ROW_TYPES) else str(cell)
 
 
+def labels_or_indicator(y: object, n: int) -> tuple[Array, bool]:
+    """The labels of n rows as they are checked before a fit, and whether a row may have several.
+
+    Few rows of many classes are usual here, and no reason to warn.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
+        return check_labels(as_sequence(y), n)
+
+
 def labels_of(y: object, n: int, name: str, *, instead: str) -> Array:
     """The labels of n rows, one for each; ``instead`` says what takes several."""
     check_length(n, n_rows(y, name), name)
-    labels, is_multi_label = check_labels(as_sequence(y), n)
+    labels, is_multi_label = labels_or_indicator(y, n)
     if is_multi_label:
         raise InputError(f"{name} has several labels per row. {instead}")
     return labels

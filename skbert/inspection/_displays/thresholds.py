@@ -11,10 +11,14 @@ from sklearn.metrics import precision_recall_curve
 
 from skbert._arrays import Array, BoolArray, FloatArray
 from skbert._validation.tables import check_length
-from skbert._validation.targets import as_sequence, check_labels
 from skbert.exceptions import InputError
 from skbert.inspection._displays.drawing import COLOURS, Display, heat_map, name_ticks, plain
-from skbert.inspection._displays.rows import class_probabilities, n_rows, probabilities_of
+from skbert.inspection._displays.rows import (
+    class_probabilities,
+    labels_or_indicator,
+    n_rows,
+    probabilities_of,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -220,7 +224,7 @@ class ThresholdDisplay(Display):
 
 def _presence(y_true: object, n: int, labels: Array) -> tuple[BoolArray, bool]:
     """Which rows have which label, ``(n, n_labels)``, and whether a row may have several."""
-    true, is_multi_label = check_labels(as_sequence(y_true), n)
+    true, is_multi_label = labels_or_indicator(y_true, n)
     if not is_multi_label:
         return true[:, None] == labels[None, :], False
     check_length(len(labels), true.shape[1], "y_true's columns")
