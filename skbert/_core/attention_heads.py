@@ -7,13 +7,11 @@ and the Task protocol; knows no task by name.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from itertools import chain
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,33 +19,15 @@ import torch
 from skbert._arrays import FloatArray, IntArray
 from skbert._core.attention.packed import scores
 from skbert._core.attention.pruned import remaining_heads
-from skbert._core.batches import by_length, collate
-from skbert._core.infer import INFERENCE_TOKENS
-from skbert._core.models.network import Network, can_pack
-from skbert._core.runtime.device import is_out_of_memory
-from skbert._core.runtime.forks import deferred_forks
+from skbert._core.batches import collate
+from skbert._core.infer import INFERENCE_TOKENS, in_parts
+from skbert._core.models.network import Network
 from skbert._core.runtime.interrupts import deferred_interrupts
 from skbert._core.runtime.modes import default_modes
 from skbert._core.task import Batch, Items, Layout, Task
 from skbert._core.training.stepper import TRAINING_TOKENS
 
-__all__ = ["attention_weights", "gate_gradients", "share_weights"]
-
-Result = TypeVar("Result")
-
-
-def share_weights(network: Network) -> Network:
-    """Another network over the same weights: in eval mode, not compiled, reading the last layer.
-
-    It can get hooks and new modules without an effect on the first; only weights are shared.
-    """
-    model = network.model
-    shared = {id(tensor): tensor for tensor in chain(model.parameters(), model.buffers())}
-    twin_model = copy.deepcopy(model, shared).eval()
-    twin = Network(twin_model, network.tokenizer, network.head, network.pooling, network.anatomy)
-    twin.layer_runner.is_enabled = False
-    twin.is_packed = can_pack(twin)
-    return twin
+__all__ = ["attention_weights", "gate_gradients"]
 
 
 @deferred_interrupts()
@@ -72,7 +52,8 @@ def gate_gradients(network: Network, task: Task, items: Items) -> FloatArray:
             (gradients,) = torch.autograd.grad(loss, gates)
         return gradients.cpu().numpy(), float(weight)
 
-    for item_indices, (gradients, weight) in _in_parts(items, TRAINING_TOKENS, network, compute):
+    budget = TRAINING_TOKENS[network.device.type]
+    for item_indices, (gradients, weight) in in_parts(items.sizes, budget, compute):
         np.add.at(by_sample, owner[item_indices], gradients)
         total += weight
     means = np.abs(by_sample).sum(axis=0) / total
@@ -105,30 +86,13 @@ def attention_weights(
         order = range(len(item_indices)) if batch.row_order is None else batch.row_order.tolist()
         return [_with_nan_for_pruned(network, [layer[row] for layer in seen]) for row in order]
 
+    budget = INFERENCE_TOKENS[network.device.type]
     by_row = {
         row: weights * mask[:, :, None, None]
-        for item_indices, parts in _in_parts(rows, INFERENCE_TOKENS, network, compute)
+        for item_indices, parts in in_parts(rows.sizes, budget, compute)
         for row, weights in zip(item_indices.tolist(), parts, strict=True)
     }
     return [by_row[row] for row in range(len(rows))]
-
-
-def _in_parts(
-    items: Items, budgets: dict[str, int], network: Network, compute: Callable[[IntArray], Result]
-) -> Iterator[tuple[IntArray, Result]]:
-    """Item indices, and what is computed for them; half as many where memory runs out."""
-    waiting = by_length(items.sizes, budgets[network.device.type])
-    while waiting:
-        item_indices = waiting.pop()
-        try:
-            with deferred_forks():
-                result = compute(item_indices)
-        except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error) or len(item_indices) == 1:
-                raise
-            waiting += np.array_split(item_indices, 2)
-            continue
-        yield item_indices, result
 
 
 def _with_nan_for_pruned(network: Network, parts: Sequence[FloatArray]) -> FloatArray:

@@ -25,7 +25,9 @@ from skbert._core.task import Batch, Items, Task
 from skbert._core.text.tokens import Ragged
 from skbert.exceptions import NonFiniteError
 
-__all__ = ["INFERENCE_TOKENS", "OnSamples", "infer", "mean_loss", "sample_losses"]
+__all__ = [
+    "INFERENCE_TOKENS", "OnSamples", "in_parts", "infer", "mean_loss", "sample_losses",
+]  # fmt: skip
 
 Computed = TypeVar("Computed")
 OnSamples = Callable[[int], object]  # called with the number of samples completed by a batch
@@ -171,6 +173,27 @@ def _counted(
         n_left = int(np.count_nonzero(np.bincount(samples, is_waiting[equal_to])))
         on_samples(n_waiting - n_left)
         n_waiting = n_left
+
+
+def in_parts(
+    sizes: IntArray, budget: int, compute: Callable[[IntArray], Computed]
+) -> Iterator[tuple[IntArray, Computed]]:
+    """Indices of up to ``budget`` tokens, and what is computed for them.
+
+    Where memory runs out, half as many are computed together.
+    """
+    waiting = by_length(sizes, budget)
+    while waiting:
+        item_indices = waiting.pop()
+        try:
+            with deferred_forks():
+                computed = compute(item_indices)
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error) or len(item_indices) == 1:
+                raise
+            waiting += np.array_split(item_indices, 2)
+            continue
+        yield item_indices, computed
 
 
 def _batch_by_batch(

@@ -5,6 +5,7 @@ Depends on the base of the estimators and on ``_core``; knows no estimator by na
 
 from __future__ import annotations
 
+from skbert.inspection._attributions import Attribution, Attributions, attributions
 from skbert.inspection._displays.confusion import ConfusionDisplay
 from skbert.inspection._displays.counts import CountsDisplay
 from skbert.inspection._displays.fits import FitDisplay
@@ -18,6 +19,8 @@ from skbert.inspection._views import show
 __all__ = [
     "Attention",
     "AttentionDisplay",
+    "Attribution",
+    "Attributions",
     "ConfusionDisplay",
     "CountsDisplay",
     "EmbeddingMapDisplay",
@@ -26,6 +29,7 @@ __all__ = [
     "ReliabilityDisplay",
     "ThresholdDisplay",
     "attentions",
+    "attributions",
     "head_importance",
     "prune_heads",
     "show",

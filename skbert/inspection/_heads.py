@@ -14,9 +14,10 @@ import numpy as np
 
 from skbert._arrays import FloatArray
 from skbert._core.attention.pruned import prune, remaining_heads
-from skbert._core.attention_heads import attention_weights, gate_gradients, share_weights
+from skbert._core.attention_heads import attention_weights, gate_gradients
 from skbert._core.families.record import check_own_heads
 from skbert._core.models.network import Network
+from skbert._core.models.shared import share_weights
 from skbert._estimator.base import TextEstimator, encode
 from skbert._estimator.fitted import Fitted
 from skbert._estimator.fitting import TrainedEstimator

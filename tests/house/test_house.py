@@ -70,7 +70,7 @@ CORE_FLOORS = (
     ("models",),
     ("infer",),
     ("training",),
-    ("attention_heads",),
+    ("attention_heads", "attribution"),
 )
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -813,7 +813,9 @@ OTHER_THINGS: dict[str, set[str]] = {
     "skbert._core.training.stepper": {"_loss_scale.value", "self.value"},
     "skbert._pretraining.estimator": {"self.position_embedding_type", "position_embedding_type"},
     "skbert._pretraining.objectives": {"num_attention_heads"},
+    "skbert.inspection._attributions": {"output=", "self.output", "value"},
     "skbert.inspection._heads": {"config.num_attention_heads"},
+    "skbert.inspection._heat": {"heat.output"},
 }  # fmt: skip
 
 

@@ -1,0 +1,27 @@
+"""Another network over the weights of one, to be changed without an effect on it.
+
+Depends on the network.
+"""
+
+from __future__ import annotations
+
+import copy
+from itertools import chain
+
+from skbert._core.models.network import Network, can_pack
+
+__all__ = ["share_weights"]
+
+
+def share_weights(network: Network) -> Network:
+    """Another network over the same weights: in eval mode, not compiled, reading the last layer.
+
+    It can get hooks and new modules without an effect on the first; only weights are shared.
+    """
+    model = network.model
+    shared = {id(tensor): tensor for tensor in chain(model.parameters(), model.buffers())}
+    twin_model = copy.deepcopy(model, shared).eval()
+    twin = Network(twin_model, network.tokenizer, network.head, network.pooling, network.anatomy)
+    twin.layer_runner.is_enabled = False
+    twin.is_packed = can_pack(twin)
+    return twin
