@@ -74,7 +74,7 @@ print(attention.shape, "= heads, tokens that look, tokens looked at")
 np.testing.assert_allclose(attention.sum(axis=2), 1, rtol=1e-5)
 
 # %%
-# `skbert.inspection.attentions` returns these weights for every layer and head of a fitted
+# :func:`skbert.inspection.attentions` returns these weights for every layer and head of a fitted
 # estimator. They are the same.
 [(_, _, grid)] = attentions(encoder, [text])
 np.testing.assert_allclose(attention, grid[at], atol=1e-5)

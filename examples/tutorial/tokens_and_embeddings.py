@@ -8,9 +8,9 @@ a few lines, and compared with what the model does.
 """
 
 # %%
-# A `BertTransformer` opens the default encoder. It trains nothing; ``fit`` only reads the model.
-# ``tokenizer_`` and ``model_`` are ordinary objects of the transformers library, so we can look
-# inside.
+# A :class:`~skbert.BertTransformer` opens the default encoder. It trains nothing; ``fit`` only
+# reads the model. ``tokenizer_`` and ``model_`` are ordinary objects of the transformers library,
+# so we can look inside.
 import numpy as np
 import pandas as pd
 from matplotlib import pyplot as plt
