@@ -104,11 +104,15 @@ def test_all_right_is_drawn_in_sorted_order() -> None:
 
 
 def test_names_are_drawn_letter_by_letter() -> None:
-    names = ["$x$ and $y$", "a\u202eb", "_hidden", "w" * 50]
-    display = ConfusionDisplay.from_predictions(names, [*reversed(names)])
+    names = ["$x$ and $y$", "a\u202eb\ud800", "_hidden", "w" * 50]
+    display = ConfusionDisplay.from_predictions(names, [*reversed(names)], names)
+    assert {*display.worst["true"]} == {text for [text] in display.worst["examples"]} == {*names}
     display.figure_.canvas.draw()
     shown = {each.get_text() for each in display.ax_.get_yticklabels()}
-    assert shown == {r"\$x\$ and \$y\$", "a⟨U+202E⟩b", "_hidden", "w" * 27 + "…"}
+    assert shown == {r"\$x\$ and \$y\$", "a⟨U+202E⟩b⟨U+D800⟩", "_hidden", "w" * 27 + "…"}
+    counts = CountsDisplay.from_predictions([[(0, 1, name)] for name in names], [[]] * 4)
+    counts.figure_.canvas.draw()
+    assert [*counts.counts.index] == sorted(names)
 
 
 def test_confusions_of_an_estimator(pipeline: Any, sentiment: Sentiment) -> None:

@@ -197,7 +197,7 @@ class ConfusionDisplay(Display):
         classes = unique_labels(true, predicted)
         matrix = confusion_matrix(true, predicted, labels=classes)
         order = _order(matrix)
-        worst = _worst(true, predicted, texts)
+        worst = _worst(true, predicted, matrix, classes, texts)
         display = cls(matrix[np.ix_(order, order)], classes[order], worst)
         return display.plot(ax, max_classes=max_classes)
 
@@ -263,17 +263,19 @@ def _order(matrix: Array) -> IntArray:
     return order
 
 
-def _worst(true: Array, predicted: Array, texts: list[str] | None) -> pd.DataFrame:
+def _worst(
+    true: Array, predicted: Array, matrix: Array, classes: Array, texts: list[str] | None
+) -> pd.DataFrame:
     """All confusions, the most frequent ones first, with some of their texts."""
-    table = pd.DataFrame({"true": true, "predicted": predicted, "row": np.arange(len(true))})
-    sizes = table["true"].value_counts()
-    wrong = table[(true != predicted)]
-    lines = [
-        (actual, guess, len(rows), len(rows) / sizes[actual], _some(texts, rows.tolist()))
-        for (actual, guess), rows in wrong.groupby(["true", "predicted"])["row"]
-    ]
-    names = ["true", "predicted", "count", "share", "examples"]
-    found = pd.DataFrame(lines, columns=names)
+    names, shares = classes.tolist(), _confusion_shares(matrix)
+    lines = []
+    for i, j in np.argwhere(shares > 0).tolist():
+        rows = np.flatnonzero((true == classes[i]) & (predicted == classes[j])).tolist()
+        lines.append((names[i], names[j], len(rows), shares[i, j], _some(texts, rows)))
+    columns = ["true", "predicted", "count", "share", "examples"]
+    # Not as pandas' own type of text, which has no lone surrogates.
+    found = pd.DataFrame(lines, columns=columns, dtype=object)
+    found = found.astype({"count": np.int64, "share": np.float64})
     found = found.sort_values(["count", "share"], ascending=False, kind="stable")
     return found.reset_index(drop=True)
 

@@ -144,8 +144,9 @@ class CountsDisplay(Display):
         if predicted and isinstance(predicted[0], str):
             return cls(_answer_counts(as_sequence(y_true), predicted), unit="answers").plot(ax)
         table = count_entities(as_sequence(y_true), predicted, None, None)
-        counts = pd.DataFrame(table, index=["correct", "predicted", "true"]).T
-        return cls(counts[[*_COLUMNS]].astype(int)).plot(ax)
+        types = pd.Index([*table], dtype=object)  # pandas' own type has no lone surrogates
+        numbers = np.array([*table.values()], int).reshape(-1, 3)[:, ::-1]
+        return cls(pd.DataFrame(numbers, types, [*_COLUMNS])).plot(ax)
 
     def plot(self, ax: Axes | None = None) -> Self:
         """Draw the counts as bars, those of the 30 most frequent types if there are more.

@@ -41,7 +41,7 @@ _STYLE = """
 .skbert svg.map { width: 100%; max-width: 720px; border: 1px solid var(--line); }
 .skbert svg.map path, .skbert .key path { stroke: var(--ink); stroke-width: 0.5; }
 .skbert svg.map g:hover path { stroke-width: 2.5; }
-.skbert .key { display: inline-block; margin-right: 1.2em; white-space: nowrap; }
+.skbert .key { display: inline-block; margin-right: 1.2em; }
 .skbert .key svg { width: 12px; height: 12px; }
 """
 
