@@ -14,6 +14,7 @@ from skbert.inspection._displays.maps import EmbeddingMapDisplay
 from skbert.inspection._displays.reliability import ReliabilityDisplay
 from skbert.inspection._displays.thresholds import ThresholdDisplay
 from skbert.inspection._heads import Attention, attentions, head_importance, prune_heads
+from skbert.inspection._learning_rate import LearningRateDisplay, suggest_learning_rate
 from skbert.inspection._views import show
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "EmbeddingMapDisplay",
     "FitDisplay",
     "HeadImportanceDisplay",
+    "LearningRateDisplay",
     "ReliabilityDisplay",
     "ThresholdDisplay",
     "attentions",
@@ -33,4 +35,5 @@ __all__ = [
     "head_importance",
     "prune_heads",
     "show",
+    "suggest_learning_rate",
 ]

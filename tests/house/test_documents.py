@@ -72,6 +72,7 @@ FEWEST_EXAMPLES = {
     "skbert.inspection._displays.thresholds": 6,
     "skbert.inspection._heads": 15,
     "skbert.inspection._views": 6,
+    "skbert.inspection._learning_rate": 11,
     "skbert.metrics": 20,
     "skbert.testing": 8,
 }

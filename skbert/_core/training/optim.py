@@ -19,6 +19,7 @@ from skbert._core.families.record import optional_part
 from skbert.exceptions import InputError
 
 __all__ = [
+    "RANGE_TEST",
     "SCHEDULES",
     "AdamW",
     "adamw",
@@ -150,6 +151,16 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
 }
 
 
+def _exponential(progress: float) -> float:
+    return math.exp(math.log(_LOWEST_FACTOR) * (1.0 - progress))
+
+
+# A range test (Smith 2017) is no schedule of a fit: the rate rises to the end.
+RANGE_TEST = "range test"
+_LOWEST_FACTOR = 1e-6
+_CURVES = {**SCHEDULES, RANGE_TEST: _exponential}
+
+
 def rate_factor(schedule: str, step: int, n_steps: int, n_warmup: int, rate: float) -> float:
     """The factor of the learning rate at ``step``, counted from 0.
 
@@ -159,7 +170,7 @@ def rate_factor(schedule: str, step: int, n_steps: int, n_warmup: int, rate: flo
     if schedule != "constant" and step < n_warmup:
         return step / max(1, n_warmup)
     progress = min(1.0, (step - n_warmup) / max(1, n_steps - n_warmup))
-    left = SCHEDULES[schedule](progress)
+    left = _CURVES[schedule](progress)
     if schedule == "polynomial":
         return left + (1.0 - left) * _POLYNOMIAL_END / rate
     return left
