@@ -30,7 +30,8 @@ from skbert._core.training.stepper import TRAINING_TOKENS
 from skbert.exceptions import NonFiniteError
 
 __all__ = [
-    "Contributions", "Path", "Score", "gradient_x_input", "integrated_gradients", "occlusion",
+    "Contributions", "Path", "Point", "Score", "gradient_x_input", "integrated_gradients",
+    "occlusion",
 ]  # fmt: skip
 
 Score = Callable[[torch.Tensor], torch.Tensor]  # from the outputs for a sample to one number
@@ -57,7 +58,7 @@ class Contributions(NamedTuple):
         return abs(self.residual) > tolerance * abs(self.score - self.baseline_score)
 
 
-class _Point(NamedTuple):
+class Point(NamedTuple):
     """A sample with its words on the way from the baseline, 0, to the text, 1."""
 
     sample: int
@@ -123,18 +124,18 @@ class Path:
         """Number of groups of a sample."""
         return int(self.groups[sample].max(initial=-1)) + 1
 
-    def scores_at(self, points: Sequence[_Point]) -> list[float]:
+    def scores_at(self, points: Sequence[Point]) -> list[float]:
         """The scores at points."""
         return [score for score, _ in self._computed(points, self._without_gradients)]
 
-    def contributions_at(self, points: Sequence[_Point]) -> list[tuple[float, FloatArray]]:
+    def contributions_at(self, points: Sequence[Point]) -> list[tuple[float, FloatArray]]:
         """Scores at points, and their gradients times the way from the baseline, by group."""
         return self._computed(points, self._with_gradients)
 
     @deferred_interrupts()
     @default_modes()
     def _computed(
-        self, points: Sequence[_Point], run: Callable[[list[_Point]], _Computed]
+        self, points: Sequence[Point], run: Callable[[list[Point]], _Computed]
     ) -> list[tuple[float, FloatArray]]:
         """What is computed for each point, in parts that memory holds."""
         sizes = self.groups.lengths[[point.sample for point in points]]
@@ -151,13 +152,13 @@ class Path:
                 results[i] = score, part
         return results
 
-    def _without_gradients(self, points: list[_Point]) -> _Computed:
+    def _without_gradients(self, points: list[Point]) -> _Computed:
         with torch.inference_mode():
             batch, _, states = self._states(points)
             scores = self._scores(points, batch, states)
         return _on_cpu(scores), [np.empty(0)] * len(points)
 
-    def _with_gradients(self, points: list[_Point]) -> _Computed:
+    def _with_gradients(self, points: list[Point]) -> _Computed:
         with torch.enable_grad():
             batch, way, states = self._states(points)
             scores = self._scores(points, batch, states.requires_grad_())
@@ -172,7 +173,7 @@ class Path:
         ]
         return _on_cpu(scores), summed
 
-    def _states(self, points: list[_Point]) -> tuple[Batch, torch.Tensor, torch.Tensor]:
+    def _states(self, points: list[Point]) -> tuple[Batch, torch.Tensor, torch.Tensor]:
         """A batch, how far its embeddings are from the baseline, and those at the points.
 
         Both are ``(n_tokens, size)``, in packed order.
@@ -190,13 +191,13 @@ class Path:
             states = torch.lerp(baseline.expand_as(whole), whole, shares[:, None])
         return batch, whole - baseline, states
 
-    def _shares(self, point: _Point) -> FloatArray:
+    def _shares(self, point: Point) -> FloatArray:
         """How much of each token's own embedding is there at a point."""
         groups = self.groups[point.sample]
         shares = np.where(groups < 0, 1.0, point.at)
         return np.where((groups >= 0) & (groups == point.without), 0.0, shares)
 
-    def _scores(self, points: list[_Point], batch: Batch, states: torch.Tensor) -> torch.Tensor:
+    def _scores(self, points: list[Point], batch: Batch, states: torch.Tensor) -> torch.Tensor:
         """The score of each point."""
         self.given.states = states
         numbers = torch.arange(len(states), device=states.device)
@@ -237,8 +238,8 @@ def _on_cpu(values: torch.Tensor) -> FloatArray:
 def gradient_x_input(path: Path, samples: Iterable[int]) -> list[Contributions]:
     """Contributions by the gradient at the text alone, times the way from the baseline."""
     samples = list(samples)
-    whole = path.contributions_at([_Point(sample, 1.0) for sample in samples])
-    baselines = path.scores_at([_Point(sample, 0.0) for sample in samples])
+    whole = path.contributions_at([Point(sample, 1.0) for sample in samples])
+    baselines = path.scores_at([Point(sample, 0.0) for sample in samples])
     return [
         Contributions(values, score, baseline)
         for (score, values), baseline in zip(whole, baselines, strict=True)
@@ -249,8 +250,8 @@ def occlusion(path: Path, samples: Iterable[int]) -> list[Contributions]:
     """Contributions by how much the score falls if one group of tokens is at its baseline."""
     results = []
     for sample in samples:
-        points = [_Point(sample, 1.0, group) for group in range(path.n_groups(sample))]
-        ends = [_Point(sample, 1.0), _Point(sample, 0.0)]
+        points = [Point(sample, 1.0, group) for group in range(path.n_groups(sample))]
+        ends = [Point(sample, 1.0), Point(sample, 0.0)]
         score, baseline, *without = path.scores_at([*ends, *points])
         results.append(Contributions(score - np.array(without), score, baseline))
     return results
@@ -352,11 +353,11 @@ class _Integral:
 def _evaluate(path: Path, integrals: list[_Integral]) -> None:
     """Compute the new panels of integrals."""
     ends = [(each, end) for each in integrals for end in each.new_ends()]
-    scores = path.scores_at([_Point(each.sample, end) for each, end in ends])
+    scores = path.scores_at([Point(each.sample, end) for each, end in ends])
     for (each, end), score in zip(ends, scores, strict=True):
         each.scores[end] = score
     nodes = [(each, *node) for each in integrals for node in each.new_nodes()]
-    found = path.contributions_at([_Point(each.sample, at) for each, _, at, _ in nodes])
+    found = path.contributions_at([Point(each.sample, at) for each, _, at, _ in nodes])
     for (each, panel, _, weight), (_, values) in zip(nodes, found, strict=True):
         each.add(panel, weight * values)
 

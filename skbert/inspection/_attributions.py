@@ -231,8 +231,12 @@ def attributions(
     -----
     Outputs are computed in the precision of the weights, float32 or float64, whatever lower
     precision predictions are computed in. A row whose residual would be due to rounding in float32
-    is computed in float64. Windows of a long text share its words. A word that was
-    cut from a long row contributes nothing and is left out.
+    is computed in float64; what the layer norms of DeBERTa round in float32 stays. Models with
+    ReLU, such as MobileBERT, need more steps than others.
+
+    Windows of a long text share its words. A word that was cut from a long row contributes nothing
+    and is left out, and so is a word in another window than the one in which the tag, or the
+    answer, is read.
 
     References
     ----------

@@ -15,11 +15,12 @@ from skbert.inspection._html import escaped, legible
 
 __all__ = ["HEAT_STYLE", "Heat", "heat_html", "heat_text"]
 
-_UP, _DOWN = "230,159,0", "0,114,178"  # of the palette of Okabe and Ito
+_UP, _DOWN = "230,159,0", "86,180,233"  # of the palette of Okabe and Ito
 _MOST_OPAQUE = 0.5  # so that the ink stays legible on light and on dark ground
 _MOST_LINES = 20  # of plain text
 
 HEAT_STYLE = f"""
+.skbert .heat {{ margin-bottom: 1.2em; }}
 .skbert .heat p {{ margin: 0.2em 0 0.6em; white-space: pre-wrap; }}
 .skbert .heat .legend {{ color: var(--soft); font-size: 0.85em; }}
 .skbert .heat mark {{ color: inherit; border-radius: 0.2em; padding: 0.1em 0; }}
@@ -51,7 +52,8 @@ def heat_html(heat: Heat) -> str:
         f"<p>{_coloured(text, heat, field, most)}</p>" for field, text in enumerate(heat.texts)
     )
     legend = (
-        f'{-most:+.3g}<span class="scale"></span>{most:+.3g} &middot; {_numbers(heat)}'
+        f'lowers {-most:+.3g}<span class="scale"></span>raises {most:+.3g} &middot; '
+        f"{_numbers(heat)}"
         if most
         else _numbers(heat)
     )
