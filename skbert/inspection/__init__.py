@@ -14,8 +14,10 @@ from skbert.inspection._displays.maps import EmbeddingMapDisplay
 from skbert.inspection._displays.reliability import ReliabilityDisplay
 from skbert.inspection._displays.thresholds import ThresholdDisplay
 from skbert.inspection._heads import Attention, attentions, head_importance, prune_heads
+from skbert.inspection._label_issues import label_issues
 from skbert.inspection._learning_rate import LearningRateDisplay, suggest_learning_rate
 from skbert.inspection._views import show
+from skbert.inspection._worst_errors import worst_errors
 
 __all__ = [
     "Attention",
@@ -33,7 +35,9 @@ __all__ = [
     "attentions",
     "attributions",
     "head_importance",
+    "label_issues",
     "prune_heads",
     "show",
     "suggest_learning_rate",
+    "worst_errors",
 ]

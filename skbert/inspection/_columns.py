@@ -12,11 +12,12 @@ from typing import Any, Protocol
 import pandas as pd
 
 from skbert._estimator.base import TextEstimator
+from skbert._estimator.fitted import Fitted
 from skbert._validation.columns import FitRecord, input_names
 from skbert._validation.tables import check_not_empty, open_table
 from skbert.inspection._fragments import Fragment, marked
 
-__all__ = ["Columns", "Estimator", "Predicts", "checked_rows", "open_columns"]
+__all__ = ["Columns", "Estimator", "Predicts", "as_objects", "checked_rows", "open_columns"]
 
 
 class Predicts(Protocol):
@@ -55,6 +56,11 @@ class Columns:
         return "\n".join(column[row] for column in self.cells)
 
 
+def as_objects(values: list[Any]) -> pd.Series[Any]:
+    """A column of a table that holds anything as it is, lists and lone surrogates too."""
+    return pd.Series(values, dtype=object)
+
+
 def checked_rows(estimator: Predicts, X: object) -> Any:
     """X as an estimator of skbert reads it."""
     assert isinstance(estimator, TextEstimator)
@@ -64,7 +70,8 @@ def checked_rows(estimator: Predicts, X: object) -> Any:
 def open_columns(estimator: Predicts, X: object) -> Columns:
     """The texts that an estimator reads; all columns where it is none of skbert."""
     if isinstance(estimator, TextEstimator):
-        rows = estimator._rows(X, estimator._state().record)
+        fitted: Fitted | None = getattr(estimator, "_fitted", None)
+        rows = estimator._rows(X, None if fitted is None else fitted.record)
         record = FitRecord(rows.names, rows.n_columns)
         names = input_names(None, record, estimator.text_columns) if rows.names else []
         second = [] if rows.second is None else [rows.second]

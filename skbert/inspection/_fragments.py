@@ -26,7 +26,7 @@ __all__ = [
 
 _WIDTH = 80  # columns of a terminal
 _BAR = 20  # columns of a full bar
-_LABEL = 26  # columns of the longest label beside a bar
+_LABEL = 34  # columns of the longest label beside a bar
 _WHOLE = 1200  # characters of a text that is shown whole
 _AROUND = 300  # characters that are kept on each side of a mark in a longer text
 

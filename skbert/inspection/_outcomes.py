@@ -160,13 +160,18 @@ def _ranked(
 def classes_or_labels(estimator: Estimator, X: object, y: object) -> Outcomes:
     """The outcomes of a classifier."""
     columns = open_columns(estimator, X)
-    predicted, probabilities = np.asarray(estimator.predict(X)), estimator.predict_proba(X)
+    predicted = np.asarray(estimator.predict(X))
+    probabilities = np.asarray(estimator.predict_proba(X))
+    if probabilities.dtype.kind != "f":
+        raise InputTypeError(
+            f"{name_of(estimator)} predicts {predicted.tolist()[0]!r:.80} for row 0, which is "
+            "not a label. Give the estimator alone; for a Pipeline, its last step: pipeline[-1]."
+        )
     true: Array | None = None
     if y is not None:
         true, _ = check_labels(as_sequence(y), len(predicted), estimator_name=name_of(estimator))
         _check_form(true, predicted)
     classes = np.asarray(estimator.classes_).tolist()
-    probabilities = np.asarray(probabilities)
     if predicted.ndim == 1:
         known = None if true is None else true.tolist()
         return _Classes(columns, classes, probabilities, predicted.tolist(), known)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -73,9 +74,13 @@ class _Entities:
         return None if self.true is None else {*self.true[row]} == {*self.predicted[row]}
 
     def chances(self) -> FloatArray:
-        return np.exp(-self.losses())
+        return np.exp(-self._losses)
 
     def losses(self) -> FloatArray:
+        return self._losses
+
+    @cached_property
+    def _losses(self) -> FloatArray:
         return _losses_of_fit(self.estimator, self.X, self.y)
 
 

@@ -28,7 +28,7 @@ from skbert.inspection._outcomes import (
 )
 from skbert.inspection._places import answers, entities
 
-__all__ = ["outcomes_of", "page", "show"]
+__all__ = ["judged", "outcomes_of", "page", "show"]
 
 # A method of estimators, and how its predictions are read; the first one that there is counts.
 _KINDS: dict[str, Callable[[Estimator, object, object], Outcomes]] = {
@@ -75,7 +75,7 @@ def show(estimator: Predicts, X: object, y: object = None, *, max_rows: int = 20
 
     See Also
     --------
-    worst_errors : The rows of the highest loss.
+    worst_errors : The rows with the highest loss.
 
     References
     ----------
@@ -103,7 +103,7 @@ def show(estimator: Predicts, X: object, y: object = None, *, max_rows: int = 20
         raise InputError(
             f"max_rows={max_rows!r} is not a number of rows. Type max_rows=20 for the first 20."
         )
-    n_rows = check_rows(estimator, X, y)
+    estimator, n_rows = judged(estimator, X, y)
     first = np.arange(min(n_rows, int(max_rows)))
     outcomes = outcomes_of(estimator, *(taken(part, first) for part in (X, y)))
     rest = n_rows - len(first)
@@ -113,8 +113,11 @@ def show(estimator: Predicts, X: object, y: object = None, *, max_rows: int = 20
     return View(*page(estimator, outcomes, heading, rows, more))
 
 
-def check_rows(estimator: object, X: object, y: object) -> int:
-    """Refuse what does not predict, or other numbers of rows; the number of rows."""
+def judged(estimator: Predicts, X: object, y: object) -> tuple[Predicts, int]:
+    """The estimator that predicts, that of a search being its best one, and the number of rows.
+
+    What does not predict is refused, and so are other numbers of rows in X and y.
+    """
     if not hasattr(estimator, "predict") or isinstance(estimator, type):
         raise InputTypeError(
             f"A {name_of(estimator)} does not predict for rows. Give a fitted estimator with "
@@ -126,7 +129,7 @@ def check_rows(estimator: object, X: object, y: object) -> int:
     n_rows = int(_num_samples(X))
     if y is not None:
         check_length(n_rows, int(_num_samples(as_sequence(y))))
-    return n_rows
+    return getattr(estimator, "best_estimator_", estimator), n_rows
 
 
 def taken(part: object, rows: IntArray) -> Any:

@@ -46,6 +46,7 @@ FEWEST_BLOCKS = {
     "docs/features.md": 3,
     "docs/index.md": 1,
     "docs/inspection.md": 5,
+    "docs/looking.md": 3,
     "docs/pretraining.md": 5,
     "docs/questions.md": 2,
     "docs/tagging.md": 5,
@@ -71,8 +72,10 @@ FEWEST_EXAMPLES = {
     "skbert.inspection._displays.reliability": 5,
     "skbert.inspection._displays.thresholds": 6,
     "skbert.inspection._heads": 15,
+    "skbert.inspection._label_issues": 7,
     "skbert.inspection._views": 6,
     "skbert.inspection._learning_rate": 11,
+    "skbert.inspection._worst_errors": 7,
     "skbert.metrics": 20,
     "skbert.testing": 8,
 }

@@ -9,13 +9,13 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.svm import LinearSVC
+from support.inert import Fixed, Lengths
 from support.jobs import FORMS, JOBS
 
 from skbert import BertClassifier, BertPretrainer, BertSpanExtractor, BertTransformer
@@ -27,39 +27,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PREDICTING = [key for key in FORMS if key[0] not in ("BertPretrainer", "BertTransformer")]
-
-
-class Fixed(ClassifierMixin, BaseEstimator):
-    """A classifier that answers with the same probabilities for every text."""
-
-    def __init__(self, classes: Any = ("a", "b", "c"), chances: Any = (0.7, 0.2, 0.1)) -> None:
-        self.classes = classes
-        self.chances = chances
-        self.classes_ = np.array(classes)
-
-    def fit(self, X: Any, y: Any) -> Fixed:
-        return self
-
-    def predict_proba(self, X: Any) -> np.ndarray:
-        return np.tile(self.chances, (len(X), 1))
-
-    def predict(self, X: Any) -> np.ndarray:
-        return self.classes_[self.predict_proba(X).argmax(axis=1)]
-
-
-class Lengths(RegressorMixin, BaseEstimator):
-    """A regressor that says how long texts are, as one number or two."""
-
-    def __init__(self, n_outputs: int = 1) -> None:
-        self.n_outputs = n_outputs
-        self.fitted_ = True
-
-    def fit(self, X: Any, y: Any) -> Lengths:
-        return self
-
-    def predict(self, X: Any) -> np.ndarray:
-        lengths = np.array([len(text) for text in X], float)
-        return lengths if self.n_outputs == 1 else np.stack([lengths, -lengths], axis=1)
 
 
 def words_of(cell: Any) -> list[str]:
@@ -280,7 +247,7 @@ def test_other_estimators_of_scikit_learn(tiny_model: Path) -> None:
     search = GridSearchCV(BertClassifier(tiny_model, epochs=1), {"epochs": [1]}, cv=2)
     for estimator in (pipeline, search, make_pipeline(CountVectorizer(), LogisticRegression())):
         shown = repr(show(estimator.fit(TEXTS, LABELS), TEXTS, LABELS))
-        assert shown.startswith(type(estimator).__name__)
+        assert shown.startswith(("Pipeline: 12 rows", "BertClassifier: 12 rows"))
         assert "  nice film\n" in shown
 
 

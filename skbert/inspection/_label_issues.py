@@ -1,0 +1,124 @@
+"""Labels that are probably wrong, by confident learning with out-of-fold probabilities.
+
+Depends on scikit-learn and ``_validation``; knows no estimator by name.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import numpy as np
+import pandas as pd
+from sklearn.base import clone, is_classifier
+from sklearn.model_selection import cross_val_predict
+
+from skbert._arrays import FloatArray, IntArray
+from skbert._validation.targets import as_sequence, check_labels
+from skbert.exceptions import InputError, InputTypeError
+from skbert.inspection._columns import Predicts, as_objects, open_columns
+from skbert.inspection._outcomes import name_of
+
+__all__ = ["label_issues"]
+
+
+def label_issues(estimator: Predicts, X: object, y: object, cv: object = 5) -> pd.DataFrame:
+    """Find labels of y that are probably wrong.
+
+    Every row gets probabilities from a copy of the estimator that was not fitted on it. A row is
+    confidently of a class if the probability of that class is at least the mean probability of the
+    class over the rows with its label. A label is listed if its row is confidently of another
+    class, and that class is more probable.
+
+    Parameters
+    ----------
+    estimator : estimator
+        A classifier with ``predict_proba``, of skbert or not, fitted or not; copies of it are
+        fitted.
+    X : array-like of shape (n_samples, ...)
+        Rows in the same form as in ``fit``.
+    y : array-like of shape (n_samples,)
+        The label of each row; each label at least twice.
+    cv : int, cross-validation generator or iterable, default=5
+        The folds, as in `sklearn.model_selection.cross_val_predict`. With more folds the copies
+        learn from more rows, and take longer.
+
+    Returns
+    -------
+    issues : DataFrame
+        One line per label that is probably wrong, the worst first: ``row`` of X, its ``text``, the
+        given ``label``, the ``suggested_label``, and ``self_confidence``, the out-of-fold
+        probability of the given label, by which lines are sorted. The texts of a pair are joined
+        by a line break.
+
+    Raises
+    ------
+    InputError, InputTypeError
+        If the estimator is no classifier with probabilities, y holds several labels per row or a
+        label only once, or X or y cannot be used.
+
+    References
+    ----------
+    Northcutt, Jiang and Chuang 2021, "Confident Learning: Estimating Uncertainty in Dataset
+    Labels", section 3.1.
+
+    Examples
+    --------
+    >>> from skbert import BertClassifier
+    >>> from skbert.datasets import load_intents
+    >>> from skbert.inspection import label_issues
+    >>> X, y = load_intents(return_X_y=True)
+    >>> y[0] = "refund"  # a mistake
+    >>> issues = label_issues(BertClassifier(epochs=1, freeze="all", random_state=0), X, y)
+    >>> issues.loc[issues["row"] == 0, ["label", "suggested_label"]].values.tolist()
+    [['refund', 'product_question']]
+    """
+    if not is_classifier(estimator) or not hasattr(estimator, "predict_proba"):
+        raise InputTypeError(
+            f"estimator has the type {name_of(estimator)}, but labels are judged by the "
+            "probabilities of a classifier. Give one with predict_proba, such as BertClassifier()."
+        )
+    copy: Any = clone(cast("Any", estimator))
+    columns = open_columns(copy, X)
+    labels, several = check_labels(
+        as_sequence(y), len(columns.cells[0]), estimator_name=name_of(estimator)
+    )
+    if several:
+        raise InputError(
+            f"y has the shape {labels.shape}, several labels per row, but only one can be judged. "
+            "Call label_issues once per label: label_issues(estimator, X, y[:, 0])."
+        )
+    classes, codes = np.unique(labels, return_inverse=True)
+    _check_counts(classes.tolist(), codes)
+    chances = cross_val_predict(copy, X, labels, cv=cv, method="predict_proba")
+    rows, suggested = _confidently_other(codes, np.asarray(chances, np.float64))
+    confidence = chances[rows, codes[rows]]
+    table = pd.DataFrame({
+        "row": rows,
+        "text": as_objects([columns.text(row) for row in rows.tolist()]),
+        "label": as_objects(classes[codes[rows]].tolist()),
+        "suggested_label": as_objects(classes[suggested].tolist()),
+        "self_confidence": confidence,
+    })  # fmt: skip
+    return table.sort_values("self_confidence", kind="stable", ignore_index=True)
+
+
+def _check_counts(classes: list[object], codes: IntArray) -> None:
+    """Raise where a label has one row only: the copy that judges it has never seen it."""
+    counts = np.bincount(codes)
+    if counts.min() < 2:
+        label = classes[int(counts.argmin())]
+        row = int(np.flatnonzero(codes == counts.argmin())[0])
+        raise InputError(
+            f"The label {label!r:.80} is only in row {row} of y, so no copy could learn it and "
+            "judge the row. Leave the row out, or give the label to more rows."
+        )
+
+
+def _confidently_other(codes: IntArray, chances: FloatArray) -> tuple[IntArray, IntArray]:
+    """The rows that are confidently of another class than their label's, and that class."""
+    own = chances[np.arange(len(codes)), codes]
+    thresholds = np.bincount(codes, own) / np.bincount(codes)
+    confident = np.where(chances >= thresholds, chances, -1.0)
+    best = confident.argmax(axis=1)
+    rows = np.flatnonzero(confident.max(axis=1) > own)
+    return rows, best[rows]

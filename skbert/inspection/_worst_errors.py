@@ -1,0 +1,111 @@
+"""The rows on which an estimator has the highest loss.
+
+Depends on `_views`; knows no estimator by name.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from skbert._arrays import FloatArray, IntArray
+from skbert.exceptions import InputError
+from skbert.inspection._columns import Predicts, as_objects
+from skbert.inspection._html import View
+from skbert.inspection._outcomes import Outcomes
+from skbert.inspection._views import judged, outcomes_of, page
+
+__all__ = ["worst_errors"]
+
+
+class _ErrorsView(View):
+    """A view of rows with their losses; ``frame`` has the same as a DataFrame."""
+
+    frame: pd.DataFrame
+
+
+def worst_errors(estimator: Predicts, X: object, y: object, k: int = 10) -> _ErrorsView:
+    """Show the rows on which an estimator has the highest loss.
+
+    These are mistakes that it is sure of, and labels that are wrong in y. The loss of a row is
+    minus the logarithm of the probability of its truth: its class, all its labels, or its option.
+    For tags and answers it is the loss of ``fit``, for tags summed over the words of a row, for
+    answers averaged over start and end. For numbers it is the squared error divided by the
+    variance of y.
+
+    Parameters
+    ----------
+    estimator : estimator
+        A fitted estimator of skbert with ``predict``, or another scikit-learn classifier or
+        regressor on texts.
+    X : array-like of shape (n_samples, ...)
+        Rows in the same form as in ``predict``. Rows that were not used in ``fit`` say more.
+    y : array-like of shape (n_samples, ...)
+        The truth in the same form as in ``fit``.
+    k : int, default=10
+        Number of rows.
+
+    Returns
+    -------
+    view : View
+        The rows as `show` shows them, highest loss first. ``view.frame`` is a DataFrame with the
+        columns ``row`` of X, ``text``, ``truth``, ``prediction``, ``probability`` of the truth
+        (not for numbers) and ``loss``.
+
+    Raises
+    ------
+    InputError, InputTypeError
+        If the estimator does not predict, or X, y or ``k`` cannot be used.
+    sklearn.exceptions.NotFittedError
+        If the estimator is not fitted.
+
+    See Also
+    --------
+    label_issues : Labels that are probably wrong, by cross-validation.
+
+    Examples
+    --------
+    >>> from skbert import BertClassifier
+    >>> from skbert.datasets import load_intents
+    >>> from skbert.inspection import worst_errors
+    >>> X, y = load_intents(return_X_y=True)
+    >>> classifier = BertClassifier(epochs=1, freeze="all", random_state=0).fit(X, y)
+    >>> worst = worst_errors(classifier, X, y, k=5)
+    >>> worst.frame.columns.tolist()
+    ['row', 'text', 'truth', 'prediction', 'probability', 'loss']
+    """
+    if not isinstance(k, (int, np.integer)) or k < 1:
+        raise InputError(f"k={k!r} is not a number of rows. Type k=10 for the ten worst.")
+    if y is None:
+        raise InputError("y is None, so nothing is known to be wrong. Give the truth of each row.")
+    estimator, n_rows = judged(estimator, X, y)
+    outcomes = outcomes_of(estimator, X, y)
+    losses = outcomes.losses()
+    worst = np.argsort(-losses, kind="stable")[:k]
+    frame = _table(outcomes, worst, losses)
+    remarks = [_remark(line) for line in frame.to_dict("records")]
+    rows = [(row, row, remark) for row, remark in zip(worst.tolist(), remarks, strict=True)]
+    heading = f"the {len(rows)} of {n_rows:,} rows with the highest loss"
+    view = _ErrorsView(*page(estimator, outcomes, heading, rows, ""))
+    view.frame = frame
+    return view
+
+
+def _table(outcomes: Outcomes, worst: IntArray, losses: FloatArray) -> pd.DataFrame:
+    """What is known of the worst rows."""
+    rows, chances = worst.tolist(), outcomes.chances()
+    columns = {
+        "row": rows,
+        "text": as_objects([outcomes.columns.text(row) for row in rows]),
+        "truth": as_objects([outcomes.truth(row) for row in rows]),
+        "prediction": as_objects([outcomes.prediction(row) for row in rows]),
+    }
+    more = {} if chances is None else {"probability": chances[worst]}
+    return pd.DataFrame({**columns, **more, "loss": losses[worst]})
+
+
+def _remark(line: dict[object, object]) -> str:
+    """The loss of a row, and the probability of its truth."""
+    words = f"loss {line['loss']:.2f}"
+    chance = line.get("probability")
+    return words if chance is None else f"{words}, probability of the truth {chance:.2g}"
