@@ -33,7 +33,7 @@ _AROUND = 300  # characters that are kept on each side of a mark in a longer tex
 # Okabe and Ito's colours, which most colour-blind people can tell apart.
 _PALETTE = ("#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#F0E442", "#0072B2", "#D55E00", "#999999")
 STYLE = """
-.skbert { max-width: 58rem; margin: 0 auto; }
+.skbert { padding: 0.5em max(0.5em, calc(50% - 29rem)); }
 .skbert p { margin: 0.3em 0; }
 .skbert .row { border-top: 1px solid var(--line); padding: 0.7em 0 0.8em; }
 .skbert .row.wrong { border-left: 4px solid #D55E00; padding-left: 0.8em; }
@@ -71,7 +71,7 @@ STYLE = """
 .skbert .scale > u { background: var(--ground); box-shadow: inset 0 0 0 2px #D55E00; }
 .skbert .number { font-variant-numeric: tabular-nums; text-align: right; }
 @media (max-width: 34rem) {
-  .skbert .bars { grid-template-columns: minmax(0, 9rem) minmax(2.5rem, 1fr) auto; }
+  .skbert .bars { grid-template-columns: minmax(0, 11rem) minmax(2.5rem, 1fr) auto; }
   .skbert .bars > .flags { grid-column: 1 / -1; margin-top: -0.3em; }
   .skbert .bars > .flags:empty { display: none; }
 }

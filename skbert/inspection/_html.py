@@ -41,7 +41,10 @@ _PAGE = """<!DOCTYPE html>
 <meta http-equiv="Content-Security-Policy"
  content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title><style>body {{ margin: 0; }}</style></head>
+<title>{title}</title><style>
+body {{ margin: 0; }}
+body > .skbert {{ box-sizing: border-box; min-height: 100vh; }}
+</style></head>
 <body>{body}</body></html>
 """
 _SHOWN_AS_IS = "\n\t\u200c\u200d"  # the joiners are part of words and of emoji

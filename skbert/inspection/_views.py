@@ -6,7 +6,7 @@ Which methods an estimator has says what is shown; none is known by name.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from sklearn.utils import _safe_indexing
@@ -17,7 +17,7 @@ from skbert._validation.tables import check_length
 from skbert._validation.targets import as_sequence
 from skbert.exceptions import InputError, InputTypeError
 from skbert.inspection._columns import Estimator, Predicts
-from skbert.inspection._fragments import STYLE, entry, note
+from skbert.inspection._fragments import STYLE, Fragment, entry, note
 from skbert.inspection._html import View, escaped
 from skbert.inspection._outcomes import (
     Outcomes,
@@ -28,7 +28,7 @@ from skbert.inspection._outcomes import (
 )
 from skbert.inspection._places import answers, entities
 
-__all__ = ["judged", "outcomes_of", "page", "show"]
+__all__ = ["ShownRow", "judged", "outcomes_of", "page", "show"]
 
 # A method of estimators, and how its predictions are read; the first one that there is counts.
 _KINDS: dict[str, Callable[[Estimator, object, object], Outcomes]] = {
@@ -38,6 +38,15 @@ _KINDS: dict[str, Callable[[Estimator, object, object], Outcomes]] = {
     "predict_proba": classes_or_labels,
     "predict": numbers,
 }
+
+
+class ShownRow(NamedTuple):
+    """A row that is shown."""
+
+    row: int  # in X
+    at: int  # in the outcomes
+    remark: str = ""
+    below: tuple[Fragment, ...] = ()  # what is shown below it
 
 
 def show(estimator: Predicts, X: object, y: object = None, *, max_rows: int = 20) -> View:
@@ -109,7 +118,7 @@ def show(estimator: Predicts, X: object, y: object = None, *, max_rows: int = 20
     rest = n_rows - len(first)
     heading = f"{len(first)} of {n_rows:,} rows" if rest else f"{n_rows} row{'s' * (n_rows > 1)}"
     more = f"{rest:,} more rows are not shown: max_rows={n_rows} shows all." if rest else ""
-    rows = [(row, row, "") for row in first.tolist()]
+    rows = [ShownRow(row, row) for row in first.tolist()]
     return View(*page(estimator, outcomes, heading, rows, more))
 
 
@@ -144,16 +153,16 @@ def outcomes_of(estimator: Predicts, X: object, y: object) -> Outcomes:
 
 
 def page(
-    estimator: object, outcomes: Outcomes, heading: str, rows: list[tuple[int, int, str]],
+    estimator: object, outcomes: Outcomes, heading: str, rows: list[ShownRow],
     more: str,
 ) -> tuple[str, str, str, str]:  # fmt: skip
-    """Title, HTML, plain text and style of a view of rows: row in X, row in outcomes, remark."""
-    rights = [outcomes.is_right(at) for _, at, _ in rows]
+    """Title, HTML, plain text and style of a view of rows."""
+    rights = [outcomes.is_right(at) for _, at, _, _ in rows]
     if None not in rights:
         heading += f", {rights.count(False)} of them wrong"
     parts = [
-        entry(row, [outcomes.shown(at)], is_right=right, more=remark)
-        for (row, at, remark), right in zip(rows, rights, strict=True)
+        entry(row, [outcomes.shown(at), *below], is_right=right, more=remark)
+        for (row, at, remark, below), right in zip(rows, rights, strict=True)
     ]
     parts += [note(more)] * bool(more)
     title = f"{name_of(estimator)}: {heading}"

@@ -5,15 +5,21 @@ Depends on `_views`; knows no estimator by name.
 
 from __future__ import annotations
 
+from textwrap import indent
+
 import numpy as np
 import pandas as pd
 
 from skbert._arrays import FloatArray, IntArray
-from skbert.exceptions import InputError
+from skbert._estimator.base import TextEstimator
+from skbert.exceptions import InputError, InputTypeError
+from skbert.inspection._attributions import attributions
 from skbert.inspection._columns import Predicts, as_objects
+from skbert.inspection._fragments import Fragment
+from skbert.inspection._heat import HEAT_STYLE, heat_html, heat_text
 from skbert.inspection._html import View
-from skbert.inspection._outcomes import Outcomes
-from skbert.inspection._views import judged, outcomes_of, page
+from skbert.inspection._outcomes import Outcomes, name_of
+from skbert.inspection._views import ShownRow, judged, outcomes_of, page, taken
 
 __all__ = ["worst_errors"]
 
@@ -24,7 +30,9 @@ class _ErrorsView(View):
     frame: pd.DataFrame
 
 
-def worst_errors(estimator: Predicts, X: object, y: object, k: int = 10) -> _ErrorsView:
+def worst_errors(
+    estimator: Predicts, X: object, y: object, k: int = 10, *, explain: bool = False
+) -> _ErrorsView:
     """Show the rows on which an estimator has the highest loss.
 
     These are mistakes that it is sure of, and labels that are wrong in y. The loss of a row is
@@ -44,6 +52,9 @@ def worst_errors(estimator: Predicts, X: object, y: object, k: int = 10) -> _Err
         The truth in the same form as in ``fit``.
     k : int, default=10
         Number of rows.
+    explain : bool, default=False
+        Show below each row what its words contribute to the prediction, as `attributions`
+        computes it. This takes much longer, and needs an estimator of skbert.
 
     Returns
     -------
@@ -62,6 +73,7 @@ def worst_errors(estimator: Predicts, X: object, y: object, k: int = 10) -> _Err
     See Also
     --------
     label_issues : Labels that are probably wrong, by cross-validation.
+    attributions : What the words of a text contribute to a prediction.
 
     Examples
     --------
@@ -84,11 +96,27 @@ def worst_errors(estimator: Predicts, X: object, y: object, k: int = 10) -> _Err
     worst = np.argsort(-losses, kind="stable")[:k]
     frame = _table(outcomes, worst, losses)
     remarks = [_remark(line) for line in frame.to_dict("records")]
-    rows = [(row, row, remark) for row, remark in zip(worst.tolist(), remarks, strict=True)]
+    heats = _explained(estimator, taken(X, worst)) if explain else [()] * len(worst)
+    rows = [*map(ShownRow, worst.tolist(), worst.tolist(), remarks, heats)]
     heading = f"the {len(rows)} of {n_rows:,} rows with the highest loss"
     view = _ErrorsView(*page(estimator, outcomes, heading, rows, ""))
     view.frame = frame
+    view.style += HEAT_STYLE * explain
     return view
+
+
+def _explained(estimator: Predicts, X: object) -> list[tuple[Fragment]]:
+    """What the words of each row contribute to its prediction."""
+    if not isinstance(estimator, TextEstimator):
+        raise InputTypeError(
+            f"explain=True needs an estimator of skbert, but {name_of(estimator)} is none. Type "
+            "explain=False."
+        )
+    heats = [
+        each._heat()._replace(heading=f"What each word contributes to {each.target!s:.80}")
+        for each in attributions(estimator, X)
+    ]
+    return [(Fragment(heat_html(heat), indent(heat_text(heat), "  ")),) for heat in heats]
 
 
 def _table(outcomes: Outcomes, worst: IntArray, losses: FloatArray) -> pd.DataFrame:

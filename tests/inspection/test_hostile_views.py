@@ -37,9 +37,16 @@ ELEMENTS = frozenset(
 )
 PAGE = frozenset("html head meta title body".split())
 CLASSES = re.compile(
-    r"(skbert|row|wrong|verdict|soft|text|legend|bars|track|other|scale|number|flags|open|c\d| )+"
+    r"(skbert|row|wrong|verdict|soft|text|legend|bars|track|other|scale|number|flags|open|heat"
+    r"|c\d| )+"
 )
-PLACES = re.compile(r"(width|left):[\d.]+%")
+PLACES = re.compile(r"(width|left):[\d.]+%|background:rgba\([\d,.]+\)")
+VALUES = re.compile(r"[+-][\d.e+-]+")
+
+
+def without_surrogates(texts: list[str]) -> list[str]:
+    """The texts as labels of entities, which pandas' tables of strings can hold."""
+    return [text.encode("utf-8", "replace").decode() for text in texts]
 
 
 def of_classes(tiny_model: Path, texts: list[str]) -> tuple[Any, Any, Any]:
@@ -63,14 +70,14 @@ def of_numbers(tiny_model: Path, texts: list[str]) -> tuple[Any, Any, Any]:
 
 def of_tags(tiny_model: Path, texts: list[str]) -> tuple[Any, Any, Any]:
     X = [["a", text, "b"] for text in texts]
-    y = [["O", f"B-{text}", "O"] for text in texts]
+    y = [["O", f"B-{text}", "O"] for text in without_surrogates(texts)]
     tagger = BertTokenTagger(tiny_model, **QUICK, scheme="IOB2").fit(X, y)
     return tagger, X, y
 
 
 def of_spans(tiny_model: Path, texts: list[str]) -> tuple[Any, Any, Any]:
-    clean = [text.encode("utf-8", "replace").decode() for text in texts]
-    y = [[(0, len(text), label)] for text, label in zip(texts, clean[::-1], strict=True)]
+    labels = without_surrogates(texts)[::-1]
+    y = [[(0, len(text), label)] for text, label in zip(texts, labels, strict=True)]
     return BertTokenTagger(tiny_model, **QUICK).fit(texts, y), texts, y
 
 
@@ -126,8 +133,9 @@ def offences(page: Reading, more: frozenset[str] = frozenset()) -> list[str]:
         f"<{tag} {attributes}>"
         for tag, attributes in page.elements
         if tag not in ELEMENTS | more
-        or (tag not in PAGE and not attributes.keys() <= {"class", "style"})
+        or (tag not in PAGE and not attributes.keys() <= {"class", "style", "title"})
         or not CLASSES.fullmatch(attributes.get("class") or "row")
+        or not VALUES.fullmatch(attributes.get("title") or "+0")
         or not PLACES.fullmatch(attributes.get("style") or "left:0%")
     ] + page.others
 
@@ -145,6 +153,8 @@ def views_of(tiny_model: Path, kind: str, texts: list[str]) -> dict[str, View]:
     if kind != "answers":  # answers that are not in their contexts are refused
         views[f"{kind}, true"] = show(estimator, X, y, max_rows=60)
         views[f"{kind}, worst"] = worst_errors(estimator, X, y, 60)
+    if kind in ("labels", "pairs and their columns"):
+        views[f"{kind}, explained"] = worst_errors(estimator, X, y, 60, explain=True)
     return views
 
 

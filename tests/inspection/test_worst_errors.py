@@ -21,7 +21,7 @@ from skbert._core.infer import mean_loss, sample_losses
 from skbert._core.runtime.device import Precision
 from skbert._estimator.base import encode
 from skbert.exceptions import InputError, InputTypeError
-from skbert.inspection import worst_errors
+from skbert.inspection import attributions, worst_errors
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -170,6 +170,20 @@ def test_pairs_are_two_lines(tiny_model: Path) -> None:
     assert frame["text"][0] == "\n".join(X[frame["row"][0]])
 
 
+EXPLAINED = [key for key in PREDICTING if key[1] != "several numbers"]
+
+
+@pytest.mark.parametrize(("name", "form"), EXPLAINED, ids=map("-".join, EXPLAINED))
+def test_predictions_are_explained(tiny_model: Path, name: str, form: str) -> None:
+    estimator, X, y = fitted(tiny_model, name, form)
+    view = worst_errors(estimator, X, y, k=2, explain=True)
+    assert view._repr_html_().count('<div class="heat">') == 2
+    rows = view.frame["row"].tolist()
+    for each in attributions(estimator, [X[row] for row in rows]):
+        assert f"output {each.output:.4g}" in repr(view)
+    pd.testing.assert_frame_equal(view.frame, worst_errors(estimator, X, y, k=2).frame)
+
+
 # --- what cannot be judged -----------------------------------------------------------------------
 
 
@@ -184,6 +198,9 @@ def test_bad_input(tiny_model: Path) -> None:
         worst_errors(classifier, X, y[1:])
     with pytest.raises(NotFittedError):
         worst_errors(BertClassifier(), X, y)
+    pipeline = make_pipeline(CountVectorizer(), LogisticRegression()).fit(X, y)
+    with pytest.raises(InputTypeError, match="explain=True needs an estimator of skbert"):
+        worst_errors(pipeline, X, y, explain=True)
 
 
 def test_a_tag_that_fit_has_not_seen(tiny_model: Path) -> None:
