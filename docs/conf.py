@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+from itertools import groupby
 
 from sphinx_gallery.sorting import ExplicitOrder
 
@@ -37,6 +39,7 @@ autodoc_typehints = "none"
 numpydoc_class_members_toctree = False
 numpydoc_show_class_members = False
 numpydoc_xref_param_type = False
+python_maximum_signature_line_length = 80
 
 intersphinx_mapping = {
     "python": ("https://docs.python.org/3", None),
@@ -56,6 +59,41 @@ if os.environ.get("DOCS_OFFLINE") == "1":
 GALLERY = {
     "classify": [
         "first_classifier",
+        "csv_columns",
+        "thresholds",
+        "many_labels",
+        "pairs",
+        "regression",
+    ],
+    "read": [
+        "names",
+        "questions",
+        "choices",
+    ],
+    "vectors": [
+        "column_transformer",
+        "cached_search",
+        "few_labels",
+    ],
+    "models": [
+        "saving",
+        "long_texts",
+        "encoders",
+        "pretraining",
+        "tensorflow_checkpoint",
+        "several_processes",
+    ],
+    "inside": [
+        "explaining",
+        "pictures_of_a_fit",
+        "pruned_heads",
+    ],
+    "libraries": [
+        "with_cleanlab",
+        "with_shap",
+        "with_skrub",
+        "with_optuna",
+        "with_imbalanced_learn",
     ],
 }
 # The chapters of the tutorial, in examples/tutorial.
@@ -105,3 +143,39 @@ html_theme_options = {
 }
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
+
+# Parameters of estimators that concern the model, what is read, and what comes out. The others
+# concern training.
+GROUPS = {
+    "Model": """model pooling layers layer_join head_init family vocab_size lowercase hidden_size
+        num_hidden_layers num_attention_heads intermediate_size max_position_embeddings
+        position_embedding_type device precision compile memory""",
+    "Text": "max_length long_text stride text_columns missing label_pieces scheme on_ambiguous",
+    "Output": """calibrate tune_thresholds decoding max_answer_length no_answer_threshold normalize
+        n_components""",
+}
+GROUP_OF = {name: group for group, names in GROUPS.items() for name in names.split()}
+ORDER = ["Model", "Training", "Text", "Output"]
+
+
+def group_parameters(app, what, name, obj, options, lines):
+    """Put the parameters of an estimator, as numpydoc wrote them, under their groups."""
+    if what != "class" or ":Parameters:" not in lines or not hasattr(obj, "get_params"):
+        return
+    first = lines.index(":Parameters:") + 1
+    last = next((i for i in range(first, len(lines)) if re.match(r"\S", lines[i])), len(lines))
+    entries = re.split(r"\n(?= {4}\*\*)", "\n".join(lines[first:last]))[1:]
+
+    def place(entry):
+        parameter = re.match(r" {4}\*\*(\w+)", entry)[1]
+        return ORDER.index(GROUP_OF.get(parameter, "Training"))
+
+    grouped = []
+    for number, group in groupby(sorted(entries, key=place), place):
+        grouped += [f":{ORDER[number]}:", "", *"\n".join(group).splitlines(), ""]
+    lines[first - 1 : last] = grouped
+
+
+def setup(app):
+    """Let parameters be grouped, after numpydoc has read the docstring."""
+    app.connect("autodoc-process-docstring", group_parameters, priority=900)

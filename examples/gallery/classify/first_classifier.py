@@ -54,5 +54,5 @@ from sklearn.metrics import ConfusionMatrixDisplay
 
 _, ax = plt.subplots(figsize=(6, 5), layout="constrained")
 display = ConfusionMatrixDisplay.from_estimator(
-    classifier, X_test, y_test, xticks_rotation=45, cmap="Blues", colorbar=False, ax=ax
+    classifier, X_test, y_test, xticks_rotation="vertical", cmap="Blues", colorbar=False, ax=ax
 )

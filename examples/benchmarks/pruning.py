@@ -1,7 +1,7 @@
 """Prune the attention heads that a classifier needs least: accuracy and speed at each step.
 
-    python examples/pruning.py
-    python examples/pruning.py --folder data/intents --rows 3000 --plot docs/pruning.png
+    python examples/benchmarks/pruning.py
+    python examples/benchmarks/pruning.py --folder data/intents --rows 3000 --plot docs/pruning.png
 
 Takes less than a minute on two processor cores with the bundled messages, and needs no network if
 the ``offline`` extra is installed. Another folder must hold train.csv and test.csv with columns
