@@ -16,6 +16,7 @@ from skbert.inspection._displays.thresholds import ThresholdDisplay
 from skbert.inspection._heads import Attention, attentions, head_importance, prune_heads
 from skbert.inspection._label_issues import label_issues
 from skbert.inspection._learning_rate import LearningRateDisplay, suggest_learning_rate
+from skbert.inspection._report import report
 from skbert.inspection._views import show
 from skbert.inspection._worst_errors import worst_errors
 
@@ -37,6 +38,7 @@ __all__ = [
     "head_importance",
     "label_issues",
     "prune_heads",
+    "report",
     "show",
     "suggest_learning_rate",
     "worst_errors",

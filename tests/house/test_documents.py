@@ -49,6 +49,7 @@ FEWEST_BLOCKS = {
     "docs/looking.md": 3,
     "docs/pretraining.md": 5,
     "docs/questions.md": 2,
+    "docs/report.md": 3,
     "docs/tagging.md": 5,
 }
 # Modules whose docstrings have examples, and how many lines of them at least.
@@ -73,6 +74,7 @@ FEWEST_EXAMPLES = {
     "skbert.inspection._displays.thresholds": 6,
     "skbert.inspection._heads": 15,
     "skbert.inspection._label_issues": 7,
+    "skbert.inspection._report": 7,
     "skbert.inspection._views": 6,
     "skbert.inspection._learning_rate": 11,
     "skbert.inspection._worst_errors": 7,

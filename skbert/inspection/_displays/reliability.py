@@ -20,7 +20,7 @@ from skbert.inspection._displays.rows import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["ReliabilityDisplay"]
+__all__ = ["ReliabilityDisplay", "reliability_bins"]
 
 _TOLERANCE = 1e-3  # of the sum of a row's probabilities
 _INSTEAD = (
@@ -160,7 +160,7 @@ class ReliabilityDisplay(Display):
         if n_bins < 1:
             raise InputError(f"n_bins={n_bins} must be at least 1. The usual number is 10.")
         right = labels[chances.argmax(axis=1)] == true
-        return cls(_bins(chances.max(axis=1), right, n_bins)).plot(ax)
+        return cls(reliability_bins(chances.max(axis=1), right, n_bins)).plot(ax)
 
     def plot(self, ax: Axes | None = None) -> Self:
         """Draw the shares of right predictions, and the number of predictions in each bin.
@@ -195,7 +195,7 @@ class ReliabilityDisplay(Display):
         return self
 
 
-def _bins(confidence: FloatArray, right: BoolArray, n_bins: int) -> pd.DataFrame:
+def reliability_bins(confidence: FloatArray, right: BoolArray, n_bins: int) -> pd.DataFrame:
     """The predictions in bins of equal width, each without its lower edge."""
     edges = np.linspace(0, 1, n_bins + 1)
     places = np.digitize(confidence, edges[1:-1], right=True)

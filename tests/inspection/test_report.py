@@ -1,0 +1,235 @@
+"""The report: planted facts, intervals by hand, every kind of estimator, bad inputs."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from sklearn.exceptions import NotFittedError
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import f1_score, log_loss, mean_absolute_error, r2_score
+from sklearn.pipeline import make_pipeline
+
+from skbert import (
+    BertChoiceRanker,
+    BertClassifier,
+    BertRegressor,
+    BertSpanExtractor,
+    BertTokenTagger,
+    BertTransformer,
+)
+from skbert.exceptions import InputError, InputTypeError
+from skbert.inspection import report
+from skbert.metrics import entity_f1
+from skbert.testing._samples import sample_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+USUAL = {"epochs": 1, "device": "cpu", "precision": "float32", "random_state": 0}
+TEXTS = ["good movie", "bad movie", "great film", "awful film", "good plot", "bad plot"] * 2
+LABELS = ["yes", "no"] * 6
+NEW = ["a good film", "a bad film", "", "good movie", "a good film", "great " * 30]
+TRUE = ["yes", "no", "no", "yes", "no", "maybe"]
+CASES: dict[str, tuple[type, str, dict[str, Any], list[str]]] = {
+    "classes": (BertClassifier, "classes", {}, ["macro F1", "mean loss", "Calibration"]),
+    "pairs": (BertClassifier, "pairs", {"pooling": "mean"}, ["accuracy", "Lengths"]),
+    "labels": (BertClassifier, "labels", {}, ["rows all right", "precision", "Calibration"]),
+    "windows": (
+        BertClassifier, "classes", {"max_length": 6, "long_text": "windows"}, ["in windows"]
+    ),
+    "numbers": (BertRegressor, "numbers", {}, ["R²", "mean absolute error", "Numbers"]),
+    "tags": (BertTokenTagger, "tags", {"max_length": 16}, ["precision", "recall", "mean loss"]),
+    "spans": (
+        BertSpanExtractor, "spans", {"max_length": 32, "on_ambiguous": "first"},
+        ["F1 of words", "exact match", "Answers"],
+    ),
+    "choices": (BertChoiceRanker, "choices", {}, ["accuracy", "by position", "Calibration"]),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def classifier(tiny_model: Path) -> BertClassifier:
+    return BertClassifier(tiny_model, max_length=16, **USUAL).fit(TEXTS, LABELS)
+
+
+def line_of(text: str, start: str) -> list[str]:
+    """The cells of the line of a table that begins with these words."""
+    line = next(each for each in text.splitlines() if each.startswith(start))
+    return re.split(r"\s{2,}", line)
+
+
+@pytest.mark.filterwarnings("ignore:.*too long for max_length")
+@pytest.mark.parametrize("name", CASES)
+def test_every_estimator_has_a_report(name: str, tiny_model: Path) -> None:
+    kind, sample, params, expected = CASES[name]
+    rows = sample_of(sample, None, None)
+    view = report(kind(tiny_model, **USUAL, **params).fit(rows.X, rows.y), rows.X, rows.y,
+                  random_state=0)  # fmt: skip
+    text, html = str(view), view._repr_html_()
+    for words in ("Rows", "Lengths", "Scores", "Worst errors", *expected):
+        assert words in " ".join(text.split())
+        assert words.replace("'", "&#x27;") in html
+    assert max(map(len, text.splitlines())) <= 80
+    assert text.splitlines()[0] == f"Report on {kind.__name__}"
+
+
+@pytest.mark.filterwarnings("ignore:.*too long for max_length")
+def test_facts_of_planted_rows(classifier: BertClassifier) -> None:
+    text = str(report(classifier, NEW, TRUE, X_train=TEXTS, y_train=LABELS, random_state=0))
+    assert line_of(text, "rows") == ["rows", "6"]
+    assert line_of(text, "empty") == ["empty", "1", "16.7 %"]
+    assert line_of(text, "the same as") == ["the same as an earlier row", "1", "16.7 %"]
+    assert line_of(text, "also in X_train") == ["also in X_train", "1", "16.7 %"]
+    assert "! Row 2 is empty" in text
+    assert "! Row 4 is the same as an earlier row" in text
+    assert "! Row 3 is also in X_train" in text
+    assert "1 of 6 rows (16.7 %) are longer than max_length; 1 is cut." in " ".join(text.split())
+    assert "fit has not seen these labels: maybe" in text
+    assert line_of(text, "no")[:3] == ["no", "3", "6"]
+    assert line_of(text, "yes")[:3] == ["yes", "2", "6"]
+    assert line_of(text, "maybe")[:3] == ["maybe", "1", "0"]
+    assert "mean loss" not in text  # infinite, for a label that fit has not seen
+
+
+def test_clean_rows_have_no_warnings(classifier: BertClassifier) -> None:
+    text = str(report(classifier, NEW[:2], TRUE[:2], random_state=0))
+    assert "!" not in text
+    assert "X_train" not in text
+
+
+def test_lengths_are_those_of_the_tokenizer(classifier: BertClassifier) -> None:
+    texts = [" ".join(["movie"] * n) for n in range(1, 15)]
+    text = str(report(classifier, texts, ["yes"] * 14, random_state=0))
+    assert "The median row has 10 tokens and the longest 16" in text  # with [CLS] and [SEP]
+    counted = re.findall(r"^(\d+)–(\d+) +(\d+)", text, re.MULTILINE)
+    assert sum(int(n) for _, _, n in counted) == 14
+    for low, high, n in counted:
+        assert int(n) == sum(int(low) <= words + 2 <= int(high) for words in range(1, 15))
+
+
+def interval_by_hand(score: Any, n: int, seed: int) -> tuple[float, float]:
+    """The percentiles of a score over resamples of n rows, one resample at a time."""
+    rng = np.random.RandomState(seed)
+    values = [score(rng.randint(n, size=n)) for _ in range(1000)]
+    return np.percentile(values, 2.5), np.percentile(values, 97.5)
+
+
+def check_line(text: str, name: str, value: float, bounds: tuple[float, float]) -> None:
+    assert line_of(text, name) == [name, f"{value:.3f}", f"{bounds[0]:.3f} to {bounds[1]:.3f}"]
+
+
+def test_scores_and_intervals_of_classes_by_hand(classifier: BertClassifier) -> None:
+    X, y = [f"{text} a" for text in TEXTS], np.array(["yes"] * 5 + ["no"] * 7)
+    predicted, chances = classifier.predict(X), classifier.predict_proba(X)
+    text = str(report(classifier, X, y, random_state=7))
+    right = predicted == y
+    check_line(text, "accuracy", right.mean(), interval_by_hand(lambda i: right[i].mean(), 12, 7))
+
+    def macro(i: Any) -> float:
+        return f1_score(y[i], predicted[i], average="macro", zero_division=0)
+
+    every = np.arange(12)
+    check_line(text, "macro F1", macro(every), interval_by_hand(macro, 12, 7))
+
+    def loss(i: Any) -> float:
+        return log_loss(y[i], chances[i], labels=classifier.classes_)
+
+    check_line(text, "mean loss", loss(every), interval_by_hand(loss, 12, 7))
+    top = chances.max(axis=1)
+    error, bins = 0.0, np.ceil(top * 10)
+    for each in np.unique(bins):
+        inside = bins == each
+        error += inside.mean() * abs(top[inside].mean() - right[inside].mean())
+    assert f"Expected calibration error: {error:.3f}" in text
+
+
+def test_scores_and_intervals_of_numbers_by_hand(tiny_model: Path) -> None:
+    y = np.random.default_rng(0).normal(100, 3, (12, 2))
+    model = BertRegressor(tiny_model, **USUAL).fit(TEXTS, y)
+    predicted, text = model.predict(TEXTS), str(report(model, TEXTS, y, random_state=3))
+
+    def r2(i: Any) -> float:
+        return r2_score(y[i], predicted[i])
+
+    every = np.arange(12)
+    check_line(text, "R²", r2(every), interval_by_hand(r2, 12, 3))
+
+    def error(i: Any) -> float:
+        return mean_absolute_error(y[i], predicted[i])
+
+    check_line(text, "mean absolute error", error(every), interval_by_hand(error, 12, 3))
+
+
+def test_scores_of_entities_are_those_of_the_metric(tiny_model: Path) -> None:
+    rows = sample_of("tags", None, None)
+    tagger = BertTokenTagger(tiny_model, **{**USUAL, "epochs": 20, "learning_rate": 1e-2})
+    tagger.fit(rows.X, rows.y)
+    y = [*rows.y[1:], rows.y[0]] if len({*map(len, rows.y)}) == 1 else rows.y
+    predicted, text = tagger.predict(rows.X), str(report(tagger, rows.X, y, random_state=1))
+
+    def f1(i: Any) -> float:
+        return entity_f1([y[row] for row in i], [predicted[row] for row in i])
+
+    n = len(y)
+    check_line(text, "F1", f1(range(n)), interval_by_hand(f1, n, 1))
+
+
+def test_the_same_seed_gives_the_same_page(classifier: BertClassifier) -> None:
+    pages = [str(report(classifier, TEXTS, LABELS, random_state=5)) for _ in range(2)]
+    assert pages[0] == pages[1]
+    state = np.random.get_state()[1].tolist()  # noqa: NPY002 - must not move
+    report(classifier, TEXTS, LABELS)
+    assert np.random.get_state()[1].tolist() == state  # noqa: NPY002
+
+
+def test_a_pipeline_has_a_report_without_lengths() -> None:
+    pipeline = make_pipeline(TfidfVectorizer(), LogisticRegression()).fit(TEXTS, LABELS)
+    text = str(report(pipeline, NEW[:3], TRUE[:3], random_state=0))
+    assert text.startswith("Report on Pipeline")
+    assert "Lengths" not in text
+    assert "! Row 2 is empty" in text
+
+
+def test_texts_and_labels_are_inert(tiny_model: Path, tmp_path: Path) -> None:
+    hostile = "<script>alert(1)</script>\u202e"
+    model = BertClassifier(tiny_model, **USUAL).fit(TEXTS, [hostile, '"no"'] * 6)
+    view = report(model, [hostile, "good"], [hostile, '"no"'], random_state=0)
+    html = view._repr_html_()
+    assert "<script" not in html
+    assert "\u202e" not in html + str(view)
+    view.save(tmp_path / "report.html")
+    assert "default-src 'none'" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_as_many_errors_as_asked_for(classifier: BertClassifier) -> None:
+    assert "Worst errors" not in str(report(classifier, TEXTS, LABELS, n_errors=0))
+    text = str(report(classifier, TEXTS, LABELS, n_errors=2, random_state=0))
+    losses = [float(each) for each in re.findall(r"loss (\d+\.\d+)$", text, re.MULTILINE)]
+    assert len(losses) == 2
+    assert losses == sorted(losses, reverse=True)
+
+
+def test_bad_inputs(classifier: BertClassifier, tiny_model: Path) -> None:
+    with pytest.raises(InputError, match="y is None"):
+        report(classifier, TEXTS, None)
+    with pytest.raises(InputError, match="n_errors=-1"):
+        report(classifier, TEXTS, LABELS, n_errors=-1)
+    with pytest.raises(InputError, match=r"n_errors='all'"):
+        report(classifier, TEXTS, LABELS, n_errors="all")
+    with pytest.raises(InputError):
+        report(classifier, TEXTS, LABELS[:3])
+    with pytest.raises(NotFittedError):
+        report(BertClassifier(), TEXTS, LABELS)
+    with pytest.raises(InputTypeError, match="does not predict"):
+        report(BertTransformer(tiny_model).fit(TEXTS), TEXTS, LABELS)
+    with pytest.raises(InputError, match="row"):
+        report(classifier, TEXTS, LABELS, X_train=["good", None])
+    regressor = BertRegressor(tiny_model, **USUAL).fit(TEXTS, [*range(12)])
+    with pytest.raises(InputError, match="y_train is compared with y for classes and labels only"):
+        report(regressor, TEXTS, [*range(12)], y_train=[*range(12)])
+    with pytest.raises(ValueError, match="seed"):
+        report(classifier, TEXTS, LABELS, random_state="zero")
