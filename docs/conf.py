@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 from itertools import groupby
@@ -40,6 +41,7 @@ numpydoc_class_members_toctree = False
 numpydoc_show_class_members = False
 numpydoc_xref_param_type = False
 python_maximum_signature_line_length = 80
+toc_object_entries_show_parents = "hide"
 
 intersphinx_mapping = {
     "python": ("https://docs.python.org/3", None),
@@ -64,6 +66,7 @@ GALLERY = {
         "many_labels",
         "pairs",
         "regression",
+        "learning_rate",
     ],
     "read": [
         "names",
@@ -85,6 +88,7 @@ GALLERY = {
     ],
     "inside": [
         "explaining",
+        "label_errors",
         "pictures_of_a_fit",
         "pruned_heads",
     ],
@@ -118,7 +122,7 @@ sphinx_gallery_conf = {
     "backreferences_dir": "generated/gallery",
     "doc_module": ("skbert",),
     "reference_url": {"skbert": None},
-    "ignore_repr_types": r"matplotlib|numpy\.ndarray",
+    "capture_repr": ("_repr_html_",),  # frames and views; the rest is printed
     "image_scrapers": ("matplotlib",),
     "reset_modules": ("matplotlib",),
     "download_all_examples": False,
@@ -176,6 +180,16 @@ def group_parameters(app, what, name, obj, options, lines):
     lines[first - 1 : last] = grouped
 
 
+def own_signature(app, what, name, obj, options, signature, return_annotation):
+    """Show the parameters of an estimator's constructor, and not those of what wraps it."""
+    if what != "class" or not hasattr(obj, "get_params"):
+        return None
+    shown = inspect.signature(obj)
+    parameters = [each.replace(annotation=each.empty) for each in shown.parameters.values()]
+    return str(shown.replace(parameters=parameters, return_annotation=shown.empty)), None
+
+
 def setup(app):
-    """Let parameters be grouped, after numpydoc has read the docstring."""
+    """Let signatures be whole, and parameters be grouped after numpydoc has read them."""
+    app.connect("autodoc-process-signature", own_signature)
     app.connect("autodoc-process-docstring", group_parameters, priority=900)

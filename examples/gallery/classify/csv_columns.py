@@ -74,3 +74,12 @@ result = test[["id", "channel", "subject"]].copy()
 result["predicted"] = classifier.predict(test)
 result["probability"] = classifier.predict_proba(test).max(axis=1).round(3)
 result.head()
+
+# %%
+# What did people write about?
+
+import matplotlib.pyplot as plt
+
+_, ax = plt.subplots(figsize=(6, 3), layout="constrained")
+counts = result.groupby(["predicted", "channel"]).size().unstack()
+counts.plot.barh(stacked=True, color=["#0072b2", "#e69f00"], xlabel="messages", ylabel="", ax=ax)

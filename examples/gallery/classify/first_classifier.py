@@ -40,7 +40,8 @@ import pandas as pd
 
 message = "The parcel was due on Monday and I still have nothing."
 probabilities = classifier.predict_proba([message])[0]
-pd.Series(probabilities, index=classifier.classes_).sort_values(ascending=False).head(3).round(3)
+ranked = pd.Series(probabilities, index=classifier.classes_).sort_values(ascending=False)
+ranked.to_frame("probability").head(3).round(3)
 
 # %%
 # Where it is wrong

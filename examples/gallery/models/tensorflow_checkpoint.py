@@ -51,4 +51,11 @@ print(vectors.shape)
 scratch.cleanup()
 
 # %%
+import matplotlib.pyplot as plt
+
+_, ax = plt.subplots(figsize=(5, 2), layout="constrained")
+image = ax.imshow(vectors, cmap="Blues")
+ax.set(title="two vectors of a tiny model", yticks=[0, 1])
+
+# %%
 # Checkpoints of fine-tuned models keep their heads: see :doc:`/checkpoints` for what is read.

@@ -57,6 +57,17 @@ print(X_test["question"].iloc[1])
 best.drop(columns="row").round(3)
 
 # %%
+import matplotlib.pyplot as plt
+
+_, ax = plt.subplots(figsize=(6, 2.2), layout="constrained")
+names = [*best["answer"], "(no answer)"]
+ax.barh(
+    names, [*best["score"], best["no_answer_score"].iloc[0]], color=["#0072b2"] * 3 + ["#999999"]
+)
+ax.set(xlabel="probability", xlim=(0, 1))
+ax.invert_yaxis()
+
+# %%
 # In their contexts answers are easier to judge.
 
 from skbert.inspection import show
