@@ -2,8 +2,9 @@
 Several processes
 =================
 
-``n_jobs`` of scikit-learn fits candidates and folds side by side. Each process then computes with
-fewer threads, so on few cores the gain is small; it grows with their number.
+``n_jobs`` of scikit-learn fits candidates and folds side by side. Each process takes seconds to
+start and then computes with fewer threads. So it pays on many cores and for long searches, and not
+for a short one on two cores, as here.
 """
 
 # %%
