@@ -7,6 +7,9 @@ import os
 import re
 from itertools import groupby
 
+from docutils.nodes import Element, SkipNode
+from docutils.utils.math.latex2mathml import tex2mathml
+from sphinx.writers.html5 import HTML5Translator
 from sphinx_gallery.sorting import ExplicitOrder
 
 import skbert
@@ -130,6 +133,17 @@ sphinx_gallery_conf = {
     "write_computation_times": False,
 }
 
+
+def write_formula(writer: HTML5Translator, node: Element) -> None:
+    """Write a formula as MathML, which browsers draw without a script from elsewhere."""
+    is_block = node.tagname == "math_block"
+    formula = tex2mathml(node.astext(), as_block=is_block)
+    writer.body.append(f"<p>{formula}</p>" if is_block else formula)
+    raise SkipNode
+
+
+html_math_renderer = "mathml"
+
 html_theme = "pydata_sphinx_theme"
 html_title = f"skbert {release}"
 html_static_path = ["_static"]
@@ -190,6 +204,7 @@ def own_signature(app, what, name, obj, options, signature, return_annotation):
 
 
 def setup(app):
-    """Let signatures be whole, and parameters be grouped after numpydoc has read them."""
+    """Let signatures be whole, parameters be grouped after numpydoc, and formulas be MathML."""
     app.connect("autodoc-process-signature", own_signature)
     app.connect("autodoc-process-docstring", group_parameters, priority=900)
+    app.add_html_math_renderer("mathml", (write_formula, None), (write_formula, None))

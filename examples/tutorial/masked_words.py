@@ -99,7 +99,7 @@ table = found.pivot(index="row", columns="token", values="probability")[spoken]
 right.imshow(table, cmap="Blues", vmin=0, vmax=1)
 right.set_xticks(range(6), spoken, rotation=60)
 right.set_yticks(range(6), cities)
-right.set(title="probability of the masked word")
+_ = right.set(title="probability of the masked word")
 
 # %%
 # Next sentences

@@ -1,6 +1,6 @@
 r"""
-The optimizer: AdamW, schedules and groups
-==========================================
+The optimizer
+=============
 
 Training changes the weights a little after each batch, so that the loss becomes smaller. How much,
 and which weights, is the work of the optimizer. This page does its steps by hand, and draws the
@@ -116,9 +116,9 @@ for name, curve in curves.items():
 left.plot(ends, noted, "ko", label="history_")
 left.set(xlabel="step", ylabel="learning rate", title="schedules")
 left.legend()
-right.bar(list(moved), by_formula)
-right.plot(list(moved.values()), "ko")
 right.set(xlabel="layer", title="layer_decay=0.8: formula and measured")
+right.plot(list(moved), list(moved.values()), "ko")
+right.bar(list(moved), by_formula)
 
 # %%
 # The other settings of a fit, such as ``max_grad_norm`` (a longer gradient is scaled down),

@@ -53,7 +53,7 @@ for pooling in by_hand:
 assert encoder.pooling_ == "mean" == max(shares, key=shares.get)
 figure, axis = plt.subplots(figsize=(6, 2.4), layout="constrained")
 axis.bar_label(axis.barh(list(shares), list(shares.values())), fmt="{:.0%}", padding=3)
-axis.set(xlabel="nearest message has the same label", xlim=(0, 1))
+_ = axis.set(xlabel="nearest message has the same label", xlim=(0, 1))
 
 # %%
 # The head of a classifier

@@ -1,6 +1,6 @@
 r"""
-Which heads matter, and what happens without the others
-=======================================================
+Pruning attention heads
+=======================
 
 The default encoder has six layers of twelve attention heads. Are all 72 needed? This page measures
 how important each head is for a classifier, removes the least important ones, and looks at what is

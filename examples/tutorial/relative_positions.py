@@ -89,7 +89,7 @@ text = "alpha beta red blue gamma delta"
 right.imshow(weights[0].mean(axis=0), cmap="Blues", vmin=0)
 right.set_xticks(range(len(tokens)), tokens, rotation=60)
 right.set_yticks(range(len(tokens)), tokens)
-right.set(title="relative_key: attention in layer 0, mean of heads")
+_ = right.set(title="relative_key: attention in layer 0, mean of heads")
 
 # %%
 # By hand

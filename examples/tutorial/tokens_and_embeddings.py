@@ -125,8 +125,8 @@ left.set(ylabel="length of the vector", ylim=(0, None))
 left.legend()
 first = parts["position_embeddings.weight"][:64]
 first = first / np.linalg.norm(first, axis=1, keepdims=True)
-figure.colorbar(right.imshow(first @ first.T, cmap="cividis"), label="cosine similarity")
 right.set(xlabel="position", ylabel="position")
+figure.colorbar(right.imshow(first @ first.T, cmap="cividis"), label="cosine similarity")
 
 # %%
 # This is all that BERT knows of a text before its first layer: which pieces there are, and where.

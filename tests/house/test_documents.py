@@ -8,6 +8,7 @@ run; the targets, scripts, options and modules that they name have to be there.
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import doctest
 import importlib
@@ -40,6 +41,7 @@ FEWEST_BLOCKS = {
     "docs/checkpoints.md": 1,
     "docs/classification.md": 2,
     "docs/choices.md": 2,
+    "docs/coming_from.md": 9,
     "docs/datasets.md": 5,
     "docs/faq.md": 1,
     "docs/displays.md": 6,
@@ -51,6 +53,7 @@ FEWEST_BLOCKS = {
     "docs/questions.md": 2,
     "docs/report.md": 3,
     "docs/tagging.md": 5,
+    "docs/when_not.md": 2,
 }
 # Modules whose docstrings have examples, and how many lines of them at least.
 FEWEST_EXAMPLES = {
@@ -200,6 +203,7 @@ def test_faults_of_pages_are_found() -> None:
 # --- what is not Python --------------------------------------------------------------------------
 
 LANGUAGES = {"python", "sh", "{eval-rst}", "{toctree}"}
+OTHER_LIBRARIES = {"docs/coming_from.md": {"py"}}  # their code is coloured, and not run
 INCLUDED = re.compile(r"\{include\} \.\./skbert/data/\w+\.md")
 TARGETS = set(
     re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
@@ -242,7 +246,8 @@ def _after(option: str, command: str) -> list[str]:
 @pytest.mark.parametrize("name", PAGES)
 def test_blocks_have_a_language_and_output_stands_below_its_code(name: str) -> None:
     languages = {block.language for block in blocks_of(PAGES[name])}
-    assert {each for each in languages if not INCLUDED.fullmatch(each)} <= LANGUAGES
+    allowed = LANGUAGES | OTHER_LIBRARIES.get(name, set())
+    assert {each for each in languages if not INCLUDED.fullmatch(each)} <= allowed
 
 
 @pytest.mark.parametrize("name", sorted(PAGES.keys() - {"CHANGELOG.md"}))
@@ -261,6 +266,41 @@ def test_faults_of_commands_are_found() -> None:
         "examples/benchmarks/pruning.py --row"
     ]
     assert faults_of("python -m skbert convert-it a b") == ["skbert convert-it"]
+
+
+# --- messages ------------------------------------------------------------------------------------
+
+
+def messages_of(source: str) -> list[str]:
+    """Every str of a module; "…" stands where a value is put in."""
+    tree = ast.parse(source)
+    plain = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
+    filled = [node.values for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)]
+    return [each for each in plain if isinstance(each, str)] + [
+        "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in parts)
+        for parts in filled
+    ]
+
+
+def is_message(quoted: str, messages: list[str]) -> bool:
+    """Whether one of the messages holds what is quoted, with anything for its dots."""
+    pattern = re.compile(".*".join(map(re.escape, quoted.split("…"))), re.DOTALL)
+    return any(pattern.search(message) for message in messages)
+
+
+def test_quoted_messages_are_those_of_the_source() -> None:
+    quoted = re.findall(r"^`(.+)`\n: ", PAGES["docs/troubleshooting.md"], re.MULTILINE)
+    sources = (path.read_text(encoding="utf-8") for path in ROOT.glob("skbert/**/*.py"))
+    messages = [message for source in sources for message in messages_of(source)]
+    assert len(quoted) > 30
+    assert [each for each in quoted if not is_message(each, messages)] == []
+
+
+def test_faults_of_quoted_messages_are_found() -> None:
+    messages = messages_of('raise E(f"X has {n} rows, "\n"but y has {m}.")')
+    assert is_message("X has … rows, but y has ….", messages)
+    assert is_message("…, but y has", messages)
+    assert not is_message("X has … columns", messages)
 
 
 # --- docstrings ----------------------------------------------------------------------------------
