@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from skbert._core.cpu import postnorm, prenorm
 from skbert._core.cpu.attention import Rows
 from skbert._core.cpu.fused import can_fuse_linear
-from skbert._core.cpu.linear import ComputedLayer, GradsByWeight, ProductCache
+from skbert._core.cpu.linear import Bf16State, ComputedLayer, ProductCache
 from skbert._core.families.record import Family, LayerParts, encoder_part
 from skbert._core.task import Layout
 
@@ -37,15 +37,15 @@ class Layers:
     def __init__(self, *, is_enabled: bool = True) -> None:
         self.is_enabled = is_enabled
         self.products: dict[Any, ProductCache] = {}  # by the layer's module
-        self.bf16_grads: GradsByWeight | None = None
+        self.bf16_state: Bf16State | None = None
 
-    def reset(self, bf16_grads: GradsByWeight | None = None) -> None:
-        """Clear the caches, and put gradients in bfloat16 into ``bf16_grads`` from now on."""
-        self.products, self.bf16_grads = {}, bf16_grads
+    def reset(self, bf16_state: Bf16State | None = None) -> None:
+        """Clear the caches, and share what is in bfloat16 in ``bf16_state`` from now on."""
+        self.products, self.bf16_state = {}, bf16_state
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle without the caches."""
-        return {"is_enabled": self.is_enabled, "products": {}, "bf16_grads": None}
+        return {"is_enabled": self.is_enabled, "products": {}, "bf16_state": None}
 
     def __call__(
         self, family: Family, model: Any, n_layers: int, states: torch.Tensor, layout: Layout
@@ -76,7 +76,7 @@ class Layers:
 
     def _cache_of(self, family: Family, module: Any) -> ProductCache:
         if module not in self.products:
-            self.products[module] = ProductCache(family.layer_parts(module), self.bf16_grads)
+            self.products[module] = ProductCache(family.layer_parts(module), self.bf16_state)
         return self.products[module]
 
 

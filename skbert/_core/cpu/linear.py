@@ -28,12 +28,20 @@ from skbert._core.cpu.fused import (
 )
 from skbert._core.families.record import LayerParts, PreNormParts
 
-__all__ = ["ComputedLayer", "GradsByWeight", "LayerProducts", "ProductCache", "has_sizes"]
+__all__ = ["Bf16State", "ComputedLayer", "LayerProducts", "ProductCache", "has_sizes"]
 
 Result = TypeVar("Result")
 
 TensorFunction = Callable[[torch.Tensor], torch.Tensor]
-GradsByWeight = dict[torch.Tensor, torch.Tensor]
+
+
+class Bf16State(NamedTuple):
+    """What training keeps in bfloat16 beside the weights, by weight."""
+
+    grads: dict[torch.Tensor, torch.Tensor]
+    weights: dict[torch.Tensor, torch.Tensor]  # copies, which an optimizer step writes as well
+
+
 # The type of the products, and the identity and address of each weight.
 WeightKey = tuple[torch.dtype, list[tuple[int, int]]]
 
@@ -72,16 +80,16 @@ class ProductCache:
     object.
 
     After a backward pass the gradients of the weights are in ``grad`` like any others, but
-    ``torch.autograd.grad`` does not see them. Gradients in bfloat16 are put into ``bf16_grads``
-    if there is one, by weight.
+    ``torch.autograd.grad`` does not see them. Gradients in bfloat16 are put into ``bf16_state``
+    if there is one, and so are copies of weights for the optimizer to keep up.
     """
 
     def __init__(
         self,
         parts: LayerParts[Any] | PreNormParts[Any],
-        bf16_grads: GradsByWeight | None = None,
+        bf16_state: Bf16State | None = None,
     ) -> None:
-        self.parts, self.bf16_grads = parts, bf16_grads
+        self.parts, self.bf16_state = parts, bf16_state
         self.activation: TensorFunction = parts.activation
         if isinstance(parts, PreNormParts):
             self.activation = Gate(parts.activation, parts.gate_dropout)
@@ -106,7 +114,7 @@ class ProductCache:
         made_for, made = self.for_training
         self.for_inference = (None, [])  # a step changes the weights, but not their versions
         if made_for != weight_key:
-            made = [TrainingLinear(each, weight_key[0], self.bf16_grads) for each in self.linears]
+            made = [TrainingLinear(each, weight_key[0], self.bf16_state) for each in self.linears]
             self.for_training = (weight_key, made)
         for product in made:
             product.refresh()
@@ -222,18 +230,35 @@ def _can_use_onednn(dtype: torch.dtype) -> bool:
 
 
 class _CastLinear:
-    """Linear layers side by side, with copies of their weights in another precision."""
+    """Linear layers side by side, with copies of their weights in another precision.
 
-    def __init__(self, linears: Sequence[torch.nn.Linear], dtype: torch.dtype) -> None:
+    Where no other layer has the same weights, the copies are put into ``shared``, if there is one,
+    and its owner keeps them up when it changes weights without torch's knowledge.
+    """
+
+    def __init__(
+        self,
+        linears: Sequence[torch.nn.Linear],
+        dtype: torch.dtype,
+        shared: dict[torch.Tensor, torch.Tensor] | None,
+    ) -> None:
         sizes, biases = [len(linear.weight) for linear in linears], _biases_of(linears)
         self.weight = torch.empty(sum(sizes), linears[0].weight.shape[1], dtype=dtype)
         self.bias = torch.empty(sum(sizes), dtype=dtype) if biases else None
         wholes = [self.weight] if self.bias is None else [self.weight, self.bias]
         self.copies = [part for whole in wholes for part in torch.split(whole, sizes)]
         self.originals = [each.weight for each in linears] + biases
+        self.versions: list[int] = []  # of the weights that were copied
+        self.is_shared = shared is not None and not any(x in shared for x in self.originals)
+        if shared is not None and self.is_shared:
+            shared.update(zip(self.originals, self.copies, strict=True))
 
     def refresh(self) -> None:
         """Copy the weights as they are now."""
+        versions = [weight._version for weight in self.originals]
+        if self.is_shared and versions == self.versions:
+            return
+        self.versions = versions
         with torch.no_grad():
             torch._foreach_copy_(self.copies, self.originals)
 
@@ -265,14 +290,18 @@ class TrainingLinear:
         self,
         linears: Sequence[torch.nn.Linear],
         dtype: torch.dtype,
-        bf16_grads: GradsByWeight | None,
+        bf16_state: Bf16State | None,
     ) -> None:
         self.dtype = dtype
-        self.bf16_grads = bf16_grads if dtype == torch.bfloat16 else None
+        state = bf16_state if dtype == torch.bfloat16 else None
+        self.bf16_grads = None if state is None else state.grads
         biases = _biases_of(linears)
         self.weights, self.has_bias = [each.weight for each in linears] + biases, bool(biases)
         self.fused = can_fuse_linear(self.weights, dtype)
-        self.linear: Any = StackedLinear(linears) if self.fused else _CastLinear(linears, dtype)
+        copies = None if state is None else state.weights
+        self.linear: Any = (
+            StackedLinear(linears) if self.fused else _CastLinear(linears, dtype, copies)
+        )
         self.refresh = self.linear.refresh
         self.sizes = [len(linear.weight) for linear in linears]
 

@@ -14,6 +14,7 @@ from torch.nn.utils import get_total_norm
 
 from skbert._core.cpu.bindings.adamw import AdamWTensor, adamw_step, grad_norm
 from skbert._core.cpu.fused import can_fuse_adamw, can_fuse_grad_norm
+from skbert._core.cpu.linear import Bf16State
 from skbert._core.families import family_of
 from skbert._core.families.record import optional_part
 from skbert.exceptions import InputError
@@ -181,16 +182,17 @@ class AdamW(torch.optim.AdamW):
 
     Attributes
     ----------
-    bf16_grads : dict of Tensor to Tensor, or None
-        Gradients in bfloat16, by weight, beside those in ``grad``; None where it reads none.
+    bf16_state : Bf16State or None
+        Gradients in bfloat16 beside those in ``grad``, and copies of weights that a step writes as
+        well; None where it knows neither.
     """
 
-    bf16_grads: dict[torch.Tensor, torch.Tensor] | None = None
+    bf16_state: Bf16State | None = None
 
     def gradient(self, weight: torch.Tensor) -> torch.Tensor | None:
         """The gradient of one weight, None if it has none."""
-        bf16_grads = self.bf16_grads
-        return weight.grad if bf16_grads is None else bf16_grads.get(weight, weight.grad)
+        state = self.bf16_state
+        return weight.grad if state is None else state.grads.get(weight, weight.grad)
 
     def gradients(self) -> list[torch.Tensor]:
         """The gradients of all weights that have one."""
@@ -207,19 +209,19 @@ def adamw(groups: list[dict[str, Any]], device: torch.device) -> AdamW:
 
 
 class _CompiledAdamW(AdamW):
-    """AdamW in a compiled kernel, which also reads gradients in bfloat16."""
+    """AdamW in a compiled kernel, which reads gradients and writes weights in bfloat16, too."""
 
-    bf16_grads: dict[torch.Tensor, torch.Tensor]
+    bf16_state: Bf16State
     grad_scale: torch.Tensor | None = None
 
     def __init__(self, groups: list[dict[str, Any]]) -> None:
         super().__init__(groups, fused=True)
-        self.bf16_grads = {}
+        self.bf16_state = Bf16State({}, {})
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget all gradients."""
         super().zero_grad(set_to_none)
-        self.bf16_grads.clear()
+        self.bf16_state.grads.clear()
 
     def step(self, closure: Any = None) -> Any:  # noqa: ARG002 - as in torch
         """Take a step."""
@@ -251,6 +253,7 @@ class _CompiledAdamW(AdamW):
             decay=1.0 - rate * group["weight_decay"],
             step_size=rate / first,
             bias_correction2_sqrt=math.sqrt(second),
+            bf16_weight=self.bf16_state.weights.get(weight),
         )
 
 

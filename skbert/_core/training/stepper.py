@@ -124,7 +124,7 @@ class Stepper:
         _fix(self._fixed)
         self._optimizer = _optimizer_of(network, recipe)
         is_alone = self.group.size == 1
-        network.layer_runner.reset(self._optimizer.bf16_grads if is_alone else None)
+        network.layer_runner.reset(self._optimizer.bf16_state if is_alone else None)
         if recipe.gradient_checkpointing:
             _checkpointing("enable", network.model)({"use_reentrant": False})
         self.group.broadcast([tensor.detach() for tensor in network.model.parameters()])

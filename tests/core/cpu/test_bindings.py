@@ -637,7 +637,7 @@ def test_a_step_is_that_of_torch(is_bf16: bool) -> None:
                 if step == number == 0:  # it begins later
                     continue
                 if is_compiled and is_bf16:
-                    optimizer.bf16_grads[weight] = gradient
+                    optimizer.bf16_state.grads[weight] = gradient
                 else:
                     weight.grad = gradient.float()
             optimizer.grad_scale = torch.tensor(2.0) if step % 2 else None
@@ -1031,6 +1031,7 @@ def odd_arguments() -> Iterator[tuple[Any, dict[str, Any], type[Exception]]]:
         for wrong in (None, torch.zeros(8), torch.zeros(14)[::2], torch.zeros(7).double()):
             error = TypeError if wrong is None else ValueError
             yield adamw_step, {"tensors": [right._replace(**{name: wrong})]}, error
+    yield adamw_step, {"tensors": [right._replace(bf16_weight=torch.zeros(7))]}, ValueError
     for wrong, error in ODD_TENSORS[:2] + ODD_TENSORS[6:]:
         yield grad_norm, {"gradients": [wrong]}, error
     yield grad_norm, {"gradients": [None]}, TypeError
@@ -1307,8 +1308,10 @@ def test_steps_by_any_number_of_threads(n_threads: int, monkeypatch: pytest.Monk
 
     def step() -> torch.Tensor:
         states = start.clone()
-        tensor = AdamWTensor(states[0], gradient, states[1], states[2], 0.9, 0.1, 0.5)
+        rounded = torch.empty(70_001, dtype=torch.bfloat16)
+        tensor = AdamWTensor(states[0], gradient, states[1], states[2], 0.9, 0.1, 0.5, rounded)
         adamw_step(tensors=[tensor], divisor=2.0, epsilon=1e-8, betas=(0.9, 0.99))
+        assert torch.equal(rounded, states[0].bfloat16())
         return states
 
     expected, norm = step(), grad_norm(gradients=[gradient])

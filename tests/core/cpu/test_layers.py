@@ -39,13 +39,14 @@ from skbert._core.cpu.attention import (
     dropout_mask,
 )
 from skbert._core.cpu.bindings.attention import AttentionSettings
-from skbert._core.cpu.linear import ProductCache
+from skbert._core.cpu.linear import Bf16State, ProductCache
 from skbert._core.families.bert import BERT
 from skbert._core.models.network import inference_network
 from skbert._core.models.opening import open_network
 from skbert._core.runtime.device import Precision, seeded
 from skbert._core.task import Head
 from skbert._core.training.loop import train
+from skbert._core.training.optim import adamw
 from skbert._core.training.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -245,7 +246,7 @@ def test_gradients_may_stay_in_the_precision_of_products(tiny_model: Path) -> No
 
     whole = gradient(1).clone()
     assert whole.dtype == torch.float32
-    network.layer_runner.reset(low)
+    network.layer_runner.reset(Bf16State(low, {}))
     assert gradient(1) is low[weight]
     assert low[weight].dtype == torch.bfloat16
     assert torch.equal(low[weight].float(), whole)
@@ -258,7 +259,7 @@ def test_gradients_may_stay_in_the_precision_of_products(tiny_model: Path) -> No
 
 def test_gradients_in_the_precision_of_products_keep_no_memory(tiny_model: Path) -> None:
     network, low = open_model(tiny_model), dict[torch.Tensor, torch.Tensor]()
-    network.layer_runner.reset(low)
+    network.layer_runner.reset(Bf16State(low, {}))
     with torch.autocast("cpu", torch.bfloat16):
         loss = network.logits(batch_for(network)).square().sum()
     loss.backward()
@@ -266,6 +267,27 @@ def test_gradients_in_the_precision_of_products_keep_no_memory(tiny_model: Path)
     assert whole() is not None
     low.clear()
     assert whole() is None
+
+
+def test_steps_keep_copies_of_weights_up(tiny_model: Path) -> None:
+    network, fresh = open_model(tiny_model), open_model(tiny_model)
+    weight, other = (each.model.get_parameter(WEIGHT) for each in (network, fresh))
+    optimizer = adamw([{"params": [*network.model.parameters()], "lr": 0.1}], weight.device)
+    network.layer_runner.reset(optimizer.bf16_state)
+
+    def loss_of(each: Network) -> torch.Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            return each.logits(batch_for(each)).square().sum()
+
+    for change in (lambda: None, lambda: in_place(weight)):
+        optimizer.zero_grad()
+        loss_of(network).backward()
+        optimizer.step()
+        change()
+        fresh.model.load_state_dict(network.model.state_dict())
+        fresh.layer_runner.reset()
+        assert torch.equal(loss_of(network), loss_of(fresh))
+    assert torch.equal(weight, other)
 
 
 # --- what is kept of the weights -----------------------------------------------------------------

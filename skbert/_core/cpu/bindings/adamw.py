@@ -15,6 +15,7 @@ from skbert._core.cpu.bindings.checks import (
     check_ranges,
     check_real,
     check_type,
+    optional_address,
 )
 
 __all__ = ["AdamWTensor", "adamw_step", "grad_norm"]
@@ -33,6 +34,7 @@ class AdamWTensor(NamedTuple):
     decay: float  # the share of the weight that weight decay leaves
     step_size: float  # the learning rate divided by the correction of exp_avg
     bias_correction2_sqrt: float
+    bf16_weight: torch.Tensor | None = None  # gets the weight as it is after the step
 
 
 def adamw_step(
@@ -48,7 +50,13 @@ def adamw_step(
     beta1, beta2 = betas
     check_real("beta1", beta1, 0, _MAX_BETA)
     check_real("beta2", beta2, 0, _MAX_BETA)
-    rows = [_table_row(t.gradient, t.weight, t.exp_avg, t.exp_avg_sq) for t in tensors]
+    rows = [
+        (
+            *_table_row(t.gradient, t.weight, t.exp_avg, t.exp_avg_sq),
+            optional_address("bf16_weight", t.bf16_weight, t.weight.shape, torch.bfloat16),
+        )
+        for t in tensors
+    ]
     _check_table(rows)
     factors = [(t.decay, t.step_size, t.bias_correction2_sqrt) for t in tensors]
     table = torch.tensor(rows, dtype=torch.int64, device="cpu")
@@ -63,7 +71,7 @@ def grad_norm(*, gradients: Sequence[torch.Tensor]) -> torch.Tensor:
     """Euclidean norm of contiguous tensors together."""
     n_threads = torch.get_num_threads()
     squares = torch.zeros(n_threads, dtype=torch.float64, device="cpu")
-    rows = [(*_table_row(gradient), 0, 0, 0) for gradient in gradients]
+    rows = [(*_table_row(gradient), 0, 0, 0, 0) for gradient in gradients]
     table = torch.tensor(rows, dtype=torch.int64, device="cpu")
     module.kernels.grad_norm(*addresses(table), len(gradients), *addresses(squares), n_threads)
     return squares.sum().sqrt().float()
@@ -81,6 +89,7 @@ def _table_row(gradient: torch.Tensor, *states: torch.Tensor) -> tuple[int, ...]
 
 def _check_table(rows: Sequence[tuple[int, ...]]) -> None:
     """ValueError where a weight or a moment of a table shares memory with another tensor of it."""
-    written = [(at, at + 4 * n) for n, _, _, *states in rows for at in states]
+    written = [(at, at + 4 * n) for n, _, _, *states, _ in rows for at in states]
+    written += [(at, at + 2 * n) for n, *_, at in rows if at]
     read = [(at, at + (4 - 2 * is_bf16) * n) for n, is_bf16, at, *_ in rows]
     check_ranges(written, read)

@@ -15,9 +15,14 @@ INLINE floats load_partial(const char *from, int64_t offset, int64_t n, int is_b
     return load(few, 0, is_bf16);
 }
 
-INLINE void store_partial(float *to, int64_t offset, int64_t n, floats x) {
-    if (n >= LANES) *(floats *)(to + offset) = x;
-    else memcpy(to + offset, &x, sizeof(float) * n);
+INLINE void store_partial(void *to, int64_t offset, int64_t n, floats x, int is_bf16) {
+    _Alignas(float) char few[4 * LANES];
+    if (n >= LANES) {
+        store(to, offset, x, is_bf16);
+        return;
+    }
+    store(few, 0, x, is_bf16);
+    memcpy((char *)to + (is_bf16 ? 2 : 4) * offset, few, (is_bf16 ? 2 : 4) * n);
 }
 
 INLINE floats square_root(floats x) {
@@ -43,9 +48,10 @@ static void step_chunk(const TrainedTensor *a, const StepFactors *factors, const
         v = v * settings->beta2 + g * g * settings->one_minus_beta2;
         w -= factors->step_size * m /
              (square_root(v) / factors->bias_correction2_sqrt + settings->epsilon);
-        store_partial(a->exp_avg, i, n, m);
-        store_partial(a->exp_avg_sq, i, n, v);
-        store_partial(a->weight, i, n, w);
+        store_partial(a->exp_avg, i, n, m, 0);
+        store_partial(a->exp_avg_sq, i, n, v, 0);
+        store_partial(a->weight, i, n, w, 0);
+        if (a->bf16_weight) store_partial(a->bf16_weight, i, n, w, 1);
     }
 }
 

@@ -123,6 +123,7 @@ typedef struct {
     int64_t n, is_bf16; /* the gradient's type */
     const char *gradient;
     float *weight, *exp_avg, *exp_avg_sq;
+    char *bf16_weight; /* written as well, or NULL */
 } TrainedTensor;
 
 /* and its factors: a row of a float table. */
