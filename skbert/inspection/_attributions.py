@@ -212,8 +212,9 @@ def attributions(
         For integrated gradients: the largest residual, as a fraction of the difference between
         output and baseline output. None is 1e-3, or 1e-6 with ``precision="float64"``.
     max_steps : int, default=1000
-        For integrated gradients: the most gradients to compute for one row. The integral is
-        refined where its error is largest; a warning tells which rows miss the tolerance.
+        For integrated gradients: the most gradients to compute for one row, where the first 12 do
+        not suffice. The integral is refined where its error is largest; a warning tells which rows
+        miss the tolerance.
 
     Returns
     -------
@@ -291,7 +292,8 @@ def _fitted_state(estimator: TextEstimator) -> Fitted:
     if not isinstance(estimator, TextEstimator):
         raise InputTypeError(
             f"estimator has the type {type(estimator).__name__}. Give a fitted estimator of skbert"
-            " that predicts or transforms; for a Pipeline, its last step: pipeline[-1]."
+            " that predicts or transforms: of a Pipeline its last step, pipeline[-1]; of a search "
+            "its best_estimator_."
         )
     if not hasattr(estimator, "predict") and not hasattr(estimator, "transform"):
         raise InputTypeError(

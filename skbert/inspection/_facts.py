@@ -5,13 +5,14 @@ Depends on the base of the estimators, on the checks of X and y, and on `_outcom
 
 from __future__ import annotations
 
+import reprlib
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from skbert._arrays import FloatArray, IntArray
+from skbert._arrays import Array, FloatArray, IntArray
 from skbert._core.text.tokens import TextTokenizer
 from skbert._estimator.base import TextEstimator
 from skbert._validation.choices import Choices
@@ -195,9 +196,26 @@ def _train_counts(outcomes: Outcomes, y_train: object) -> Counter[Any]:
         )
     labels = as_sequence(y_train)
     table, is_indicator = check_labels(labels, len(labels), estimator_name="report")
+    _check_form(table, outcomes, classes)
     if is_indicator:
         return Counter(dict(zip(classes, table.sum(axis=0).tolist(), strict=True)))
     return Counter(table.tolist())
+
+
+def _check_form(y_train: Array, outcomes: Outcomes, classes: list[Any]) -> None:
+    """Refuse labels of training rows in another form than those of y."""
+    if isinstance(outcomes.prediction(0), list):
+        is_alike = y_train.shape[1:] == (len(classes),)
+    else:
+        is_str = isinstance(classes[0], str)
+        is_alike = y_train.ndim == 1 and all(
+            isinstance(x, str) == is_str for x in y_train.tolist()
+        )
+    if not is_alike:
+        raise InputError(
+            f"y_train has the shape {y_train.shape} and begins with {y_train.tolist()[:1]!s:.80}, "
+            f"but the labels of fit are {reprlib.repr(classes)}. Give y_train as in fit."
+        )
 
 
 def _labels_of(truth: object) -> list[Any]:

@@ -53,8 +53,8 @@ def label_issues(estimator: Predicts, X: object, y: object, cv: object = 5) -> p
     Raises
     ------
     InputError, InputTypeError
-        If the estimator is no classifier with probabilities, y holds several labels per row or a
-        label only once, or X or y cannot be used.
+        If the estimator is no classifier with probabilities, y holds several labels per row, only
+        one class, or a label only once, or X or y cannot be used.
 
     References
     ----------
@@ -103,8 +103,13 @@ def label_issues(estimator: Predicts, X: object, y: object, cv: object = 5) -> p
 
 
 def _check_counts(classes: list[object], codes: IntArray) -> None:
-    """Raise where a label has one row only: the copy that judges it has never seen it."""
+    """Raise where there is one label only, or one has one row: no copy could judge it."""
     counts = np.bincount(codes)
+    if len(counts) == 1:
+        raise InputError(
+            f"All labels of y are {classes[0]!r:.80}, so none could be another one. Give rows of "
+            "two classes or more."
+        )
     if counts.min() < 2:
         label = classes[int(counts.argmin())]
         row = int(np.flatnonzero(codes == counts.argmin())[0])

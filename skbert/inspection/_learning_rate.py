@@ -119,9 +119,9 @@ def suggest_learning_rate(
     """Suggest a ``learning_rate`` from one short run in which the rate rises.
 
     A clone of the estimator takes ``n_steps`` optimizer steps, whose learning rate rises
-    exponentially from 1e-6 to 1, and stops when the loss diverges. The rate of the output layer
-    keeps its ratio to that of the encoder. The suggestion is a third of the rate at which the
-    moving average of the loss is lowest.
+    exponentially from 1e-6 towards 1, and stops when the loss diverges. The rate of the output
+    layer keeps its ratio to that of the encoder. The suggestion is a third of the rate at which
+    the moving average of the loss is lowest.
 
     Parameters
     ----------

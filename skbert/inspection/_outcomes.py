@@ -161,7 +161,14 @@ def classes_or_labels(estimator: Estimator, X: object, y: object) -> Outcomes:
     """The outcomes of a classifier."""
     columns = open_columns(estimator, X)
     predicted = np.asarray(estimator.predict(X))
-    probabilities = np.asarray(estimator.predict_proba(X))
+    chances = estimator.predict_proba(X)
+    if isinstance(chances, list):
+        raise InputTypeError(
+            f"{name_of(estimator)} predicts several columns of classes, with a table of "
+            "probabilities for each. Give one that predicts one column, or labels of which a row "
+            "has any number: OneVsRestClassifier(estimator)."
+        )
+    probabilities = np.asarray(chances)
     if probabilities.dtype.kind != "f":
         raise InputTypeError(
             f"{name_of(estimator)} predicts {predicted.tolist()[0]!r:.80} for row 0, which is "

@@ -10,6 +10,8 @@ from sklearn.utils import check_random_state
 
 from skbert._arrays import FloatArray
 from skbert._estimator.base import TextEstimator
+from skbert._validation.tables import check_length, open_table
+from skbert._validation.targets import as_sequence
 from skbert.exceptions import InputError
 from skbert.inspection._columns import Predicts
 from skbert.inspection._displays.reliability import ReliabilityDisplay
@@ -104,6 +106,9 @@ def report(
     """
     _check(y, n_errors)
     estimator, n_rows = judged(estimator, X, y)
+    if X_train is not None and y_train is not None:
+        n_train = open_table(X_train, hint=None).shape[0]
+        check_length(n_train, len(as_sequence(y_train)), "y_train")
     rng = check_random_state(np.random.default_rng().integers(2**31) if random_state is None
                              else random_state)  # fmt: skip
     outcomes = outcomes_of(estimator, X, y)

@@ -21,6 +21,7 @@ __all__ = ["Interval", "Score", "calibration_of", "intervals", "scores_of"]
 _N_RESAMPLES = 1000
 _PERCENTILES = (2.5, 97.5)
 _N_BINS = 10
+_LEAST_SPREAD = 1e-9  # of numbers in a resample, as a share of their mean square; less is rounding
 
 
 class Score(NamedTuple):
@@ -165,7 +166,7 @@ def _macro_f1(truths: list[list[Any]], predictions: list[list[Any]]) -> Score:
 
 
 def _of_numbers(true: FloatArray, predicted: FloatArray) -> list[Score]:
-    """R² and the mean absolute error, averaged over outputs."""
+    """R² and the mean absolute error, averaged over outputs; no R² of numbers that are equal."""
     n_rows = len(true)
     true, predicted = (values.reshape(n_rows, -1) for values in (true, predicted))
     centred = true - true.mean(axis=0)  # far from 0, squares would lose digits
@@ -174,8 +175,8 @@ def _of_numbers(true: FloatArray, predicted: FloatArray) -> list[Score]:
     def r2(sums: FloatArray) -> FloatArray:
         first, second, errors = np.split(sums, 3, axis=1)
         spread = second - first**2 / n_rows
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return np.asarray((1 - errors / spread).mean(axis=1))
+        spread = np.where(spread > _LEAST_SPREAD * second, spread, np.nan)
+        return np.asarray((1 - errors / spread).mean(axis=1))
 
-    absolute = np.abs(true - predicted).mean(axis=1)
-    return [Score("R²", squares, r2), _mean("mean absolute error", absolute)]
+    error = _mean("mean absolute error", np.abs(true - predicted).mean(axis=1))
+    return [Score("R²", squares, r2), error] if np.ptp(true, axis=0).all() else [error]

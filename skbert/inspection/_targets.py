@@ -10,7 +10,7 @@ import reprlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
@@ -326,11 +326,11 @@ def _similarities(question: Question, target: object) -> Goals:
     learned, network = question.fitted.attributes, question.fitted.network
 
     def send(values: Array) -> torch.Tensor:
-        return torch.as_tensor(np.asarray(values), dtype=network.dtype, device=network.device)
+        return torch.as_tensor(np.array(values), dtype=network.dtype, device=network.device)
 
     pca = [send(learned[name]) for name in ("mean_", "components_") if name in learned]
     scores = [partial(_similarity, pca=pca, vector=send(vector)) for vector in vectors]
-    given = _for_each_row(target, question.n_rows)
+    given = _compared(target, question.n_rows)
     return Goals(given, np.arange(len(question.items)), scores)
 
 
@@ -353,13 +353,12 @@ def _vectors(question: Question, target: object) -> FloatArray:
             "which all rows of X are compared, or a list with one for each row."
         )
     estimator: Any = question.estimator
-    targets = _for_each_row(target, question.n_rows)
+    targets = _compared(target, question.n_rows)
     if all(isinstance(each, (str, tuple)) for each in targets):
-        vectors: FloatArray = estimator.transform(targets)
-        return vectors
+        return np.asarray(estimator.transform(targets))
     width = len(estimator.get_feature_names_out())
     try:
-        vectors = np.asarray(targets, float)
+        vectors: FloatArray = np.asarray(targets, float)
     except (TypeError, ValueError) as error:
         raise InputTypeError(
             "target holds neither texts nor vectors of numbers. Give a list with one text, or one "
@@ -370,4 +369,16 @@ def _vectors(question: Question, target: object) -> FloatArray:
             f"target has the shape {vectors.shape}, but vectors for X would have the shape "
             f"({question.n_rows}, {width}). Give what transform returns."
         )
+    if not (has_direction := np.isfinite(vectors).all(axis=1) & vectors.any(axis=1)).all():
+        raise InputError(
+            f"The vector of target for row {int(has_direction.argmin())} is zero or not finite, "
+            "so that no text is similar to it. Give what transform returns."
+        )
     return vectors
+
+
+def _compared(target: object, n_rows: int) -> list[Any]:
+    """What each row of X is compared with; a vector of numbers is one for all."""
+    several: Any = as_sequence(target)
+    is_vector = isinstance(several, Iterable) and all(isinstance(x, Real) for x in several)
+    return [several] * n_rows if is_vector else _for_each_row(target, n_rows)

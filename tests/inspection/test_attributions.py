@@ -295,6 +295,11 @@ def test_the_output_is_a_cosine_similarity(vivid: Path, params: dict[str, Any]) 
     wanted = (unit * unit[::-1]).sum(axis=1)
     for target in (others, vectors[::-1], transformer.transform(others).tolist()):
         np.testing.assert_allclose(outputs_of(Case(transformer, X, target)), wanted, atol=1e-9)
+    for target in (X[3], vectors[3], vectors[3].tolist()):
+        found = outputs_of(Case(transformer, X, target))
+        np.testing.assert_allclose(found, unit @ unit[3], atol=1e-9)
+    framed = transformer.set_output(transform="pandas")
+    np.testing.assert_allclose(outputs_of(Case(framed, X, others)), wanted, atol=1e-9)
 
 
 # --- references ----------------------------------------------------------------------------------
@@ -573,6 +578,8 @@ def test_on_each_device(classes: Case, device: str) -> None:
         ("choices", "nothing", InputError, "nothing"),
         ("features", None, InputError, "has no prediction to explain. Give target"),
         ("features", [[1.0, 2.0]] * 8, InputError, r"target has the shape \(8, 2\)"),
+        ("features", [0.0, 0.0, 0.0], InputError, "for row 0 is zero or not finite"),
+        ("features", [[1.0, 0.0, 0.0]] * 7 + [[np.nan] * 3], InputError, "row 7 is zero or not"),
         ("features", [{}] * 8, InputTypeError, "neither texts nor vectors"),
     ],
 )
@@ -616,7 +623,7 @@ def test_estimators_that_cannot_be_explained(classes: Case, vivid: Path) -> None
     with pytest.raises(NotFittedError):
         attributions(BertClassifier(vivid), classes.X)
     pipeline: Any = make_pipeline(classes.fitted)
-    with pytest.raises(InputTypeError, match=r"its last step: pipeline\[-1\]"):
+    with pytest.raises(InputTypeError, match=r"its last step, pipeline\[-1\]"):
         attributions(pipeline, classes.X)
     pretrainer = BertPretrainer(vivid, **USUAL).fit(classes.X)
     with pytest.raises(InputTypeError, match=r"BertTransformer\(model=estimator\)"):

@@ -328,6 +328,18 @@ def test_thresholds_that_cannot_be_drawn(labelled: Any, changes: Any, message: s
         ThresholdDisplay.from_predictions(**values)
 
 
+@pytest.mark.parametrize("display", [ReliabilityDisplay, ThresholdDisplay])
+def test_labels_of_another_kind_than_the_classes(display: Any) -> None:
+    with pytest.raises(InputTypeError, match="such as 1 and classes such as 'a'"):
+        display.from_predictions([1, 0], [[0.9, 0.1], [0.2, 0.8]], ["a", "b"])
+
+
+def test_one_label_per_row_where_several_are_predicted(labelled: Any) -> None:
+    present, chances = labelled
+    with pytest.raises(InputError, match=r"sums to .*Give y_true as an indicator matrix"):
+        ThresholdDisplay.from_predictions(present[:, 0], chances, [0, 1, 2, 3])
+
+
 # --- counts --------------------------------------------------------------------------------------
 
 ENTITIES = [[(0, 2, "PER"), (3, 4, "LOC")], [], [(1, 2, "LOC")]]
@@ -378,8 +390,13 @@ def test_what_cannot_be_counted(y_true: Any, y_pred: Any, error: Any, message: s
 
 def test_counts_need_predictions(sentiment: Sentiment) -> None:
     fitted = CountVectorizer().fit(sentiment.texts)
-    with pytest.raises(InputTypeError, match="CountVectorizer does not predict"):
+    with pytest.raises(InputTypeError, match="CountVectorizer predicts no tags, entities or ans"):
         CountsDisplay.from_estimator(fitted, sentiment.texts, sentiment.labels)
+
+
+def test_classes_are_no_answers(pipeline: Any, sentiment: Sentiment) -> None:
+    with pytest.raises(InputTypeError, match=r"Pipeline predicts no tags.*use ConfusionDisplay"):
+        CountsDisplay.from_estimator(pipeline, *sentiment)
 
 
 # --- all of them ---------------------------------------------------------------------------------

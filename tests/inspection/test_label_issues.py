@@ -144,6 +144,7 @@ def test_estimators_without_probabilities_of_classes(estimator: Any) -> None:
         (None, "requires y to be passed"),
         (["a", "b", "a"], "X has 4 rows and y has 3"),
         (["a", "b", "a", None], "y contains NaN"),
+        (["a", "a", "a", "a"], "All labels of y are 'a', so none could be another one"),
         (["a", "b", "a", "a"], "The label 'b' is only in row 1 of y"),
         ([[0, 1], [1, 0], [1, 1], [0, 0]], "several labels per row, but only one can be judged"),
         ([0.5, 1.5, 0.5, 1.5], "Unknown label type: continuous"),

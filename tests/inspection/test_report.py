@@ -213,6 +213,36 @@ def test_as_many_errors_as_asked_for(classifier: BertClassifier) -> None:
     assert losses == sorted(losses, reverse=True)
 
 
+@pytest.mark.parametrize("n_rows", [1, 12])
+def test_equal_numbers_have_no_r2(tiny_model: Path, n_rows: int) -> None:
+    regressor = BertRegressor(tiny_model, **USUAL).fit(TEXTS, [*range(12)])
+    text = str(report(regressor, TEXTS[:n_rows], [0.1] * n_rows, random_state=0))
+    assert "mean absolute error" in text
+    assert "R²" not in text
+
+
+def test_resamples_of_equal_numbers_are_left_out(tiny_model: Path) -> None:
+    regressor = BertRegressor(tiny_model, **USUAL).fit(TEXTS, [*range(12)])
+    text = str(report(regressor, TEXTS[:3], [0.1, 0.2, 0.3], random_state=0))
+    low, high = line_of(text, "R²")[2].split(" to ")
+    assert -1e6 < float(low) <= float(high) <= 1
+
+
+@pytest.mark.parametrize(
+    "y_train", [[0, 1], [[0, 1], [1, 0]], [[0, 1, 1], [1, 0, 0]]], ids=["numbers", "two", "three"]
+)
+def test_training_labels_in_another_form(
+    classifier: BertClassifier, tiny_model: Path, y_train: Any
+) -> None:
+    with pytest.raises(InputError, match=r"y_train has the shape .* Give y_train as in fit"):
+        report(classifier, TEXTS, LABELS, y_train=y_train)
+    if len(np.shape(y_train)) == 1 or len(y_train[0]) == 3:
+        several = [[1, 0], [0, 1]] * 6
+        multi_label = BertClassifier(tiny_model, **USUAL).fit(TEXTS, several)
+        with pytest.raises(InputError, match=r"y_train has the shape .* Give y_train as in fit"):
+            report(multi_label, TEXTS, several, y_train=y_train)
+
+
 def test_bad_inputs(classifier: BertClassifier, tiny_model: Path) -> None:
     with pytest.raises(InputError, match="y is None"):
         report(classifier, TEXTS, None)
@@ -228,6 +258,8 @@ def test_bad_inputs(classifier: BertClassifier, tiny_model: Path) -> None:
         report(BertTransformer(tiny_model).fit(TEXTS), TEXTS, LABELS)
     with pytest.raises(InputError, match="row"):
         report(classifier, TEXTS, LABELS, X_train=["good", None])
+    with pytest.raises(InputError, match="X has 12 rows and y_train has 3"):
+        report(classifier, TEXTS, LABELS, X_train=TEXTS, y_train=LABELS[:3])
     regressor = BertRegressor(tiny_model, **USUAL).fit(TEXTS, [*range(12)])
     with pytest.raises(InputError, match="y_train is compared with y for classes and labels only"):
         report(regressor, TEXTS, [*range(12)], y_train=[*range(12)])

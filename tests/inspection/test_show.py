@@ -13,6 +13,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
+from sklearn.multioutput import MultiOutputClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.svm import LinearSVC
 from support.inert import Fixed, Lengths
@@ -307,6 +308,9 @@ def test_estimators_that_do_not_predict(tiny_model: Path) -> None:
         show(BertClassifier, ["a text"])
     with pytest.raises(InputTypeError, match=r"without probabilities.*CalibratedClassifierCV"):
         show(make_pipeline(CountVectorizer(), LinearSVC()).fit(TEXTS, LABELS), TEXTS)
+    columns = make_pipeline(CountVectorizer(), MultiOutputClassifier(LogisticRegression()))
+    with pytest.raises(InputTypeError, match=r"Pipeline predicts several columns of classes"):
+        show(columns.fit(TEXTS, [[label, label] for label in LABELS]), TEXTS)
 
 
 @pytest.mark.parametrize("kind", [BertClassifier, BertSpanExtractor])

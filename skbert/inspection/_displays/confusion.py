@@ -16,7 +16,7 @@ from skbert._arrays import Array, IntArray
 from skbert._validation.tables import check_length
 from skbert.exceptions import InputError, InputTypeError
 from skbert.inspection._displays.drawing import Display, heat_map, name_ticks, write_cells
-from skbert.inspection._displays.rows import labels_of, n_rows, row_texts
+from skbert.inspection._displays.rows import check_kinds, labels_of, n_rows, row_texts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -188,12 +188,7 @@ class ConfusionDisplay(Display):
         texts = None if X is None else row_texts(X)
         if texts is not None:
             check_length(len(texts), n, "y_true")
-        if (true.dtype.kind in "OU") != (predicted.dtype.kind in "OU"):
-            raise InputTypeError(
-                f"y_true has labels such as {true.tolist()[0]!r} and y_pred such "
-                f"as {predicted.tolist()[0]!r}. Give "
-                "both as str or both as numbers."
-            )
+        check_kinds(true, predicted, "y_pred")
         classes = unique_labels(true, predicted)
         matrix = confusion_matrix(true, predicted, labels=classes)
         order = _order(matrix)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import pandas as pd
+from sklearn.base import is_classifier
 from sklearn.utils.validation import check_is_fitted
 
 from skbert._arrays import IntArray
@@ -110,10 +111,10 @@ class CountsDisplay(Display):
         """
         cls._require_matplotlib()
         check_is_fitted(estimator)
-        if not hasattr(estimator, "predict"):
+        if not hasattr(estimator, "predict") or is_classifier(estimator):
             raise InputTypeError(
-                f"A {type(estimator).__name__} does not predict. Give a BertTokenTagger or a "
-                "BertSpanExtractor."
+                f"A {type(estimator).__name__} predicts no tags, entities or answers. Give a "
+                "BertTokenTagger or a BertSpanExtractor; for classes use ConfusionDisplay."
             )
         return cls.from_predictions(y, estimator.predict(X), ax=ax)
 

@@ -11,6 +11,8 @@ from skbert._arrays import BoolArray, FloatArray
 from skbert.exceptions import InputError
 from skbert.inspection._displays.drawing import COLOURS, Display, panels
 from skbert.inspection._displays.rows import (
+    check_exclusive,
+    check_kinds,
     class_probabilities,
     labels_of,
     n_rows,
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ReliabilityDisplay", "reliability_bins"]
 
-_TOLERANCE = 1e-3  # of the sum of a row's probabilities
 _INSTEAD = (
     "Look at one label at a time: ReliabilityDisplay.from_predictions(y[:, 0], "
     "np.stack([1 - p[:, 0], p[:, 0]], axis=1), [0, 1]), with p = predict_proba(X)."
@@ -151,12 +152,8 @@ class ReliabilityDisplay(Display):
         n = n_rows(y_true, "y_true")
         true = labels_of(y_true, n, "y_true", instead=_INSTEAD)
         chances, labels = probabilities_of(y_proba, n, classes)
-        sums = chances.sum(axis=1)
-        if (bad := np.flatnonzero(np.abs(sums - 1) > _TOLERANCE)).size:
-            raise InputError(
-                f"Row {bad[0]} of y_proba sums to {sums[bad[0]]:.3f}, not to 1: these are no "
-                f"probabilities of classes that exclude each other. {_INSTEAD}"
-            )
+        check_kinds(true, labels, "classes")
+        check_exclusive(chances, _INSTEAD)
         if n_bins < 1:
             raise InputError(f"n_bins={n_bins} must be at least 1. The usual number is 10.")
         right = labels[chances.argmax(axis=1)] == true

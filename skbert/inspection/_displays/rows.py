@@ -16,6 +16,8 @@ from skbert._validation.targets import as_sequence, check_classes, check_labels
 from skbert.exceptions import InputError, InputTypeError
 
 __all__ = [
+    "check_exclusive",
+    "check_kinds",
     "class_probabilities",
     "labels_of",
     "labels_or_indicator",
@@ -23,6 +25,8 @@ __all__ = [
     "probabilities_of",
     "row_texts",
 ]
+
+_TOLERANCE = 1e-3  # of the sum of a row's probabilities
 
 
 def n_rows(values: object, name: str) -> int:
@@ -61,6 +65,25 @@ def labels_of(y: object, n: int, name: str, *, instead: str) -> Array:
     if is_multi_label:
         raise InputError(f"{name} has several labels per row. {instead}")
     return labels
+
+
+def check_kinds(true: Array, others: Array, name: str) -> None:
+    """Refuse true labels that are str beside numbers, or numbers beside str: none are equal."""
+    if (true.dtype.kind in "OU") != (others.dtype.kind in "OU"):
+        raise InputTypeError(
+            f"y_true has labels such as {true.tolist()[0]!r} and {name} such as "
+            f"{others.tolist()[0]!r}. Give both as str or both as numbers."
+        )
+
+
+def check_exclusive(chances: FloatArray, instead: str) -> None:
+    """Refuse probabilities of classes of which a row may have several; ``instead`` says more."""
+    sums = chances.sum(axis=1)
+    if (bad := np.flatnonzero(np.abs(sums - 1) > _TOLERANCE)).size:
+        raise InputError(
+            f"Row {bad[0]} of y_proba sums to {sums[bad[0]]:.3f}, not to 1: these are no "
+            f"probabilities of classes that exclude each other. {instead}"
+        )
 
 
 def class_probabilities(estimator: object, X: object, display: str) -> tuple[Array, Array]:

@@ -14,6 +14,8 @@ from skbert._validation.tables import check_length
 from skbert.exceptions import InputError
 from skbert.inspection._displays.drawing import COLOURS, Display, heat_map, name_ticks, plain
 from skbert.inspection._displays.rows import (
+    check_exclusive,
+    check_kinds,
     class_probabilities,
     labels_or_indicator,
     n_rows,
@@ -160,6 +162,10 @@ class ThresholdDisplay(Display):
         n = n_rows(y_true, "y_true")
         chances, labels = probabilities_of(y_proba, n, classes)
         present, is_multi_label = _presence(y_true, n, labels)
+        if not is_multi_label:
+            check_exclusive(
+                chances, "Give y_true as an indicator matrix, a column for each label."
+            )
         names = labels.tolist()
         if label is not None:
             if label not in names:
@@ -226,6 +232,7 @@ def _presence(y_true: object, n: int, labels: Array) -> tuple[BoolArray, bool]:
     """Which rows have which label, ``(n, n_labels)``, and whether a row may have several."""
     true, is_multi_label = labels_or_indicator(y_true, n)
     if not is_multi_label:
+        check_kinds(true, labels, "classes")
         return true[:, None] == labels[None, :], False
     check_length(len(labels), true.shape[1], "y_true's columns")
     return true.astype(bool), True
