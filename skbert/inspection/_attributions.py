@@ -69,6 +69,8 @@ class Attribution:
         of words each word is a text.
     values : ndarray of shape (n_words,)
         The contribution of each word, in units of the output; float64.
+    texts : list of str
+        The texts of the row.
     """
 
     row: int
