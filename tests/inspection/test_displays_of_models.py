@@ -308,6 +308,17 @@ def test_the_view_has_its_points_where_the_figure_has_them() -> None:
     assert repr(display.to_view()).startswith("Map of 3 texts; across: first dimension")
 
 
+def test_plain_text_of_a_map_is_legible() -> None:
+    display = EmbeddingMapDisplay([[0, 1], [1, 0]], ["a", "b"], ["\x1b[31mred", "\u202eblue"])
+    assert "\x1b" not in repr(display.to_view())
+    assert "\u202e" not in repr(display.to_view())
+
+
+def test_equal_texts_have_a_map(transformer: BertTransformer) -> None:
+    display = EmbeddingMapDisplay.from_estimator(transformer, ["a"] * 2)
+    assert display.axis_names[0] == "first component, 0% of the variance"
+
+
 def test_texts_with_one_vector_lie_on_one_point() -> None:
     view = EmbeddingMapDisplay([[1, 1], [1, 1]], ["a", "b"]).to_view()
     assert len(set(re.findall(r"translate\([\d. ]+\)", view.body))) == 1

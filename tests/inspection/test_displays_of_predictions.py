@@ -145,6 +145,12 @@ def test_labels_of_two_kinds_cannot_be_compared() -> None:
         ConfusionDisplay.from_predictions(["a", "b"], [1, 2])
 
 
+@pytest.mark.parametrize("max_classes", [0, 1.5, "all"])
+def test_bad_numbers_of_classes(max_classes: Any) -> None:
+    with pytest.raises(InputError, match=f"max_classes={max_classes!r} must be an int above 0"):
+        ConfusionDisplay.from_predictions(TRUE, GUESS, max_classes=max_classes)
+
+
 def test_a_matrix_needs_a_name_for_each_class() -> None:
     with pytest.raises(InputError, match=r"shape \(2, 2\), and there are 3"):
         ConfusionDisplay(np.eye(2), ["a", "b", "c"])
@@ -216,6 +222,7 @@ def test_reliability_of_an_estimator(pipeline: Any, sentiment: Sentiment) -> Non
         (["a", "b"], [[0.5, 0.5], [1.2, -0.2]], {}, "Row 1 of y_proba"),
         (["a"], [[0.5, np.nan]], {}, "Row 0 of y_proba"),
         (["a"], [[0.5, 0.5]], {"n_bins": 0}, "n_bins=0"),
+        (["a"], [[0.5, 0.5]], {"n_bins": 2.5}, "n_bins=2.5"),
         ([[0, 1]], [[0.5, 0.5]], {}, "one label at a time"),
     ],
 )

@@ -211,8 +211,8 @@ class ConfusionDisplay(Display):
         display : ConfusionDisplay
             The display itself.
         """
-        if max_classes < 1:
-            raise InputError(f"max_classes={max_classes} must be at least 1. The default is 30.")
+        if not isinstance(max_classes, (int, np.integer)) or max_classes < 1:
+            raise InputError(f"max_classes={max_classes!r} must be an int above 0, such as 30.")
         drawn = self._most_confused(max_classes)
         n, n_classes = len(drawn), len(self.display_labels)
         side = min(2.8 + 0.3 * n, 11.0)

@@ -19,7 +19,7 @@ from skbert._validation.tables import check_length
 from skbert.exceptions import InputError, InputTypeError
 from skbert.inspection._displays.drawing import COLOURS, Display, plain
 from skbert.inspection._displays.rows import labels_of, row_texts
-from skbert.inspection._html import View, escaped
+from skbert.inspection._html import View, escaped, legible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -235,7 +235,7 @@ class EmbeddingMapDisplay(Display):
             f'<p class="soft">{escaped(axes)}</p>'
         )
         lines = [f"{title}; {axes}", *(f"{len(each.rows)} {each.name}" for each in groups)]
-        return View(title, body, "\n".join(lines).strip(), _STYLE)
+        return View(title, body, legible("\n".join(lines).strip()), _STYLE)
 
     def _groups(self) -> list[_Group]:
         """The points by label, in the order of the labels; at the end those without a colour."""
@@ -307,8 +307,10 @@ def _vectors(estimator: object, X: object) -> FloatArray:
 
 def _by_pca(vectors: FloatArray, _: int | None) -> tuple[FloatArray, tuple[str, str]]:
     pca = PCA(2, svd_solver="full")
-    places = pca.fit_transform(vectors)
-    first, second = (f"{share:.0%} of the variance" for share in pca.explained_variance_ratio_)
+    with np.errstate(invalid="ignore"):  # vectors that are equal have no variance
+        places = pca.fit_transform(vectors)
+    shares = np.nan_to_num(pca.explained_variance_ratio_)
+    first, second = (f"{share:.0%} of the variance" for share in shares)
     return places, (f"first component, {first}", f"second component, {second}")
 
 

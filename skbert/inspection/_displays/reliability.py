@@ -154,8 +154,8 @@ class ReliabilityDisplay(Display):
         chances, labels = probabilities_of(y_proba, n, classes)
         check_kinds(true, labels, "classes")
         check_exclusive(chances, _INSTEAD)
-        if n_bins < 1:
-            raise InputError(f"n_bins={n_bins} must be at least 1. The usual number is 10.")
+        if not isinstance(n_bins, (int, np.integer)) or n_bins < 1:
+            raise InputError(f"n_bins={n_bins!r} must be an int above 0. The usual number is 10.")
         right = labels[chances.argmax(axis=1)] == true
         return cls(reliability_bins(chances.max(axis=1), right, n_bins)).plot(ax)
 
