@@ -144,9 +144,9 @@ class EmbeddingMapDisplay(Display):
         ----------
         estimator : estimator
             A fitted `BertTransformer` or another transformer that gives an array; or another
-            fitted estimator of skbert, whose encoder a `BertTransformer` then reads.
+            fitted estimator of skbert, with whose encoder a `BertTransformer` then reads X.
         X : array-like
-            Rows in the same form as in ``transform``, at least 2.
+            Texts or pairs of texts as in ``transform`` of `BertTransformer`, at least 2 rows.
         labels : array-like of shape (n_samples,), default=None
             A label for each row, such as y or predictions.
         method : {"pca", "umap"}, default="pca"
