@@ -294,8 +294,8 @@ def _fitted_state(estimator: TextEstimator) -> Fitted:
     if not isinstance(estimator, TextEstimator):
         raise InputTypeError(
             f"estimator has the type {type(estimator).__name__}. Give a fitted estimator of skbert"
-            " that predicts or transforms: of a Pipeline its last step, pipeline[-1]; of a search "
-            "its best_estimator_."
+            " that predicts or transforms: of a Pipeline, such a step; of a search, its "
+            "best_estimator_."
         )
     if not hasattr(estimator, "predict") and not hasattr(estimator, "transform"):
         raise InputTypeError(

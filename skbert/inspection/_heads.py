@@ -264,7 +264,7 @@ def _fitted_state(estimator: TextEstimator, kind: type[TextEstimator]) -> Fitted
         what = "learns by training" if kind is TrainedEstimator else "reads texts"
         raise InputTypeError(
             f"estimator has the type {type(estimator).__name__}. Give a fitted estimator of "
-            f"skbert that {what}; for a Pipeline, its last step: pipeline[-1]."
+            f"skbert that {what}; of a Pipeline, such a step; of a search, its best_estimator_."
         )
     fitted = estimator._state()
     check_own_heads(fitted.network.family)

@@ -193,7 +193,7 @@ def _warn_if_flat(display: LearningRateDisplay) -> None:
         warn(
             f"The loss is lowest at the start of the run, at a learning rate of {best:.2g}, and "
             "does not fall below that, so the suggestion says nothing. Keep the default; or check "
-            "that y belongs to X, or give more rows or a larger n_steps."
+            "that y belongs to X, give more rows or a larger n_steps, or try head_init='random'."
         )
 
 
@@ -226,7 +226,7 @@ def _check(estimator: object, n_steps: object) -> None:
     if not isinstance(estimator, TrainedEstimator):
         raise InputTypeError(
             f"estimator has the type {type(estimator).__name__}. Give an estimator of skbert that "
-            "learns by training; for a Pipeline, its last step: pipeline[-1]."
+            "learns by training; of a Pipeline, such a step; of a search, its estimator."
         )
     if not isinstance(n_steps, int | np.integer) or n_steps < _FEWEST_STEPS:
         raise InputError(

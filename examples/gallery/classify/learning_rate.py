@@ -13,7 +13,7 @@ that you have; too high, and the encoder forgets what it knew. One short run sug
 # The loss falls while the rate is useful and rises when it is too high (Smith 2017).
 # :func:`skbert.inspection.suggest_learning_rate` leaves the estimator unfitted. The head is a
 # random one here: on few rows a head that begins as a linear model, which is the default, has
-# hardly anything left to learn in the run.
+# hardly anything left to learn in the run. The fit must have the same head as the run.
 
 import matplotlib.pyplot as plt
 from sklearn.model_selection import train_test_split

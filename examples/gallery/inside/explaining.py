@@ -21,7 +21,8 @@ classifier = BertClassifier(random_state=0).fit(X, y)
 # ---------------------
 #
 # Orange words raise the score of the predicted class, blue ones lower it. The baseline is the same
-# text with all of its words masked.
+# text with all of its words masked. ``found.save("page.html")`` keeps the picture, and
+# ``found[0].save(...)`` that of one text.
 
 from skbert.inspection import attributions
 

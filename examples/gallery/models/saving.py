@@ -49,7 +49,9 @@ except SkbertError as error:
 # --------------
 #
 # A server opens the folder once and predicts for each request. This one uses Python's own
-# ``http.server``; any other works in the same way. Threads may share the estimator.
+# ``http.server``; any other works in the same way. Threads may share the estimator. A request that
+# cannot be used, such as a number for a text, gets the message of the error. A pair of texts is
+# ``[["subject", "body"]]``.
 
 import json
 import threading
@@ -62,7 +64,11 @@ class Answers(BaseHTTPRequestHandler):
 
     def do_POST(self):
         texts = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        answer = json.dumps(list(opened.predict(texts))).encode()
+        try:
+            answer = json.dumps(opened.predict(texts).tolist()).encode()
+        except SkbertError as error:
+            self.send_error(400, explain=str(error))
+            return
         self.send_response(200)
         self.end_headers()
         self.wfile.write(answer)

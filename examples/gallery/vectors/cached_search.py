@@ -10,13 +10,12 @@ for all of them.
 # The search
 # ----------
 #
-# Twelve candidates and three folds are 36 fits, and the best candidate is fitted again.
+# Eight candidates and two folds are 16 fits, and the best candidate is fitted again.
 
 import tempfile
-import time
 
 import pandas as pd
-from sklearn.feature_selection import SelectKBest
+from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.pipeline import Pipeline
@@ -29,27 +28,22 @@ folder = tempfile.TemporaryDirectory()  # in your work a folder that stays
 pipeline = Pipeline(
     [
         ("bert", BertTransformer(memory=folder.name, normalize=True)),
-        ("select", SelectKBest()),
-        ("linear", LogisticRegression()),
+        ("reduce", PCA(random_state=0)),
+        ("linear", LogisticRegression(max_iter=300)),
     ]
 )
 grid = {
     "bert__pooling": ["mean", "max"],
-    "select__k": [100, 384],
-    "linear__C": [1, 10, 100],
+    "reduce__n_components": [50, 150],
+    "linear__C": [1, 10],
 }
-search = GridSearchCV(pipeline, grid, cv=StratifiedKFold(3, shuffle=True, random_state=0))
+search = GridSearchCV(pipeline, grid, cv=StratifiedKFold(2, shuffle=True, random_state=0))
 
 # %%
-# The second time nothing is encoded at all, since the vectors are in the folder. Two poolings are
-# two sets of vectors.
+# Two poolings are two sets of vectors. All other fits find theirs in the folder, and so does the
+# next search. The longer the texts and the larger the encoder, the more that saves.
 
-seconds = []
-for _ in range(2):
-    began = time.perf_counter()
-    search.fit(X, y)
-    seconds.append(time.perf_counter() - began)
-print(f"first {seconds[0]:.0f} s, again {seconds[1]:.0f} s")
+search.fit(X, y)
 print(f"accuracy {search.best_score_:.2f} with {search.best_params_}")
 
 # %%
@@ -58,7 +52,7 @@ print(f"accuracy {search.best_score_:.2f} with {search.best_params_}")
 
 results = pd.DataFrame(search.cv_results_)
 scores = results.pivot_table(
-    "mean_test_score", "param_linear__C", ["param_bert__pooling", "param_select__k"]
+    "mean_test_score", "param_linear__C", ["param_bert__pooling", "param_reduce__n_components"]
 )
 scores.round(3)
 
@@ -66,10 +60,11 @@ scores.round(3)
 import matplotlib.pyplot as plt
 
 _, ax = plt.subplots(figsize=(6, 3.5), layout="constrained")
-scores.plot(marker="o", logx=True, ylabel="accuracy over 3 folds", ax=ax)
+scores.plot(marker="o", logx=True, ylabel="accuracy over 2 folds", ax=ax)
 folder.cleanup()
 
 # %%
-# Searches over fine-tuning work in the same way: ``GridSearchCV(BertClassifier(),
-# {"learning_rate": [5e-5, 1e-4]})``. There every candidate trains the encoder, so nothing can be
-# kept.
+# Where no setting of the encoder is searched, ``V = BertTransformer().fit_transform(X)`` and a
+# search over ``V`` are faster still: no fit has to open the encoder. Searches over fine-tuning
+# work alike: ``GridSearchCV(BertClassifier(), {"learning_rate": [5e-5, 1e-4]})``. There every
+# candidate trains the encoder, so nothing can be kept.
