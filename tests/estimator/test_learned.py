@@ -287,8 +287,8 @@ def test_a_prediction_reads_one_state(tiny_model: Path, monkeypatch: pytest.Monk
     fitted = plain(BertClassifier, tiny_model).fit(TEXTS, LABELS)
     want, compute = fitted.predict(TEXTS), base.infer
 
-    def infer(*given: Any) -> Any:
-        found = compute(*given)
+    def infer(*given: Any, **options: Any) -> Any:
+        found = compute(*given, **options)
         monkeypatch.setattr(base, "infer", compute)
         fitted.fit(TEXTS, ["p", "q", "r"] * 4)  # as another thread may at any time
         return found

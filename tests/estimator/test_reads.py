@@ -23,6 +23,14 @@ OBJECTIVES: dict[str, tuple[str, Any]] = {
     "generate": ("clm", TEXTS),
     "next_sentence_proba": ("nsp", PAIRS),
 }
+# Functions that call an estimator's own methods, each of which reads X once.
+BY_METHODS = (
+    inspection.label_issues,
+    inspection.report,
+    inspection.show,
+    inspection.suggest_learning_rate,
+    inspection.worst_errors,
+)
 # Each method on the usual form of X, and two of them on the others.
 CALLS = [
     pytest.param(job, form, name, id=" ".join([*key, name]))
@@ -91,6 +99,12 @@ def takes_rows(call: Any) -> bool:
     return bool({"X", "pairs"} & inspect.signature(call).parameters.keys())
 
 
+def attribute(estimator: Any, X: Any) -> Any:
+    """Attributions of rows, of a transformer for the similarity with a text."""
+    target = None if hasattr(estimator, "predict") else TEXTS[0]
+    return inspection.attributions(estimator, X, target, method="gradient_x_input")
+
+
 def methods_of(kind: type) -> set[str]:
     """Public methods that take rows."""
     methods = inspect.getmembers(kind, inspect.isfunction)
@@ -119,7 +133,9 @@ def test_every_call_that_takes_rows_is_made() -> None:
     functions = [getattr(inspection, name) for name in inspection.__all__]
     assert {call for call in functions if inspect.isfunction(call) and takes_rows(call)} == {
         inspection.attentions,
+        inspection.attributions,
         inspection.head_importance,
+        *BY_METHODS,
     }
 
 
@@ -160,6 +176,8 @@ def test_inspection_reads_x_once(name: str, container: Any, tiny_model: Path) ->
     rows, y = rows[:2], y and y[:2]
     if job.estimator is not BertPretrainer:
         counts = read_counts(container, rows, lambda X: inspection.attentions(estimator, X))
+        assert set(counts) == {1}
+        counts = read_counts(container, rows, lambda X: attribute(estimator, X))
         assert set(counts) == {1}
     if job.is_trained:
         counts = read_counts(

@@ -48,9 +48,9 @@ def test_the_results_are_the_same(
     counts: list[int] = []
     infer = base.infer
 
-    def counted(network: Any, items: Any, *rest: Any) -> Any:
+    def counted(network: Any, items: Any, *rest: Any, **options: Any) -> Any:
         counts.append(len(np.unique(items.samples)))
-        return infer(network, items, *rest)
+        return infer(network, items, *rest, **options)
 
     monkeypatch.setattr(base, "infer", counted)
     monkeypatch.setattr(base, "_CHUNK_SIZE", 3)
@@ -74,12 +74,12 @@ def test_the_next_rows_are_tokenised_meanwhile(
         begun.release()
         return encode(*given)
 
-    def compute(*given: Any) -> Any:
+    def compute(*given: Any, **options: Any) -> Any:
         if not computed:
             assert begun.acquire(timeout=10)
             assert begun.acquire(timeout=10)
         computed.append(given)
-        return infer(*given)
+        return infer(*given, **options)
 
     rows = [f"{first} {second}" for first in TEXTS[:4] for second in TEXTS[:4]]
     expected = model.transform(rows)

@@ -29,6 +29,7 @@ from skbert import (
     BertTransformer,
 )
 from skbert.exceptions import SkbertWarning, TruncationWarning, warn
+from skbert.inspection import attributions
 
 PACKAGE = ROOT / "skbert"
 
@@ -201,12 +202,16 @@ CALLS: dict[str, list[Call]] = {
     "schemes.warn_if_prefixed": [
         lambda f: new(f, BertTokenTagger).fit(WORDS, [["B-X", "odd"], ["O", "B-X"]]),
     ],
+    "attributions._warn_of_residuals": [
+        lambda f: attributions(f.classifier, TEXTS[:1], tolerance=1e-14, max_steps=12),
+    ],
     "schemes.codes": [
         lambda f: new(f, BertTokenTagger).fit(["good film", "bad film"], [[(0, 3, "X")], []]),
     ],
 }
 
-ELSEWHERE = {  # provoked, and their place looked at, where TensorFlow's checkpoints are tested
+ELSEWHERE = {  # provoked where rates are suggested, and where TensorFlow's checkpoints are tested
+    "learning_rate._warn_if_flat",
     "tensorflow._read_pieces",
     "variable_names._check_rest",
 }

@@ -249,10 +249,8 @@ def test_the_package_claims_no_home_that_it_does_not_have(metadata: dict[str, An
 def test_install_lines_name_a_checkout_and_the_torch_for_a_cpu() -> None:
     index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
     for page in (README, index):
-        [shell] = [
-            block for block in re.findall(r"^```sh\n(.+?)^```$", page, re.MULTILINE | re.DOTALL)
-            if "pip install" in block
-        ]  # fmt: skip
+        blocks = re.findall(r"^```sh\n(.+?)^```$", page, re.MULTILINE | re.DOTALL)
+        shell = next(block for block in blocks if "pip install" in block)  # from a checkout
         torch, package = shell.splitlines()
         assert torch.startswith(
             "pip install torch --index-url https://download.pytorch.org/whl/cpu"
