@@ -335,7 +335,7 @@ def test_estimators_of_another_kind_are_refused(
 ) -> None:
     fitted, X, y = classes
     for other in (make_pipeline(fitted), None, BertTransformer(four_heads).fit(X)):
-        with pytest.raises(InputTypeError, match=r"has the type .*pipeline\[-1\]"):
+        with pytest.raises(InputTypeError, match=r"has the type .*of a Pipeline, such a step"):
             call(other, X, y)
     with pytest.raises(NotFittedError):
         call(BertClassifier(four_heads), X, y)

@@ -203,7 +203,12 @@ def test_a_loss_that_never_falls_is_said() -> None:
 
 BAD: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
     "a transformer": (BertTransformer(), {}, InputTypeError, "learns by training"),
-    "a pipeline": (make_pipeline(BertClassifier()), {}, InputTypeError, r"pipeline\[-1\]"),
+    "a pipeline": (
+        make_pipeline(BertClassifier()),
+        {},
+        InputTypeError,
+        "of a Pipeline, such a step",
+    ),
     "too few steps": (BertClassifier(), {"n_steps": 19}, InputError, "n_steps=19"),
     "no number": (BertClassifier(), {"n_steps": "many"}, InputError, "n_steps='many'"),
     "a fraction": (BertClassifier(), {"n_steps": 50.5}, InputError, "n_steps=50.5"),
