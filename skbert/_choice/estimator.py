@@ -18,8 +18,9 @@ from skbert._core.text.tokens import LongText
 from skbert._estimator.base import ROW_HEAD_CONSTRAINTS
 from skbert._estimator.callbacks import with_callbacks
 from skbert._estimator.fitted import Fitted
-from skbert._estimator.fitting import BertEstimator, TrainingPlan
+from skbert._estimator.fitting import BertEstimator
 from skbert._estimator.guidance import requires_y
+from skbert._estimator.plan import TrainingPlan
 from skbert._validation.choices import Choices, check_choices, check_picks
 from skbert._validation.columns import FitRecord
 from skbert._validation.weights import check_sample_weight

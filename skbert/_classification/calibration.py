@@ -1,6 +1,6 @@
 """What a classifier tunes on held-out rows after training: a temperature, thresholds.
 
-Depends on scipy, scikit-learn's metrics and the run; knows no task by name.
+Depends on scipy, scikit-learn's metrics and the rows held out; knows no task by name.
 """
 
 from __future__ import annotations
@@ -14,19 +14,21 @@ from scipy.special import expit
 from sklearn.metrics import precision_recall_curve
 
 from skbert._arrays import Array
+from skbert._core.runtime.device import Precision
 from skbert._core.text.tokens import Ragged
-from skbert._estimator.progress import Run, validation_loss
+from skbert._estimator.held_out import HeldOut, loss_of
 
 __all__ = ["best_thresholds", "fit_temperature"]
 
 
-def fit_temperature(run: Run, outputs: Ragged) -> float:
+def fit_temperature(outputs: Ragged, held_out: HeldOut, precision: Precision) -> float:
     """Temperature with the lowest loss on the held-out items, between 1/20 and 20."""
-    run = run._replace(task=replace(run.task, label_smoothing=0.0))  # type: ignore[type-var]
+    task = replace(held_out.task, label_smoothing=0.0)  # type: ignore[type-var]
+    plain = replace(held_out, task=task)
 
     def loss(log_temperature: float) -> float:
         cooled = outputs.values / math.exp(log_temperature)
-        return validation_loss(run, Ragged(cooled, outputs.starts))
+        return loss_of(Ragged(cooled, outputs.starts), plain, precision)
 
     best = minimize_scalar(loss, bounds=(-math.log(20), math.log(20)), method="bounded")
     return math.exp(best.x)

@@ -32,9 +32,10 @@ from skbert._estimator.base import ROW_HEAD_CONSTRAINTS, RealInterval
 from skbert._estimator.callbacks import with_callbacks
 from skbert._estimator.checks import are_classes, are_numbers, is_positive
 from skbert._estimator.fitted import Fitted, Learned
-from skbert._estimator.fitting import BertEstimator, TrainingPlan
+from skbert._estimator.fitting import BertEstimator
 from skbert._estimator.guidance import requires_y
-from skbert._estimator.progress import Run
+from skbert._estimator.plan import TrainingPlan
+from skbert._estimator.run import Run
 from skbert._validation.targets import as_sequence, check_classes, check_labels
 from skbert._validation.weights import check_class_weight, check_sample_weight, rescale_weights
 from skbert.exceptions import InputError, ModelError
@@ -427,9 +428,10 @@ class BertClassifier(ClassifierMixin, BertEstimator):
 
     def _finish(self, run: Run, attributes: dict[str, Any]) -> dict[str, Any]:
         describe(run.network.model.config, run.task, attributes["classes_"])
-        if run.validation_items is None or not self.calibrate:
+        if run.held_out is None or not self.calibrate:
             return {}
-        temperature = fit_temperature(run, infer(run.network, run.validation_items, run.precision))
+        outputs = infer(run.network, run.held_out.items, run.precision)
+        temperature = fit_temperature(outputs, run.held_out, run.precision)
         scale_output(run.network, 1 / temperature)
         return {"temperature_": temperature}
 

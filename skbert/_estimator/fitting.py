@@ -6,7 +6,6 @@ and on ``_core``; knows no task by name.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from numbers import Integral
 from typing import Any, ClassVar, NamedTuple, Self
@@ -15,7 +14,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from skbert._arrays import Array, IntArray
+from skbert._arrays import Array
 from skbert._core.checkpoints.find import find
 from skbert._core.checkpoints.vet import Checkpoint, vet
 from skbert._core.checkpoints.weights import check_learned
@@ -25,57 +24,31 @@ from skbert._core.models.opening import open_network
 from skbert._core.models.output import grow_output
 from skbert._core.runtime.device import Precision, pick_device, seeded
 from skbert._core.runtime.distributed import process_group
-from skbert._core.task import Items, Task
-from skbert._core.text.tokens import TextTokenizer
-from skbert._core.training.loop import DrawItems, as_they_are, train
+from skbert._core.task import Items
+from skbert._core.training.loop import train
 from skbert._core.training.optim import SCHEDULES, is_encoder_frozen, trainable_parameters
 from skbert._core.training.probe import probe
 from skbert._core.training.recipe import Recipe
 from skbert._core.training.stepper import check_compiling, check_recomputing
-from skbert._core.training.watch import EarlyStopping, hold_out
+from skbert._core.training.watch import EarlyStopping
 from skbert._estimator.base import COUNT, RealInterval, TextEstimator, encode
 from skbert._estimator.callbacks import CallbackSupportMixin, with_callbacks
 from skbert._estimator.checks import is_count, is_history, is_score, resolve_max_length
 from skbert._estimator.fitted import Fitted, Learned
 from skbert._estimator.guidance import requires_y
-from skbert._estimator.progress import Report, Run, decode_validation, validate
+from skbert._estimator.held_out import decode, split, validate
+from skbert._estimator.plan import TrainingPlan
+from skbert._estimator.progress import Report
+from skbert._estimator.run import Run
 from skbert._validation.columns import FitRecord
 from skbert._validation.targets import as_sequence
 from skbert._validation.weights import check_sample_weight, rescale_weights
 from skbert.exceptions import InputError
 
-__all__ = [
-    "BertEstimator",
-    "Run",
-    "TrainedEstimator",
-    "TrainingPlan",
-    "draw_seed",
-]
+__all__ = ["BertEstimator", "TrainedEstimator", "draw_seed"]
 
 _POSITIVE = RealInterval(0, None, closed="neither")
 _HEAD_RATE = 1e-3  # ten times what the encoder gets by default
-
-# Called with what the task decodes for the rows held out and their row numbers in X: the first
-# returns their score, the second attributes that are tuned on them.
-Metric = Callable[[Array, Array], float]
-Tune = Callable[[Array, Array], dict[str, Any]]
-
-
-class TrainingPlan(NamedTuple):
-    """What to train, as understood from ``y``: the task, its targets, and the attributes learned.
-
-    Without a metric only the loss is computed on the rows held out.
-    """
-
-    task: Task
-    targets: Any  # what the task's encode takes as y
-    attributes: dict[str, Any]  # learned from y, by name
-    metric: Metric | None
-    strata: Array | None = None  # (n_samples,) codes to hold out evenly by
-    weights: Array | None = None  # (n_samples,) of the loss; None: all alike
-    tune: Tune | None = None  # after training
-    draw: DrawItems = as_they_are
-    output_map: IntArray | None = None  # index of each old output among the new; None: unchanged
 
 
 class _Data(NamedTuple):
@@ -151,7 +124,7 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
         """What to open a model from."""
         return vet(find(self.model))
 
-    def _start(self, run: Run, metric: Metric | None) -> dict[str, Any]:  # noqa: ARG002
+    def _start(self, run: Run) -> dict[str, Any]:  # noqa: ARG002
         """Prepare a new network for the first pass; the attributes learned from that."""
         return {}
 
@@ -183,24 +156,25 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
             run = settings._make_run(network, plan, data.rows, precision, seed, epochs)
             attributes = {**data.attributes, **plan.attributes}
             if previous is None:
-                attributes |= settings._start(run, plan.metric)
+                attributes |= settings._start(run)
             fitted = self._fitted_type(network, plan.task, data.record, attributes)
             with Report(self, fitted, run, X, data.y, sample_weight) as report:
-                history = settings._train(run, plan.metric, report)
-            trained = settings._complete(run, plan, history, attributes)
+                history = settings._train(run, report)
+            trained = settings._complete(run, history, attributes)
             self._fitted = replace(fitted, attributes={**attributes, **trained})
         report.finish_fit()
         return self
 
     def _complete(
-        self, run: Run, plan: TrainingPlan, history: list[dict[str, float]],
-        attributes: dict[str, Any],
-    ) -> dict[str, Any]:  # fmt: skip
+        self, run: Run, history: list[dict[str, float]], attributes: dict[str, Any]
+    ) -> dict[str, Any]:
         """Complete the trained network; the attributes learned from training."""
         passes = {"history_": history, "n_iter_": len(history), "n_truncated_": run.n_truncated}
         finished = self._finish(run, attributes)
-        tune = plan.tune if run.validation_items is not None else None
-        tuned = {} if tune is None else tune(*decode_validation(run)[1:])
+        held_out = run.held_out
+        if held_out is None or held_out.tune is None:
+            return {**passes, **finished}
+        tuned = held_out.tune(*decode(run.network, held_out, run.precision)[1:])
         return {**passes, **finished, **tuned}
 
     def _check_parameters(self) -> None:
@@ -258,7 +232,7 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
             check_compiling(network)
             network.compile()
         items = encode(plan.task, rows, plan.targets, network)
-        parts = _split(items, self.validation_fraction, plan, seed, network.text_tokenizer)
+        parts = split(items, self.validation_fraction, plan, seed, network.text_tokenizer)
         use_encoder_rate = _is_own_pooling_trained_on_pairs(network, parts[0], self.freeze)
         recipe = self._recipe(parts[0], epochs, use_encoder_rate=use_encoder_rate)
         n_cut = items.n_truncated
@@ -280,7 +254,7 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
             settings |= {"epochs": epochs, "schedule": "constant"}
         return Recipe(**settings)
 
-    def _train(self, run: Run, metric: Metric | None, report: Report) -> list[dict[str, float]]:
+    def _train(self, run: Run, report: Report) -> list[dict[str, float]]:
         """Pass after pass: validate, keep the best weights, stop early, report."""
         history: list[dict[str, float]] = []
         watch = EarlyStopping(run.network.model, self.patience)
@@ -289,8 +263,8 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
             report.on_step, run.draw_items,
         ):  # fmt: skip
             record: dict[str, float] = epoch._asdict()
-            if run.validation_items is not None:
-                record |= validate(run, metric)
+            if run.held_out is not None:
+                record |= validate(run.network, run.held_out, run.precision)
                 watch.note(record["validation_loss"])
             history.append(record)
             if report.finish_epoch(record, last=watch.is_exhausted):
@@ -346,14 +320,15 @@ class BertEstimator(TrainedEstimator):
         """
         return self._learn(X, y, sample_weight, continue_training=self.warm_start)
 
-    def _start(self, run: Run, metric: Metric | None) -> dict[str, Any]:
+    def _start(self, run: Run) -> dict[str, Any]:
         random = _is_own_pooling_trained_on_pairs(run.network, run.train_items, self.freeze)
         if self.head_init == "random" or (self.head_init == "auto" and random):
             return {}
         probe(run.network, run.task, run.train_items, run.precision)
-        if run.validation_items is None:
+        if run.held_out is None:
             return {}
-        return {"probe_score_": validate(run, metric)["validation_score"]}
+        scores = validate(run.network, run.held_out, run.precision)
+        return {"probe_score_": scores["validation_score"]}
 
 
 def _is_own_pooling_trained_on_pairs(network: Network, items: Items, layers: int | str) -> bool:
@@ -376,28 +351,6 @@ def _copy_to_train(network: Network, freeze: int | str, precision: Precision) ->
     trainable_ids = set(map(id, trainable))
     frozen = [p for p in network.model.parameters() if id(p) not in trainable_ids]
     return copy_network(network, frozen)
-
-
-def _split(
-    items: Items, fraction: float | None, plan: TrainingPlan, seed: int, tokenizer: TextTokenizer
-) -> tuple[Items, Items | None]:
-    """Items to train on and items held out, by sample; items held out are drawn only once."""
-    if fraction is None:
-        return items.weighted(plan.weights), None
-    n_samples = int(items.samples[-1]) + 1
-    if n_samples < 2:
-        raise InputError(
-            "validation_fraction needs at least 2 rows, one to train on and one to hold out; "
-            "X has 1. Use validation_fraction=None."
-        )
-    parts = hold_out(n_samples, fraction, np.random.default_rng(seed), plan.strata)
-    training, validation = (items.of_samples(part).weighted(plan.weights) for part in parts)
-    if not len(training) or not len(validation):
-        raise InputError(
-            "All training rows or all validation rows have a weight of 0. Use "
-            "validation_fraction=None, or drop the rows with a weight of 0."
-        )
-    return training, plan.draw(tokenizer, validation, np.random.default_rng(seed))
 
 
 def _check_accumulate(n_rows: int, n_parts: int, size: int) -> None:

@@ -1,4 +1,4 @@
-"""What a fit shows while it runs: held-out scores, a progress bar, scikit-learn's callbacks.
+"""What a fit shows while it runs: a progress bar, and scikit-learn's callbacks.
 
 Depends on tqdm, scikit-learn and ``_core``; imports no estimator.
 """
@@ -6,45 +6,19 @@ Depends on tqdm, scikit-learn and ``_core``; imports no estimator.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from operator import itemgetter
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
-import numpy as np
-import torch
 from sklearn.base import BaseEstimator
 from tqdm.auto import tqdm
 
-from skbert._arrays import Array
-from skbert._core.batches import collate
-from skbert._core.infer import infer, mean_loss
-from skbert._core.models.network import Network, copy_network
-from skbert._core.runtime.device import Precision
-from skbert._core.task import Items, Task
-from skbert._core.text.tokens import Ragged
-from skbert._core.training.loop import DrawItems
-from skbert._core.training.recipe import Recipe
+from skbert._core.models.network import copy_network
 from skbert._estimator.fitted import Fitted
+from skbert._estimator.run import Run
 
-__all__ = ["Report", "Run", "decode_validation", "validate", "validation_loss"]
-
-_CPU = torch.device("cpu")
-
-
-class Run(NamedTuple):
-    """Everything one training run needs."""
-
-    network: Network
-    task: Task
-    train_items: Items
-    validation_items: Items | None
-    recipe: Recipe
-    precision: Precision
-    seed: int
-    draw_items: DrawItems
-    n_truncated: int  # rows of X that were cut
+__all__ = ["Report"]
 
 
 class Report:
@@ -144,33 +118,3 @@ class Report:
         if record["epoch"] < self.n_epochs and not last:
             self._begin_epoch()
         return last
-
-
-def validation_loss(run: Run, outputs: Ragged) -> float:
-    """Mean loss of the held-out items, computed from the outputs of the head."""
-    items = run.validation_items
-    assert items is not None
-    batch = collate(items, np.arange(len(items)), _CPU, run.precision.weight_dtype)
-    loss, weight = run.task.loss(torch.from_numpy(outputs.values), batch)
-    return float(loss / weight)
-
-
-def decode_validation(run: Run) -> tuple[Ragged, Array, Array]:
-    """The head's outputs for the held-out items, what the task decodes from them, and the rows."""
-    items = run.validation_items
-    assert items is not None
-    outputs = infer(run.network, items, run.precision)
-    return outputs, run.task.decode(outputs, items), np.unique(items.samples)
-
-
-def validate(run: Run, metric: Callable[..., float] | None) -> dict[str, float]:
-    """Loss and metric on the held-out items with the weights as they are now."""
-    if metric is None:
-        assert run.validation_items is not None
-        loss = mean_loss(run.network, run.task, run.validation_items, run.precision)
-        return {"validation_loss": loss}
-    outputs, decoded, rows = decode_validation(run)
-    return {
-        "validation_loss": validation_loss(run, outputs),
-        "validation_score": metric(decoded, rows),
-    }

@@ -19,8 +19,9 @@ from skbert._core.text.windows import most_overlap
 from skbert._estimator.base import COUNT, RealInterval
 from skbert._estimator.checks import is_number
 from skbert._estimator.fitted import Fitted, Learned
-from skbert._estimator.fitting import BertEstimator, TrainingPlan
+from skbert._estimator.fitting import BertEstimator
 from skbert._estimator.guidance import requires_y
+from skbert._estimator.plan import TrainingPlan
 from skbert._extraction.task import MAX_ANSWERS, Answers, best_texts, best_threshold
 from skbert._validation.answers import check_answers, warn_if_swapped
 from skbert._validation.columns import FitRecord

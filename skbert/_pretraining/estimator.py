@@ -24,7 +24,8 @@ from skbert._estimator.bar import ProgressBar
 from skbert._estimator.base import COUNT, RealInterval, encode, predict_rows
 from skbert._estimator.callbacks import with_callbacks
 from skbert._estimator.fitted import Fitted
-from skbert._estimator.fitting import TrainedEstimator, TrainingPlan, draw_seed
+from skbert._estimator.fitting import TrainedEstimator, draw_seed
+from skbert._estimator.plan import TrainingPlan
 from skbert._pretraining.completion import (
     check_count,
     check_temperature,

@@ -19,8 +19,10 @@ from skbert._core.text.tokens import LongText
 from skbert._estimator.base import ROW_HEAD_CONSTRAINTS
 from skbert._estimator.checks import are_numbers, is_count
 from skbert._estimator.fitted import Fitted, Learned
-from skbert._estimator.fitting import BertEstimator, Run, TrainingPlan
+from skbert._estimator.fitting import BertEstimator
 from skbert._estimator.guidance import requires_y
+from skbert._estimator.plan import TrainingPlan
+from skbert._estimator.run import Run
 from skbert._regression.task import Numbers
 from skbert._validation.targets import as_sequence, check_targets
 from skbert._validation.weights import check_sample_weight

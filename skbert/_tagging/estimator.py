@@ -18,9 +18,10 @@ from skbert._core.task import Task
 from skbert._estimator.callbacks import with_callbacks
 from skbert._estimator.checks import are_classes, is_one_of
 from skbert._estimator.fitted import Fitted, Learned
-from skbert._estimator.fitting import BertEstimator, TrainingPlan
+from skbert._estimator.fitting import BertEstimator
 from skbert._estimator.guidance import requires_y
-from skbert._estimator.progress import Run
+from skbert._estimator.plan import TrainingPlan
+from skbert._estimator.run import Run
 from skbert._tagging.schemes import Chain, guess_scheme, warn_if_prefixed
 from skbert._tagging.targets import (
     checked_targets,

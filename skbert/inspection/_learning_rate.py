@@ -18,7 +18,7 @@ from skbert._core.training.loop import train
 from skbert._core.training.optim import RANGE_TEST, rate_factor
 from skbert._estimator.bar import ProgressBar
 from skbert._estimator.fitting import TrainedEstimator, draw_seed
-from skbert._estimator.progress import Run
+from skbert._estimator.run import Run
 from skbert.exceptions import InputError, InputTypeError, NonFiniteError, warn
 from skbert.inspection._displays.drawing import COLOURS, Display
 
@@ -253,7 +253,7 @@ def _range_test(
         network, plan = settings._open(data, None, precision, {})
         whole = settings._make_run(network, plan, data.rows, precision, seed, None)
         run = _shortened(whole, n_steps)
-        settings._start(run, None)
+        settings._start(run)
         recipe = run.recipe
         n_steps = recipe.epochs * recipe.steps_per_pass(run.train_items)
         with ProgressBar(settings, n_steps, unit="step") as bar:
@@ -277,7 +277,7 @@ def _shortened(run: Run, n_steps: int) -> Run:
         schedule=RANGE_TEST,
         warmup=0,
     )
-    return run._replace(train_items=items, validation_items=None, recipe=rising)
+    return run._replace(train_items=items, held_out=None, recipe=rising)
 
 
 def _some(items: Items, n_units: int, seed: int) -> Items:

@@ -1,0 +1,37 @@
+"""TrainingPlan: what to train, as an estimator understands ``y``.
+
+Depends on the task of ``_core`` only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from skbert._arrays import Array, IntArray
+from skbert._core.task import Task
+from skbert._core.training.loop import DrawItems, as_they_are
+
+__all__ = ["Metric", "TrainingPlan", "Tune"]
+
+# Called with what the task decodes for the rows held out and their row numbers: the first returns
+# their score, the second attributes that are tuned on them.
+Metric = Callable[[Array, Array], float]
+Tune = Callable[[Array, Array], dict[str, Any]]
+
+
+class TrainingPlan(NamedTuple):
+    """What to train, as understood from ``y``: the task, its targets, and the attributes learned.
+
+    Without a metric only the loss is computed on the rows held out.
+    """
+
+    task: Task
+    targets: Any  # what the task's encode takes as y
+    attributes: dict[str, Any]  # learned from y, by name
+    metric: Metric | None
+    strata: Array | None = None  # (n_samples,) codes to hold out evenly by
+    weights: Array | None = None  # (n_samples,) of the loss; None: all alike
+    tune: Tune | None = None  # after training
+    draw: DrawItems = as_they_are
+    output_map: IntArray | None = None  # index of each old output among the new; None: unchanged
