@@ -30,13 +30,14 @@ from skbert._core.text.tokens import Ragged, TextTokenizer, TokenTable
 from skbert._estimator.bar import ProgressBar
 from skbert._estimator.base import TextEstimator, encode
 from skbert._estimator.fitted import Fitted
+from skbert._validation.texts import Texts
 from skbert.exceptions import InputError, InputTypeError, warn
 from skbert.inspection._heat import HEAT_STYLE, Heat, heat_html, heat_text
 from skbert.inspection._html import View
 from skbert.inspection._targets import Goals, Question, find_goals
 from skbert.inspection._words import Grouped, Rows, grouped, located, texts_of
 
-__all__ = ["Attribution", "Attributions", "attributions"]
+__all__ = ["Attribution", "Attributions", "attributions", "explained"]
 
 Method = Literal["integrated_gradients", "occlusion", "gradient_x_input"]
 
@@ -264,8 +265,18 @@ def attributions(
     """
     fitted = _fitted_state(estimator)
     _check_settings(method, tolerance, max_steps)
-    precision = estimator._move_to_device(fitted.network)
     rows = estimator._rows(X, fitted.record)
+    return explained(estimator, rows, target, method, tolerance, max_steps, pieces=pieces)
+
+
+def explained(
+    estimator: TextEstimator, rows: Texts, target: object = None,
+    method: Method = "integrated_gradients", tolerance: float | None = None,
+    max_steps: int = 1000, *, pieces: bool = False,
+) -> Attributions:  # fmt: skip
+    """What each word of rows that are checked contributes to outputs."""
+    fitted = estimator._state()
+    precision = estimator._move_to_device(fitted.network)
     numbers = NumberedPieces(fitted.network.text_tokenizer)
     numbered = encode(fitted.task, rows, None, _reading(fitted.network, numbers))
     ids = replace(numbered.tokens.ids, values=numbers.ids_of(numbered.tokens.ids.values))

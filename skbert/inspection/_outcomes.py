@@ -20,6 +20,7 @@ from skbert._validation.targets import as_sequence, check_labels, check_targets
 from skbert.exceptions import InputError, InputTypeError
 from skbert.inspection._columns import Columns, Estimator, checked_rows, open_columns
 from skbert.inspection._fragments import Bar, Fragment, bars, note, scale
+from skbert.inspection._once import warning_once
 
 __all__ = [
     "Outcomes",
@@ -160,8 +161,9 @@ def _ranked(
 def classes_or_labels(estimator: Estimator, X: object, y: object) -> Outcomes:
     """The outcomes of a classifier."""
     columns = open_columns(estimator, X)
-    predicted = np.asarray(estimator.predict(X))
-    chances = estimator.predict_proba(X)
+    with warning_once():
+        predicted = np.asarray(estimator.predict(X))
+        chances = estimator.predict_proba(X)
     if isinstance(chances, list):
         raise InputTypeError(
             f"{name_of(estimator)} predicts several columns of classes, with a table of "

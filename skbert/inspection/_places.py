@@ -15,7 +15,6 @@ import pandas as pd
 
 from skbert._arrays import FloatArray, IntArray
 from skbert._core.infer import sample_losses
-from skbert._estimator.base import encode
 from skbert._estimator.fitting import TrainedEstimator
 from skbert._validation.answers import check_answers
 from skbert._validation.entities import Entity, check_spans, check_tags, entities_of, split_tag
@@ -149,7 +148,7 @@ def _losses_of_fit(estimator: Predicts, X: object, y: object) -> FloatArray:
             "rows with these labels."
         )
     precision = estimator._move_to_device(network)
-    items = encode(task, rows, plan.targets, network)
+    items = task.encode(rows, plan.targets, network.text_tokenizer)
     return sample_losses(network, task, items, precision, len(rows))
 
 

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 from sklearn.utils import check_random_state
+from sklearn.utils.validation import _num_samples
 
 from skbert._arrays import FloatArray
 from skbert._estimator.base import TextEstimator
-from skbert._validation.tables import check_length, open_table
+from skbert._validation.tables import check_length
 from skbert._validation.targets import as_sequence
 from skbert.exceptions import InputError
 from skbert.inspection._columns import Predicts
@@ -107,8 +108,7 @@ def report(
     _check(y, n_errors)
     estimator, n_rows = judged(estimator, X, y)
     if X_train is not None and y_train is not None:
-        n_train = open_table(X_train, hint=None).shape[0]
-        check_length(n_train, len(as_sequence(y_train)), "y_train")
+        check_length(int(_num_samples(X_train)), len(as_sequence(y_train)), "y_train")
     rng = check_random_state(np.random.default_rng().integers(2**31) if random_state is None
                              else random_state)  # fmt: skip
     outcomes = outcomes_of(estimator, X, y)

@@ -19,6 +19,7 @@ from skbert.exceptions import InputError, InputTypeError
 from skbert.inspection._columns import Estimator, Predicts
 from skbert.inspection._fragments import STYLE, Fragment, entry, note
 from skbert.inspection._html import View, escaped
+from skbert.inspection._once import reading_once
 from skbert.inspection._outcomes import (
     Outcomes,
     classes_or_labels,
@@ -114,8 +115,8 @@ def show(estimator: Predicts, X: object, y: object = None, *, max_rows: int = 20
         )
     estimator, n_rows = judged(estimator, X, y)
     first = np.arange(min(n_rows, int(max_rows)))
-    outcomes = outcomes_of(estimator, *(taken(part, first) for part in (X, y)))
     rest = n_rows - len(first)
+    outcomes = outcomes_of(estimator, *(_taken(part, first) if rest else part for part in (X, y)))
     heading = f"{len(first)} of {n_rows:,} rows" if rest else f"{n_rows} row{'s' * (n_rows > 1)}"
     more = f"{rest:,} more rows are not shown: max_rows={n_rows} shows all." if rest else ""
     rows = [ShownRow(row, row) for row in first.tolist()]
@@ -125,7 +126,7 @@ def show(estimator: Predicts, X: object, y: object = None, *, max_rows: int = 20
 def judged(estimator: Predicts, X: object, y: object) -> tuple[Predicts, int]:
     """The estimator that predicts, that of a search being its best one, and the number of rows.
 
-    What does not predict is refused, and so are other numbers of rows in X and y.
+    It reads X once. What does not predict is refused, and so are other numbers of rows in X and y.
     """
     if not hasattr(estimator, "predict") or isinstance(estimator, type):
         raise InputTypeError(
@@ -138,10 +139,10 @@ def judged(estimator: Predicts, X: object, y: object) -> tuple[Predicts, int]:
     n_rows = int(_num_samples(X))
     if y is not None:
         check_length(n_rows, int(_num_samples(as_sequence(y))))
-    return getattr(estimator, "best_estimator_", estimator), n_rows
+    return reading_once(getattr(estimator, "best_estimator_", estimator)), n_rows
 
 
-def taken(part: object, rows: IntArray) -> Any:
+def _taken(part: object, rows: IntArray) -> Any:
     """Some rows of X or y."""
     return None if part is None else _safe_indexing(as_sequence(part), rows)
 

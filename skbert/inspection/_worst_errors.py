@@ -5,6 +5,7 @@ Depends on `_views`; knows no estimator by name.
 
 from __future__ import annotations
 
+import warnings
 from textwrap import indent
 
 import numpy as np
@@ -12,14 +13,14 @@ import pandas as pd
 
 from skbert._arrays import FloatArray, IntArray
 from skbert._estimator.base import TextEstimator
-from skbert.exceptions import InputError, InputTypeError
-from skbert.inspection._attributions import attributions
-from skbert.inspection._columns import Predicts, as_objects
+from skbert.exceptions import InputError, InputTypeError, TruncationWarning
+from skbert.inspection._attributions import explained
+from skbert.inspection._columns import Predicts, as_objects, checked_rows
 from skbert.inspection._fragments import Fragment
 from skbert.inspection._heat import HEAT_STYLE, heat_html, heat_text
 from skbert.inspection._html import View
 from skbert.inspection._outcomes import Outcomes, name_of
-from skbert.inspection._views import ShownRow, judged, outcomes_of, page, taken
+from skbert.inspection._views import ShownRow, judged, outcomes_of, page
 
 __all__ = ["worst_errors"]
 
@@ -96,7 +97,7 @@ def worst_errors(
     worst = np.argsort(-losses, kind="stable")[:k]
     frame = _table(outcomes, worst, losses)
     remarks = [_remark(line) for line in frame.to_dict("records")]
-    heats = _explained(estimator, taken(X, worst)) if explain else [()] * len(worst)
+    heats = _explained(estimator, X, worst) if explain else [()] * len(worst)
     rows = [*map(ShownRow, worst.tolist(), worst.tolist(), remarks, heats)]
     heading = f"the {len(rows)} of {n_rows:,} rows with the highest loss"
     view = _ErrorsView(*page(estimator, outcomes, heading, rows, ""))
@@ -105,16 +106,20 @@ def worst_errors(
     return view
 
 
-def _explained(estimator: Predicts, X: object) -> list[tuple[Fragment]]:
-    """What the words of each row contribute to its prediction."""
+def _explained(estimator: Predicts, X: object, worst: IntArray) -> list[tuple[Fragment]]:
+    """What the words of the worst rows contribute to predictions."""
     if not isinstance(estimator, TextEstimator):
         raise InputTypeError(
             f"explain=True needs an estimator of skbert, but {name_of(estimator)} is none. Type "
             "explain=False."
         )
+    rows = checked_rows(estimator, X).take(worst)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TruncationWarning)  # the predictions have warned already
+        found = explained(estimator, rows)
     heats = [
         each._heat()._replace(heading=f"What each word contributes to {each.target!s:.80}")
-        for each in attributions(estimator, X)
+        for each in found
     ]
     return [(Fragment(heat_html(heat), indent(heat_text(heat), "  ")),) for heat in heats]
 

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
 from support.job import PAIRS, TEXTS, Form, Job
 from support.jobs import FORMS, JOBS
 
 from skbert import BertPretrainer, inspection
+from skbert._estimator.base import TextEstimator
+from skbert.exceptions import SkbertWarning
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
 MASKED = [text.replace("the", "[MASK]") for text in TEXTS]
@@ -24,13 +30,14 @@ OBJECTIVES: dict[str, tuple[str, Any]] = {
     "next_sentence_proba": ("nsp", PAIRS),
 }
 # Functions that call an estimator's own methods, each of which reads X once.
-BY_METHODS = (
-    inspection.label_issues,
-    inspection.report,
-    inspection.show,
-    inspection.suggest_learning_rate,
-    inspection.worst_errors,
-)
+BY_METHODS = (inspection.label_issues, inspection.suggest_learning_rate)
+# Functions that show predictions beside the truth.
+SHOWING: dict[str, Callable[[Any, Any, Any], object]] = {
+    "show": inspection.show,
+    "report": inspection.report,
+    "worst_errors": inspection.worst_errors,
+    "explain": partial(inspection.worst_errors, explain=True),
+}
 # Each method on the usual form of X, and two of them on the others.
 CALLS = [
     pytest.param(job, form, name, id=" ".join([*key, name]))
@@ -135,6 +142,9 @@ def test_every_call_that_takes_rows_is_made() -> None:
         inspection.attentions,
         inspection.attributions,
         inspection.head_importance,
+        inspection.report,
+        inspection.show,
+        inspection.worst_errors,
         *BY_METHODS,
     }
 
@@ -184,6 +194,66 @@ def test_inspection_reads_x_once(name: str, container: Any, tiny_model: Path) ->
             container, rows, lambda X: inspection.head_importance(estimator, X, y)
         )
         assert set(counts) == {1}
+
+
+@pytest.mark.parametrize("container", CONTAINERS)
+@pytest.mark.parametrize("name", [name for name in JOBS if "predict" in JOBS[name].methods])
+@pytest.mark.parametrize("call", SHOWING)
+def test_views_read_x_once(call: str, name: str, container: Any, tiny_model: Path) -> None:
+    job = JOBS[name]
+    estimator = job.make(tiny_model).fit(job.usual.X, job.usual.y)
+    X = container(job.usual.X[:3])
+    SHOWING[call](estimator, X, job.usual.y[:3])
+    assert {*X.counts.tolist()} == {1}
+
+
+def test_a_report_reads_training_rows_once(tiny_model: Path) -> None:
+    X, y, _ = JOBS["BertClassifier"].usual
+    estimator = JOBS["BertClassifier"].make(tiny_model).fit(X, y)
+    train = CountedList(X)
+    inspection.report(estimator, X, y, X_train=train, y_train=y)
+    assert {*train.counts.tolist()} == {1}
+
+
+@pytest.mark.parametrize("name", [name for name in JOBS if "predict" in JOBS[name].methods])
+def test_views_compute_outputs_once(
+    name: str, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, n_calls = JOBS[name], []
+    estimator = job.make(tiny_model).fit(job.usual.X, job.usual.y)
+    outputs = TextEstimator._outputs
+
+    def counted(self: TextEstimator, *args: Any) -> Any:
+        n_calls.append(1)
+        return outputs(self, *args)
+
+    monkeypatch.setattr(TextEstimator, "_outputs", counted)
+    inspection.report(estimator, job.usual.X, job.usual.y)
+    assert len(n_calls) == 1
+
+
+@pytest.mark.parametrize("call", SHOWING)
+@pytest.mark.parametrize("name", [name for name in JOBS if "predict" in JOBS[name].methods])
+def test_views_warn_once(call: str, name: str, tiny_model: Path) -> None:
+    job = JOBS[name]
+    long = {} if name in {"BertSpanExtractor", "BertTokenTagger"} else {"max_length": 5}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        estimator = job.make(tiny_model, **long).fit(job.usual.X, job.usual.y)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        SHOWING[call](estimator, job.usual.X, job.usual.y)
+    kinds = [each.category for each in caught]
+    assert len(kinds) == len({*kinds}) == bool(long), [str(each.message) for each in caught]
+
+
+@pytest.mark.parametrize("call", ["show", "report", "worst_errors"])
+def test_views_of_pipelines_warn_once(call: str, tiny_model: Path) -> None:
+    classifier = JOBS["BertClassifier"].make(tiny_model)
+    pipeline = make_pipeline(FunctionTransformer(), classifier).fit(TEXTS, ["a", "b"] * 6)
+    with pytest.warns(SkbertWarning, match="rows of X are empty") as caught:
+        SHOWING[call](pipeline, [*TEXTS[:1], "", " "], ["a", "b", "a"])
+    assert [each.filename for each in caught] == [__file__]
 
 
 def test_a_warm_start_reads_x_once(tiny_model: Path) -> None:
