@@ -39,7 +39,8 @@ class Bf16State(NamedTuple):
     """What training keeps in bfloat16 beside the weights, by weight."""
 
     grads: dict[torch.Tensor, torch.Tensor]
-    weights: dict[torch.Tensor, torch.Tensor]  # copies, which an optimizer step writes as well
+    # Copies, which an optimizer step writes as well; None: each use reads the weights themselves.
+    weights: dict[torch.Tensor, torch.Tensor] | None
 
 
 # The type of the products, and the identity and address of each weight.
@@ -81,7 +82,8 @@ class ProductCache:
 
     After a backward pass the gradients of the weights are in ``grad`` like any others, but
     ``torch.autograd.grad`` does not see them. Gradients in bfloat16 are put into ``bf16_state``
-    if there is one, and so are copies of weights for the optimizer to keep up.
+    if there is one, and so are copies of weights, if it has a place for them, for the optimizer to
+    keep up.
     """
 
     def __init__(

@@ -239,7 +239,7 @@ class _CompiledAdamW(AdamW):
         self, group: dict[str, Any], weight: torch.Tensor, gradient: torch.Tensor
     ) -> AdamWTensor:
         """A weight with all that its next step needs; the step is counted."""
-        state, rate = self.state[weight], group["lr"]
+        state, rate, copies = self.state[weight], group["lr"], self.bf16_state.weights or {}
         if not state:
             state["step"] = 0
             state["exp_avg"], state["exp_avg_sq"] = weight.new_zeros(2, *weight.shape)
@@ -253,7 +253,7 @@ class _CompiledAdamW(AdamW):
             decay=1.0 - rate * group["weight_decay"],
             step_size=rate / first,
             bias_correction2_sqrt=math.sqrt(second),
-            bf16_weight=self.bf16_state.weights.get(weight),
+            bf16_weight=copies.get(weight),
         )
 
 

@@ -19,6 +19,7 @@ from torch.utils.checkpoint import checkpoint
 from skbert._arrays import IntArray
 from skbert._core.batches import by_budget, collate
 from skbert._core.cpu.embedding import UsedRowsEmbedding
+from skbert._core.cpu.linear import Bf16State
 from skbert._core.models.network import Network, can_pack
 from skbert._core.runtime.device import AsyncScalars, Budget, Precision, is_out_of_memory
 from skbert._core.runtime.distributed import process_group
@@ -124,7 +125,7 @@ class Stepper:
         _fix(self._fixed)
         self._optimizer = _optimizer_of(network, recipe)
         is_alone = self.group.size == 1
-        network.layer_runner.reset(self._optimizer.bf16_state if is_alone else None)
+        network.layer_runner.reset(_bf16_state(network, self._optimizer) if is_alone else None)
         if recipe.gradient_checkpointing:
             _checkpointing("enable", network.model)({"use_reentrant": False})
         self.group.broadcast([tensor.detach() for tensor in network.model.parameters()])
@@ -330,6 +331,12 @@ def _optimizer_of(network: Network, recipe: Recipe) -> AdamW:
             " requires_grad of some to True."
         )
     return adamw(groups, network.device)
+
+
+def _bf16_state(network: Network, optimizer: AdamW) -> Bf16State | None:
+    """What training keeps in bfloat16; no copies of weights that a caller may change unnoticed."""
+    state = optimizer.bf16_state
+    return state._replace(weights=None) if state and network.is_handed_out else state
 
 
 def _has_overflow(scalars: torch.Tensor) -> bool:

@@ -257,6 +257,34 @@ def test_the_caller_may_stop_and_look_in_between(tiny_model: Path) -> None:
     assert all(p.grad is None and p.requires_grad for p in again.model.parameters())
 
 
+def in_place(weight: torch.Tensor) -> None:
+    with torch.no_grad():
+        weight.mul_(3.0)
+
+
+def by_data(weight: torch.Tensor) -> None:
+    weight.data.mul_(3.0)
+
+
+def test_a_holder_of_the_model_may_change_it_between_passes(tiny_model: Path) -> None:
+    """Also by ``.data``, of which torch keeps no count."""
+
+    def trained(change: Callable[[torch.Tensor], None]) -> dict[str, torch.Tensor]:
+        network = open_model(tiny_model)
+        weight = network.hand_out().bert.encoder.layer[0].attention.output.dense.weight
+        with seeded(0, CPU):
+            exact = Precision("bfloat16", CPU)
+            for epoch in train(network, Labels(), make_items(network), RECIPE, exact, 0):
+                if epoch.epoch == 1:
+                    change(weight)
+        return weights_of(network)
+
+    want, still = trained(in_place), trained(lambda _: None)
+    assert same(trained(by_data), want)
+    name = "bert.encoder.layer.1.output.dense.weight"  # of another layer, so only by training
+    assert not torch.equal(want[name], still[name])
+
+
 @pytest.mark.parametrize(("freeze", "still"), [(0, 0), (1, 21), ("all", 39)])
 def test_what_is_frozen_stays_as_it_was(
     make_tiny_model: Callable[..., Path], freeze: int | str, still: int
