@@ -7,21 +7,20 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from scipy.special import expit, softmax
 from sklearn.base import ClassifierMixin
 from sklearn.utils._param_validation import StrOptions
 
 from skbert._arrays import Array
-from skbert._classification.calibration import best_thresholds, fit_temperature
-from skbert._classification.task import (
-    MultiLabel,
-    SingleLabel,
-    codes_of,
-    describe,
-    indicator_columns,
-    is_right,
-    union_of,
+from skbert._classification.calibration import fit_temperature
+from skbert._classification.classes import is_right
+from skbert._classification.predictions import Predictions, predictions_of
+from skbert._classification.targets import (
+    Targets,
+    TargetSettings,
+    learned_of_indicator,
+    read_targets,
 )
+from skbert._classification.task import MultiLabel, SingleLabel, describe
 from skbert._core.families.record import Job
 from skbert._core.infer import infer
 from skbert._core.models.network import Network
@@ -36,13 +35,11 @@ from skbert._estimator.fitting import BertEstimator
 from skbert._estimator.guidance import requires_y
 from skbert._estimator.plan import TrainingPlan
 from skbert._estimator.run import Run
-from skbert._validation.targets import as_sequence, check_classes, check_labels
-from skbert._validation.weights import check_class_weight, check_sample_weight, rescale_weights
+from skbert._validation.targets import as_sequence, check_labels
+from skbert._validation.weights import check_sample_weight
 from skbert.exceptions import InputError, ModelError
 
 __all__ = ["BertClassifier"]
-
-_MOST = 2.0**40  # a factor on a label beside which float32 loses the rows without it
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -259,8 +256,7 @@ class BertClassifier(ClassifierMixin, BertEstimator):
         y : ndarray of shape (n_samples,) or (n_samples, n_classes)
             Predicted labels, or 0 and 1 for multi-label targets.
         """
-        fitted = self._state()
-        return self._labels(fitted, self._rows(X, fitted.record))
+        return self._predictions(self._state(), X).labels()
 
     def predict_proba(self, X: Any) -> Array:
         """Predict the probability of each class; for multi-label targets, of each label by itself.
@@ -275,11 +271,7 @@ class BertClassifier(ClassifierMixin, BertEstimator):
         probabilities : ndarray of shape (n_samples, n_classes)
             Columns in the order of ``classes_``; float32, or float64 with ``precision="float64"``.
         """
-        fitted = self._state()
-        scores = self._outputs(fitted, self._rows(X, fitted.record))
-        multi_label = isinstance(fitted.task, MultiLabel)
-        probabilities: Array = expit(scores) if multi_label else softmax(scores, axis=1)
-        return probabilities
+        return self._predictions(self._state(), X).probabilities()
 
     def decision_function(self, X: Any) -> Array:
         """Compute the score of each class, its logit.
@@ -294,11 +286,7 @@ class BertClassifier(ClassifierMixin, BertEstimator):
         scores : ndarray of shape (n_samples,) or (n_samples, n_classes)
             For two classes, the logit of the second class minus that of the first.
         """
-        fitted = self._state()
-        scores = self._outputs(fitted, self._rows(X, fitted.record))
-        if not isinstance(fitted.task, MultiLabel) and scores.shape[1] == 2:
-            scores = scores[:, 1] - scores[:, 0]
-        return np.asarray(scores)
+        return self._predictions(self._state(), X).decisions()
 
     @requires_y
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
@@ -324,7 +312,7 @@ class BertClassifier(ClassifierMixin, BertEstimator):
             If X, y or a weight cannot be used; the message names the first bad row.
         """
         fitted = self._state()
-        predicted = self._labels(fitted, self._rows(X, fitted.record))
+        predicted = self._predictions(fitted, X).labels()
         labels, _ = check_labels(
             as_sequence(y), len(predicted), estimator_name=type(self).__name__
         )
@@ -332,12 +320,9 @@ class BertClassifier(ClassifierMixin, BertEstimator):
         weight = check_sample_weight(as_sequence(sample_weight), len(predicted))
         return float(np.average(right, weights=weight))
 
-    def _labels(self, fitted: Fitted, rows: Any) -> Array:
-        """The predicted labels of rows."""
-        scores = self._outputs(fitted, rows)
-        if isinstance(fitted.task, MultiLabel):
-            return np.asarray((expit(scores) >= fitted.attributes["thresholds_"]).astype(np.int64))
-        return np.asarray(fitted.attributes["classes_"][scores.argmax(axis=1)])
+    def _predictions(self, fitted: Fitted, X: Any) -> Predictions:
+        """The scores of the rows of X, and what they mean."""
+        return predictions_of(fitted, self._outputs(fitted, self._rows(X, fitted.record)))
 
     def _prepare_targets(
         self,
@@ -348,71 +333,16 @@ class BertClassifier(ClassifierMixin, BertEstimator):
         weight: Any,
         classes: Any = None,
     ) -> TrainingPlan:
-        labels, multi_label = check_labels(y, len(rows), estimator_name=type(self).__name__)
-        self._check_hold_out(multi_label=multi_label)
-        if previous is not None and multi_label != isinstance(previous.task, MultiLabel):
-            raise InputError(
-                f"y holds {'several labels' if multi_label else 'one label'} per row, but the "
-                "estimator was fitted on the other kind. Give the same kind of y, or fit anew "
-                "with warm_start=False."
-            )
+        targets = read_targets(y, len(rows), classes, previous, type(self).__name__)
+        self._check_hold_out(targets)
+        settings = TargetSettings(
+            max_length, self.long_text, self.label_smoothing, self.class_weight,
+            self.tune_thresholds,
+        )  # fmt: skip
         known = None if previous is None else previous.attributes["classes_"]
-        plan = self._plan_indicator if multi_label else self._plan_labels
-        return plan(labels, weight, check_classes(classes), known, max_length)
+        return targets.plan(settings, weight, known)
 
-    def _plan_labels(
-        self, labels: Array, weight: Any, more: Array, known: Array | None, max_length: int
-    ) -> TrainingPlan:
-        """The plan for one label per row, ``more`` classes, and those ``known`` from before."""
-        old = labels[:0] if known is None else known
-        classes = union_of(labels, more, old)
-        codes = codes_of(labels, classes)
-        per_class = check_class_weight(self.class_weight, classes, codes, weight)
-        if per_class is not None:
-            weight = rescale_weights(per_class[codes] * (1.0 if weight is None else weight))
-        output_map = None if known is None else codes_of(old, classes)
-        attributes = {"classes_": classes, "temperature_": 1.0}
-        task = SingleLabel(len(classes), max_length, self.long_text, self.label_smoothing)
-
-        def accuracy(scores: Array, rows: Array) -> float:
-            return float((scores.argmax(axis=1) == codes[rows]).mean())
-
-        return TrainingPlan(
-            task, codes, attributes, accuracy, codes, weight, output_map=output_map
-        )
-
-    def _plan_indicator(
-        self, present: Array, weight: Any, more: Array, known: Array | None, max_length: int
-    ) -> TrainingPlan:
-        """The plan for any number of labels per row, ``(n_samples, n_classes)`` of 0 and 1."""
-        n_classes = present.shape[1]
-        classes = indicator_columns(n_classes, n_classes if known is None else len(known), more)
-        factors = self.class_weight
-        if factors == "balanced":
-            weights = np.ones(len(present)) if weight is None else weight
-            per_label = weights.sum() / (2 * np.maximum(weights @ present, 1e-9))
-            factors = dict(enumerate(np.where(present.any(axis=0), per_label, 1.0)))
-        per_class = check_class_weight(factors, classes, present.argmax(axis=1), weight)
-        positive = None if per_class is None else tuple(np.minimum(per_class, _MOST).tolist())
-        attributes = {
-            "classes_": classes,
-            "temperature_": 1.0,
-            "thresholds_": np.full(n_classes, 0.5),
-        }
-        smoothing = self.label_smoothing
-        task = MultiLabel(n_classes, max_length, self.long_text, smoothing, positive)
-
-        def subset_accuracy(scores: Array, rows: Array) -> float:
-            return float(((scores > 0) == present[rows]).all(axis=1).mean())
-
-        def thresholds(scores: Array, rows: Array) -> dict[str, Array]:
-            return {"thresholds_": best_thresholds(present[rows], scores)}
-
-        tune = thresholds if self.tune_thresholds else None
-        targets = present.astype(np.float64)
-        return TrainingPlan(task, targets, attributes, subset_accuracy, None, weight, tune)
-
-    def _check_hold_out(self, *, multi_label: bool) -> None:
+    def _check_hold_out(self, targets: Targets) -> None:
         """Refuse what is tuned on held-out rows where there are none, or nothing to tune."""
         for name in ("calibrate", "tune_thresholds"):
             if getattr(self, name) and self.validation_fraction is None:
@@ -420,7 +350,7 @@ class BertClassifier(ClassifierMixin, BertEstimator):
                     f"{name}=True needs a validation set, but validation_fraction is None. "
                     "Set validation_fraction, for example to 0.1."
                 )
-        if self.tune_thresholds and not multi_label:
+        if self.tune_thresholds and targets.task is not MultiLabel:
             raise InputError(
                 "tune_thresholds=True is for multi-label targets, and y has one label per row. "
                 "For a binary y use sklearn.model_selection.TunedThresholdClassifierCV."
@@ -444,12 +374,8 @@ class BertClassifier(ClassifierMixin, BertEstimator):
                 "BertRegressor.from_pretrained."
             )
         if config.problem_type == "multi_label_classification":
-            attributes = {
-                "classes_": np.arange(n_classes),
-                "temperature_": 1.0,
-                "thresholds_": np.full(n_classes, 0.5),
-            }
-            return MultiLabel(n_classes, max_length, self.long_text), attributes
+            learned = learned_of_indicator(n_classes)
+            return MultiLabel(n_classes, max_length, self.long_text), learned
         names = np.array([config.id2label[i] for i in range(n_classes)])
         order = np.argsort(names)
         grow_output(network, n_classes, np.argsort(order))
