@@ -78,8 +78,8 @@ bench-families: .venv/bench.stamp
 	$(BENCH)/targets.py $(FOUND) --page docs/targets.md --plot docs/targets.png
 
 # The first build runs every script of the gallery and the tutorial; later ones run those that
-# changed. linkcheck looks at the links of all pages; DOCS_OFFLINE=1 leaves out those that lead
-# elsewhere.
+# changed. linkcheck looks at the links of all pages. Without a network both leave out the links that
+# lead elsewhere.
 docs: .venv/docs.stamp
 	MPLBACKEND=agg $(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import inspect
-import os
 import re
 from itertools import groupby
 
+import requests
 from docutils.nodes import Element, SkipNode
 from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.writers.html5 import HTML5Translator
@@ -54,7 +54,16 @@ intersphinx_mapping = {
     "torch": ("https://docs.pytorch.org/docs/stable", None),
 }
 
-if os.environ.get("DOCS_OFFLINE") == "1":
+
+def is_online() -> bool:
+    """Whether the indexes of other projects' pages can be fetched."""
+    try:
+        return requests.head("https://docs.python.org/3/objects.inv", timeout=10).ok
+    except requests.RequestException:
+        return False
+
+
+if not is_online():
     # Neither an index that cannot be fetched nor a link that then leads nowhere is an error.
     intersphinx_mapping = {}
     suppress_warnings = ["ref.ref", "ref.term"]
