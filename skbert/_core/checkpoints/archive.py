@@ -114,8 +114,9 @@ def _check_target(target: Path) -> None:
         return
     if not target.is_dir():
         raise SaveError(f"{target} is a file, not a folder: give another path, or remove it.")
-    if Path.cwd().is_relative_to(target):
-        raise SaveError(f"{target} is the folder you work in: give the path of a new folder.")
+    with contextlib.suppress(FileNotFoundError):  # where the working directory was deleted
+        if Path.cwd().is_relative_to(target):
+            raise SaveError(f"{target} is the folder you work in: give the path of a new folder.")
     names = {path.name for path in target.iterdir()}
     if not names:
         return

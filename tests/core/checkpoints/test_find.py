@@ -82,6 +82,17 @@ def test_a_file_is_no_folder(folder: Path) -> None:
         find.find(folder / "config.json")
 
 
+@pytest.mark.parametrize("model", ["./model", "owner/other"])
+def test_a_deleted_working_directory_is_told(folder: Path, cache: Path, model: str) -> None:
+    snapshot = to_hub_cache(folder, cache, name="owner--name")
+    Path.cwd().rmdir()
+    wanted = r"the working directory was deleted: change to another one with os\.chdir"
+    with pytest.raises(ModelNotFoundError, match=wanted):
+        find.find(model)
+    assert find.find(folder) == folder
+    assert find.find("owner/name") == snapshot
+
+
 @pytest.mark.parametrize("model", [None, 3, b"bert-base-uncased", ["a"]])
 def test_what_is_no_name_at_all(model: Any) -> None:
     with pytest.raises(InputTypeError, match=r"has the type \w+\. It must be the name of a model"):
