@@ -141,8 +141,9 @@ def entity_table(chain: Chain, rows: WordRows | Texts, scored: Any) -> pd.DataFr
             else:
                 text = rows.first[number][start:end]
             lines.append((number, start, end, each[2], score, text))
-    kinds = {"row": int, "start": int, "end": int, "label": str, "score": float, "text": str}
-    return pd.DataFrame(lines, columns=list(kinds)).astype(kinds)
+    # A label as it was learned may hold lone surrogates, which pandas' own type of text refuses.
+    kinds = {"row": int, "start": int, "end": int, "label": object, "score": float, "text": str}
+    return pd.DataFrame(lines, columns=list(kinds), dtype=object).astype(kinds)
 
 
 def _bounds(row: ScoredWords, entity: Entity) -> tuple[int, int]:

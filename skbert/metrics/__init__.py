@@ -150,7 +150,8 @@ def entity_report(
         table.mean(axis=0) if counts else np.zeros(3),
         support @ table / total if total else np.zeros(3),
     ]
-    index = [*counts, "micro avg", "macro avg", "weighted avg"]
+    # Types may hold lone surrogates, which pandas' own type of text refuses.
+    index = pd.Index([*counts, "micro avg", "macro avg", "weighted avg"], dtype=object)
     report = pd.DataFrame([*table, *averages], index=index, columns=["precision", "recall", "f1"])
     report["support"] = np.append(support, [total] * 3)
     return report.astype({"support": np.int64}) if sample_weight is None else report

@@ -366,7 +366,7 @@ def test_entity_report_of_known_rows() -> None:
             [1 / 2, 4 / 9, 7 / 18, 4],
             [7 / 8, 1 / 2, 13 / 24, 4],
         ],
-        index=["X", "Y", "Z", "micro avg", "macro avg", "weighted avg"],
+        index=pd.Index(["X", "Y", "Z", "micro avg", "macro avg", "weighted avg"], dtype=object),
         columns=["precision", "recall", "f1", "support"],
     ).astype({"support": np.int64})
     pd.testing.assert_frame_equal(report, expected)

@@ -47,7 +47,7 @@ from skbert._tagging.schemes import convert
 from skbert._tagging.task import WordTags
 from skbert._validation.words import WordRows
 from skbert.exceptions import InputError, InputTypeError, SkbertWarning
-from skbert.metrics import entity_f1
+from skbert.metrics import entity_f1, entity_report
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -321,6 +321,16 @@ def test_spans_of_words(fitted: BertTokenTagger) -> None:
     nothing = fitted.predict_spans([["it"]])
     assert nothing.empty
     assert nothing.dtypes.to_dict() == frame.dtypes.to_dict()
+
+
+def test_labels_with_lone_surrogates_stay_as_they_are(tiny_model: Path) -> None:
+    tags = [[tag.replace("THING", "TH\ud800NG") for tag in row] for row in Y]
+    fitted = tagger(tiny_model, **LEARNS).fit(X, tags)
+    predicted = fitted.predict(X[:2]).tolist()
+    assert predicted == tags[:2]
+    labels = fitted.predict_spans(X[:2])["label"].tolist()
+    assert labels == ["TH\ud800NG", "WHO", "WHO", "TH\ud800NG", "WHO"]
+    assert entity_report(tags[:2], predicted).loc["TH\ud800NG", "f1"] == 1.0
 
 
 def test_the_score_of_a_span_is_that_of_all_sequences_with_it(fitted: BertTokenTagger) -> None:
