@@ -12,9 +12,10 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from skbert._arrays import FloatArray
-from skbert.inspection._displays.reliability import ReliabilityDisplay, reliability_bins
+from skbert.inspection._displays.reliability import ReliabilityDisplay
 from skbert.inspection._outcomes import Outcomes
 from skbert.metrics import squad_f1
+from skbert.metrics._calibration import reliability_bins
 
 __all__ = ["Interval", "Score", "calibration_of", "intervals", "scores_of"]
 

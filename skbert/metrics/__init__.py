@@ -1,8 +1,8 @@
-"""Metrics for tags, answers and choices, and scorers that use them.
+"""Metrics for tags, answers, choices and probabilities, and scorers that use them.
 
 Every function takes the right values and the predictions, one entry per row, in any container that
 scikit-learn can split: a list, an object array, a Series. Depends on numpy, pandas, scikit-learn
-and `skbert.metrics._rows`, and not on torch.
+and the other modules of `skbert.metrics`, and not on torch.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from sklearn.metrics import make_scorer
 from sklearn.utils.metadata_routing import UNUSED
 
 from skbert.exceptions import InputError
+from skbert.metrics._calibration import calibration_error
 from skbert.metrics._rows import (
     count_entities,
     hits,
@@ -30,6 +31,7 @@ from skbert.metrics._rows import (
 )
 
 __all__ = [
+    "calibration_error",
     "choice_accuracy",
     "entity_f1",
     "entity_report",

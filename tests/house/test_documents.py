@@ -82,6 +82,7 @@ FEWEST_EXAMPLES = {
     "skbert.inspection._learning_rate": 11,
     "skbert.inspection._worst_errors": 7,
     "skbert.metrics": 20,
+    "skbert.metrics._calibration": 4,
     "skbert.testing": 8,
 }
 # What functions return, whose examples show it.

@@ -13,10 +13,11 @@ from sklearn.metrics import confusion_matrix
 from sklearn.utils.multiclass import unique_labels
 
 from skbert._arrays import Array, IntArray
+from skbert._validation.probabilities import check_kinds, labels_of, n_rows
 from skbert._validation.tables import check_length
 from skbert.exceptions import InputError, InputTypeError
 from skbert.inspection._displays.drawing import Display, heat_map, name_ticks, write_cells
-from skbert.inspection._displays.rows import check_kinds, labels_of, n_rows, row_texts
+from skbert.inspection._displays.rows import row_texts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

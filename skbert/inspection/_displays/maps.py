@@ -15,10 +15,11 @@ from sklearn.utils.validation import check_is_fitted
 from skbert._arrays import Array, FloatArray
 from skbert._catalogue import load_name
 from skbert._estimator.base import TextEstimator
+from skbert._validation.probabilities import labels_of
 from skbert._validation.tables import check_length
 from skbert.exceptions import InputError, InputTypeError
 from skbert.inspection._displays.drawing import COLOURS, Display, plain
-from skbert.inspection._displays.rows import labels_of, row_texts
+from skbert.inspection._displays.rows import row_texts
 from skbert.inspection._html import View, escaped, legible
 
 if TYPE_CHECKING:

@@ -4,25 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
-import numpy as np
 import pandas as pd
 
-from skbert._arrays import BoolArray, FloatArray
-from skbert.exceptions import InputError
 from skbert.inspection._displays.drawing import COLOURS, Display, panels
-from skbert.inspection._displays.rows import (
-    check_exclusive,
-    check_kinds,
-    class_probabilities,
-    labels_of,
-    n_rows,
-    probabilities_of,
-)
+from skbert.inspection._displays.rows import class_probabilities
+from skbert.metrics._calibration import error_of_bins, predictions_of, reliability_bins
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["ReliabilityDisplay", "reliability_bins"]
+__all__ = ["ReliabilityDisplay"]
 
 _INSTEAD = (
     "Look at one label at a time: ReliabilityDisplay.from_predictions(y[:, 0], "
@@ -59,6 +50,7 @@ class ReliabilityDisplay(Display):
     See Also
     --------
     skbert.BertClassifier : ``calibrate=True`` fits a temperature on held-out rows.
+    skbert.metrics.calibration_error : The error alone.
     sklearn.calibration.CalibrationDisplay : The same for one of two classes.
 
     References
@@ -80,8 +72,7 @@ class ReliabilityDisplay(Display):
 
     def __init__(self, bins: pd.DataFrame) -> None:
         self.bins = bins
-        gaps = (bins["accuracy"] - bins["confidence"]).abs().fillna(0.0)
-        self.expected_calibration_error = float(np.average(gaps, weights=bins["count"]))
+        self.expected_calibration_error = error_of_bins(bins)
 
     @classmethod
     def from_estimator(
@@ -149,15 +140,8 @@ class ReliabilityDisplay(Display):
             If y_true, y_proba or the classes cannot be used, or differ in length.
         """
         cls._require_matplotlib()
-        n = n_rows(y_true, "y_true")
-        true = labels_of(y_true, n, "y_true", instead=_INSTEAD)
-        chances, labels = probabilities_of(y_proba, n, classes)
-        check_kinds(true, labels, "classes")
-        check_exclusive(chances, _INSTEAD)
-        if not isinstance(n_bins, (int, np.integer)) or n_bins < 1:
-            raise InputError(f"n_bins={n_bins!r} must be an int above 0. The usual number is 10.")
-        right = labels[chances.argmax(axis=1)] == true
-        return cls(reliability_bins(chances.max(axis=1), right, n_bins)).plot(ax)
+        predictions = predictions_of(y_true, y_proba, classes, instead=_INSTEAD)
+        return cls(reliability_bins(*predictions, n_bins)).plot(ax)
 
     def plot(self, ax: Axes | None = None) -> Self:
         """Draw the shares of right predictions, and the number of predictions in each bin.
@@ -190,20 +174,3 @@ class ReliabilityDisplay(Display):
         bottom.set(xlabel="probability of the predicted class", ylabel="number of\npredictions")
         ax.set_title(f"Expected calibration error {self.expected_calibration_error:.3f}")
         return self
-
-
-def reliability_bins(confidence: FloatArray, right: BoolArray, n_bins: int) -> pd.DataFrame:
-    """The predictions in bins of equal width, each without its lower edge."""
-    edges = np.linspace(0, 1, n_bins + 1)
-    places = np.digitize(confidence, edges[1:-1], right=True)
-    counts = np.bincount(places, minlength=n_bins)
-    some = np.where(counts, counts, np.nan)
-    return pd.DataFrame(
-        {
-            "lower": edges[:-1],
-            "upper": edges[1:],
-            "count": counts,
-            "confidence": np.bincount(places, confidence, n_bins) / some,
-            "accuracy": np.bincount(places, right, n_bins) / some,
-        }
-    )

@@ -1,40 +1,18 @@
-"""What displays read of X and y: texts to show, labels, probabilities.
+"""What displays read of X and of estimators: texts to show, probabilities.
 
 Depends on `skbert._validation` and scikit-learn.
 """
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from skbert._arrays import Array, FloatArray
-from skbert._validation.tables import ROW_TYPES, check_length, open_table, open_values
-from skbert._validation.targets import as_sequence, check_classes, check_labels
-from skbert.exceptions import InputError, InputTypeError
+from skbert._arrays import Array
+from skbert._validation.tables import ROW_TYPES, open_table
+from skbert.exceptions import InputTypeError
 
-__all__ = [
-    "check_exclusive",
-    "check_kinds",
-    "class_probabilities",
-    "labels_of",
-    "labels_or_indicator",
-    "n_rows",
-    "probabilities_of",
-    "row_texts",
-]
-
-_TOLERANCE = 1e-3  # of the sum of a row's probabilities
-
-
-def n_rows(values: object, name: str) -> int:
-    """The number of rows of y, at least one."""
-    count = open_values(as_sequence(values), name, None).shape[0]
-    if not count:
-        raise InputError(f"{name} has no rows, so there is nothing to draw. Give at least one.")
-    return count
+__all__ = ["class_probabilities", "row_texts"]
 
 
 def row_texts(X: object) -> list[str]:
@@ -48,44 +26,6 @@ def _flat(cell: object) -> str:
     return " | ".join(map(_flat, cell)) if isinstance(cell, ROW_TYPES) else str(cell)
 
 
-def labels_or_indicator(y: object, n: int) -> tuple[Array, bool]:
-    """The labels of n rows as they are checked before a fit, and whether a row may have several.
-
-    Few rows of many classes are usual here, and no reason to warn.
-    """
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
-        return check_labels(as_sequence(y), n)
-
-
-def labels_of(y: object, n: int, name: str, *, instead: str) -> Array:
-    """The labels of n rows, one for each; ``instead`` says what takes several."""
-    check_length(n, n_rows(y, name), name)
-    labels, is_multi_label = labels_or_indicator(y, n)
-    if is_multi_label:
-        raise InputError(f"{name} has several labels per row. {instead}")
-    return labels
-
-
-def check_kinds(true: Array, others: Array, name: str) -> None:
-    """Refuse true labels that are str beside numbers, or numbers beside str: none are equal."""
-    if (true.dtype.kind in "OU") != (others.dtype.kind in "OU"):
-        raise InputTypeError(
-            f"y_true has labels such as {true.tolist()[0]!r} and {name} such as "
-            f"{others.tolist()[0]!r}. Give both as str or both as numbers."
-        )
-
-
-def check_exclusive(chances: FloatArray, instead: str) -> None:
-    """Refuse probabilities of classes of which a row may have several; ``instead`` says more."""
-    sums = chances.sum(axis=1)
-    if (bad := np.flatnonzero(np.abs(sums - 1) > _TOLERANCE)).size:
-        raise InputError(
-            f"Row {bad[0]} of y_proba sums to {sums[bad[0]]:.3f}, not to 1: these are no "
-            f"probabilities of classes that exclude each other. {instead}"
-        )
-
-
 def class_probabilities(estimator: object, X: object, display: str) -> tuple[Array, Array]:
     """The probabilities that a fitted classifier predicts, and its classes."""
     check_is_fitted(estimator)
@@ -96,25 +36,3 @@ def class_probabilities(estimator: object, X: object, display: str) -> tuple[Arr
             "predict_proba."
         )
     return estimator.predict_proba(X), np.asarray(estimator.classes_)
-
-
-def probabilities_of(y_proba: object, n: int, classes: object) -> tuple[FloatArray, Array]:
-    """Probabilities as ``(n, n_classes)`` in float64, and the labels of their columns."""
-    labels = check_classes(classes)
-    wanted = f"({n}, {len(labels)}), a column for each of the classes"
-    try:
-        chances = np.asarray(y_proba, np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputTypeError(
-            f"y_proba does not hold numbers: {error}. Give an array of shape {wanted}, as "
-            "predict_proba returns."
-        ) from error
-    if chances.shape != (n, len(labels)):
-        raise InputError(f"y_proba has the shape {chances.shape}. Give one of shape {wanted}.")
-    bad = np.flatnonzero(~((chances >= 0) & (chances <= 1)).all(axis=1))
-    if bad.size:
-        raise InputError(
-            f"Row {bad[0]} of y_proba is {chances[bad[0]].tolist()!s:.80}, but probabilities lie "
-            "between 0 and 1. Give what predict_proba returns."
-        )
-    return chances, labels

@@ -10,17 +10,17 @@ import pandas as pd
 from sklearn.metrics import precision_recall_curve
 
 from skbert._arrays import Array, BoolArray, FloatArray
-from skbert._validation.tables import check_length
-from skbert.exceptions import InputError
-from skbert.inspection._displays.drawing import COLOURS, Display, heat_map, name_ticks, plain
-from skbert.inspection._displays.rows import (
+from skbert._validation.probabilities import (
     check_exclusive,
     check_kinds,
-    class_probabilities,
     labels_or_indicator,
     n_rows,
     probabilities_of,
 )
+from skbert._validation.tables import check_length
+from skbert.exceptions import InputError
+from skbert.inspection._displays.drawing import COLOURS, Display, heat_map, name_ticks, plain
+from skbert.inspection._displays.rows import class_probabilities
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
