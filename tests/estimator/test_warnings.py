@@ -210,8 +210,9 @@ CALLS: dict[str, list[Call]] = {
     ],
 }
 
-ELSEWHERE = {  # provoked where rates are suggested, and where TensorFlow's checkpoints are tested
+ELSEWHERE = {  # provoked where rates, kernels and TensorFlow's checkpoints are tested
     "learning_rate._warn_if_flat",
+    "module._warn_of_old_kernels",
     "tensorflow._read_pieces",
     "variable_names._check_rest",
 }

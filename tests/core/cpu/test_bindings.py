@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import hashlib
 import math
 import mmap
+import re
 import resource
+import sys
 from contextlib import contextmanager
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 import torch
+from support import ROOT
 from torch.nn import functional as F
 
 from skbert._core.cpu import fused
@@ -52,11 +58,41 @@ from skbert._core.cpu.fused import (
 )
 from skbert._core.task import Layout
 from skbert._core.training.optim import adamw
+from skbert.exceptions import SkbertWarning
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 pytestmark = pytest.mark.skipif(module.kernels is None, reason="built without a compiler")
+
+CSRC = ROOT / "skbert" / "_core" / "cpu" / "csrc"
+
+
+def test_a_change_of_the_interface_raises_its_version() -> None:
+    sources = "".join((CSRC / name).read_text("utf-8") for name in ("kernels.h", "module.c"))
+    code = "".join(re.sub(r"/\*.*?\*/", "", sources, flags=re.DOTALL).split())
+    digest = hashlib.sha256(code.encode()).hexdigest()[:16]
+    assert (module.INTERFACE_VERSION, digest) == (1, "c11d19e2510f018d"), (
+        "raise the version in module.c and bindings/module.py if a function or a struct changed, "
+        "and note both here"
+    )
+
+
+@pytest.mark.parametrize("version", [{}, {"interface_version": module.INTERFACE_VERSION + 1}])
+def test_kernels_from_other_sources_are_not_used(
+    version: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = SimpleNamespace(__file__="kernels.so", has_bf16_dot=1, **version)
+    monkeypatch.setitem(sys.modules, "skbert._core.cpu.kernels", other)
+    spec: Any = spec_from_file_location("skbert.module", module.__file__)
+    found = module_from_spec(spec)
+    spec.loader.exec_module(found)
+    with pytest.warns(SkbertWarning, match=r"kernels\.so are not used.*build_ext") as caught:
+        assert not found.has_kernels()
+    assert caught[0].filename == __file__
+    assert not found.has_kernels()  # without another warning
+    assert not found.has_bf16_products()
+
 
 LENGTHS = {
     "one": [1],

@@ -6,6 +6,9 @@ pass them, which have checked them; addresses are whole numbers, 0 for none. */
 
 #include "kernels.h"
 
+/* To raise, here and in bindings/module.py, whenever a function or a struct of kernels.h changes. */
+#define INTERFACE_VERSION 1
+
 #define ADDRESS(i) ((void *)PyLong_AsVoidPtr(arguments[i]))
 #define INTEGER(i) PyLong_AsLongLong(arguments[i])
 #define FLOAT(i) ((float)PyFloat_AsDouble(arguments[i]))
@@ -238,6 +241,8 @@ PyMODINIT_FUNC PyInit_kernels(void) {
 #ifdef HAS_BF16_DOT
     has_bf16_dot = __builtin_cpu_supports("avx512bf16") != 0;
 #endif
-    if (made && PyModule_AddIntConstant(made, "has_bf16_dot", has_bf16_dot)) Py_CLEAR(made);
+    if (made && (PyModule_AddIntConstant(made, "has_bf16_dot", has_bf16_dot) ||
+                 PyModule_AddIntConstant(made, "interface_version", INTERFACE_VERSION)))
+        Py_CLEAR(made);
     return made;
 }
