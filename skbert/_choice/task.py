@@ -41,7 +41,7 @@ class Choice:
             first, second = ([side[i] for i in which] for side in (prompts, options))
             return encode_texts(tokenizer, first, second, max_length, self.cut)
 
-        tokens, _, n_cut = rows(range(len(owner)), self.max_length)
+        tokens, _, n_cut, _ = rows(range(len(owner)), self.max_length)
         if n_cut:  # count the questions among the rows that are full
             full = np.flatnonzero(tokens.lengths == self.max_length)
             longer = rows(full, self.max_length + 1).tokens.lengths > self.max_length

@@ -58,7 +58,7 @@ class Items:
     samples: IntArray  # (n_items,)
     weights: FloatArray  # (n_items,)
     targets: Array | Ragged | None = None  # (n_items, ...) or a row per item
-    places: Ragged | None = None  # what each token stands for; only the task's decode reads it
+    places: Ragged | None = None  # what each token stands for; no model reads it
     n_truncated: int = 0
     selected_tokens: Ragged | None = None  # for a head that reads them: positions in each row
     is_counted_alone: bool = False  # whether a step counts items, not samples
@@ -66,10 +66,10 @@ class Items:
     @classmethod
     def one_row_each(cls, encoded: EncodedTexts, targets: Array | None) -> Items:
         """Items of one row each; the windows of a sample share its target and its weight."""
-        tokens, windows, n_truncated = encoded
+        tokens, windows, n_truncated, places = encoded
         samples, rows = windows.samples, np.arange(len(tokens) + 1)
         targets = None if targets is None else targets[samples]
-        return cls(tokens, rows, samples, windows.weights, targets, n_truncated=n_truncated)
+        return cls(tokens, rows, samples, windows.weights, targets, places, n_truncated)
 
     def __len__(self) -> int:
         return len(self.samples)

@@ -242,6 +242,9 @@ class EmbeddingCache:
 
 
 def _keys(texts: Texts) -> list[str]:
-    """Return a hash of each text, or of each pair."""
-    rows = texts.first if texts.second is None else zip(texts.first, texts.second, strict=True)
+    """Return a hash of each text, of each pair, or of the fields of each row."""
+    names = [field.name for field in texts.fields]
+    rows: Any = zip(*texts.columns, strict=True) if texts.n_columns > 1 else texts.first
+    if names:
+        rows = ([*names, *row] for row in rows)
     return [hashlib.sha256(json.dumps(row).encode()).hexdigest() for row in rows]

@@ -23,7 +23,8 @@ from skbert._core.models.network import LayerJoin, Network, has_pooler, is_as_op
 from skbert._core.models.opening import copy_encoder, drop_pooler, open_network
 from skbert._core.runtime.device import Precision, pick_device, seeded
 from skbert._core.task import Batch, Head, Items
-from skbert._core.text.tokens import EncodedTexts, LongText, Ragged, TextTokenizer, encode_texts
+from skbert._core.text.fields import encode_rows
+from skbert._core.text.tokens import EncodedTexts, LongText, Ragged, TextTokenizer
 from skbert._core.text.windows import mean_by_place, mean_by_sample
 from skbert._embedding.cache import EmbeddingCache, cache_folder, fingerprint
 from skbert._estimator.bar import ProgressBar
@@ -68,7 +69,7 @@ class Features:
 
     def encode(self, X: Texts, y: None, tokenizer: TextTokenizer) -> Items:
         """Return one item per text, or per window of a long one."""
-        rows = encode_texts(tokenizer, X.first, X.second, self.max_length, self.long_text)
+        rows = encode_rows(tokenizer, X, self.max_length, self.long_text)
         return Items.one_row_each(rows, y)
 
     def head(self) -> Head:
@@ -94,7 +95,7 @@ class TokenFeatures(Features):
 
     def encode(self, X: Texts, y: None, tokenizer: TextTokenizer) -> Items:
         """Return the same items, with the number of each token's word piece in its sample."""
-        encoded = encode_texts(tokenizer, X.first, X.second, self.max_length, self.long_text)
+        encoded = encode_rows(tokenizer, X, self.max_length, self.long_text)
         places = _piece_numbers(encoded, tokenizer, pairs=X.second is not None)
         return replace(Items.one_row_each(encoded, y), places=places)
 
@@ -115,7 +116,9 @@ class TokenFeatures(Features):
 
 
 def _piece_numbers(encoded: EncodedTexts, tokenizer: TextTokenizer, *, pairs: bool) -> Ragged:
-    """Return the number of each token's word piece, counted through both texts; -1 for none."""
+    """Return the number of each token's word piece, counted through all texts; -1 for none."""
+    if encoded.places is not None:
+        return replace(encoded.places, values=encoded.places.values[:, 1])
     table, windows = encoded.tokens, encoded.windows
     before, after = len(tokenizer.prefix), len(tokenizer.suffix)
     if pairs:
@@ -315,7 +318,7 @@ def width(network: Network, task: Features) -> int:
 def distinct(texts: Texts) -> tuple[Texts, IntArray]:
     """Return the different rows in order of first occurrence, and which of them each row is."""
     places: dict[Any, int] = {}
-    rows = texts.first if texts.second is None else zip(texts.first, texts.second, strict=True)
+    rows = zip(*texts.columns, strict=True)
     owner = np.array([places.setdefault(row, len(places)) for row in rows])
     return texts.take(np.unique(owner, return_index=True)[1]), owner
 

@@ -6,7 +6,6 @@ Speaks to scikit-learn above and to ``_core`` below; knows no task by name.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -40,7 +39,7 @@ from skbert._estimator.bar import ProgressBar
 from skbert._estimator.checks import are_labels, is_count, resolve_max_length
 from skbert._estimator.fitted import Fitted, Learned
 from skbert._estimator.portable import PortableEstimator
-from skbert._validation.columns import FitRecord
+from skbert._validation.columns import FitRecord, TextColumns
 from skbert._validation.texts import Texts, check_texts
 from skbert.exceptions import ModelError, TruncationWarning, warn
 
@@ -84,7 +83,7 @@ class TextEstimator(PortableEstimator):
         default="sentence-transformers/all-MiniLM-L6-v2", kw_only=False
     )
     max_length: int | None = None
-    text_columns: str | int | Sequence[str | int] | None = None
+    text_columns: TextColumns = None
     missing: str = "raise"
     precision: str = "auto"
     device: str = "auto"
@@ -98,7 +97,7 @@ class TextEstimator(PortableEstimator):
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "model": [str, os.PathLike],
         "max_length": [COUNT, None],
-        "text_columns": [str, Integral, "array-like", None],
+        "text_columns": [str, Integral, "array-like", dict, None],
         "missing": [StrOptions({"raise", "empty"})],
         "precision": [StrOptions({"auto", "float32", "bfloat16", "float16", "float64"})],
         "device": [str],

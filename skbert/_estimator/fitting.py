@@ -215,7 +215,8 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
                 grow_output(network, head.n_outputs, plan.output_map)
             return network, plan
         pooling = getattr(self, "pooling", "auto")  # tokens are read as they are
-        if pooling == "auto" and data.rows.n_columns > 1 and source.head_pooling is None:
+        has_parts = data.rows.n_columns > 1 and not getattr(data.rows, "fields", ())
+        if pooling == "auto" and has_parts and source.head_pooling is None:
             # What a sentence encoder declares is for single texts.
             pooling = source.family.head_class(head.job).own_pooling(source.config)
         return open_network(source, head, pooling=pooling, dtype=precision.weight_dtype), plan

@@ -114,7 +114,7 @@ def record_of(seen: object) -> FitRecord | None:
     match seen:
         case None:
             return None
-        case ((None | tuple()) as names, int(n_columns)) if n_columns in {1, 2} and all(
+        case ((None | tuple()) as names, int(n_columns)) if n_columns > 0 and all(
             isinstance(name, str) for name in names or ()
         ):
             return FitRecord(names, n_columns)

@@ -83,10 +83,13 @@ class BertSpanExtractor(BertEstimator):
     max_length : int or None, default=None
         Maximum length of a row in tokens, special tokens included. None uses the limit of the
         model, but at most 384 in ``BertSpanExtractor``. Long rows take more memory and time.
-    text_columns : str, int, sequence of these, or None, default=None
-        Columns of X to read, in this order: one or two columns of texts; for ``BertTokenTagger``
-        and ``BertPretrainer`` one column; for ``BertChoiceRanker`` the prompt, then its options.
-        None uses all columns.
+    text_columns : str, int, sequence of these, dict or None, default=None
+        Columns of X to read, in this order: one column of texts, or two columns of pairs. Three or
+        more are fields of one text, each with the name of its column before it; a dict ``{column:
+        name}`` gives other names, and makes fields of two columns. All fields of a row have equal
+        shares of ``max_length``; what one does not need is shared by the others.
+        ``BertSpanExtractor`` reads two columns, ``BertTokenTagger`` and ``BertPretrainer`` read
+        one, and ``BertChoiceRanker`` reads the prompt, then its options. None uses all columns.
     missing : {"raise", "empty"}, default="raise"
         Raise an error if texts are missing, or read missing texts as empty texts.
     validation_fraction : float or None, default=None
@@ -307,6 +310,12 @@ class BertSpanExtractor(BertEstimator):
 
     def _rows(self, X: Any, record: FitRecord | None) -> Texts:
         texts: Texts = super()._rows(X, record)
+        if texts.fields:
+            raise InputError(
+                f"text_columns={self.text_columns!r} makes fields of one text, but answers are "
+                "looked for in a context, with a question. Choose two columns: type "
+                "text_columns=['question', 'context']."
+            )
         if texts.second is None:
             raise InputError(f"X holds one text per row. {_PAIRS}")
         names = texts.names if self.text_columns is None and texts.names else ()

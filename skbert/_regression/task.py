@@ -12,7 +12,8 @@ import torch
 
 from skbert._arrays import Array
 from skbert._core.task import Batch, Head, Items
-from skbert._core.text.tokens import LongText, Ragged, TextTokenizer, encode_texts
+from skbert._core.text.fields import encode_rows
+from skbert._core.text.tokens import LongText, Ragged, TextTokenizer
 from skbert._core.text.windows import mean_by_sample
 from skbert._validation.texts import Texts
 
@@ -29,7 +30,7 @@ class Numbers:
 
     def encode(self, X: Texts, y: Any, tokenizer: TextTokenizer) -> Items:
         """One item per text, or per window of a long one."""
-        rows = encode_texts(tokenizer, X.first, X.second, self.max_length, self.long_text)
+        rows = encode_rows(tokenizer, X, self.max_length, self.long_text)
         return Items.one_row_each(rows, y)
 
     def head(self) -> Head:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any
@@ -15,7 +15,12 @@ from typing import Any
 import numpy as np
 
 from skbert._arrays import IntArray
-from skbert._validation.columns import FitRecord, column_positions, compare_with_fit
+from skbert._validation.columns import (
+    FitRecord,
+    TextColumns,
+    column_positions,
+    compare_with_fit,
+)
 from skbert._validation.tables import (
     ROW_TYPES,
     Table,
@@ -60,6 +65,11 @@ class Choices:
     def __len__(self) -> int:
         return len(self.first)
 
+    @property
+    def columns(self) -> list[list[str]]:
+        """The texts before the options, column by column."""
+        return [self.first] if self.second is None else [self.first, self.second]
+
     def take(self, rows: np.ndarray) -> Choices:
         """Return the questions at the given positions."""
         second = None if self.second is None else [self.second[row] for row in rows]
@@ -75,7 +85,7 @@ class Choices:
 def check_choices(
     X: Any,
     *,
-    columns: str | int | Sequence[str | int] | None = None,
+    columns: TextColumns = None,
     missing: str = "raise",
     fitted: FitRecord | None = None,
     estimator_name: str = "BertChoiceRanker",
@@ -121,7 +131,7 @@ def _wanted(table: Table, columns: Any) -> list[Any]:
     wanted: list[Any] = list(range(table.width))
     if columns is not None:
         selected = [columns] if isinstance(columns, (str, int)) else list(columns)
-        if len(selected) < 2 or len(set(selected)) < len(selected):
+        if isinstance(columns, Mapping) or not 2 <= len(set(selected)) == len(selected):
             msg = (
                 f"text_columns={columns!r} does not choose a prompt and options. It must be None, "
                 "or the names or positions of different columns, the prompt first and the options "

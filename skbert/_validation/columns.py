@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +22,9 @@ from skbert._validation.tables import (
 )
 from skbert.exceptions import InputError, InputTypeError
 
+# One column, several, or several with the names of their fields.
+TextColumns = str | int | Sequence[str | int] | Mapping[str, str] | Mapping[int, str] | None
+
 
 class FitRecord(NamedTuple):
     """The columns of the X of fit: all names, and how many columns hold texts."""
@@ -30,33 +33,81 @@ class FitRecord(NamedTuple):
     n_columns: int
 
 
-def wanted_columns(columns: Any, width: int) -> list[str | int]:
-    """Return the chosen columns as a list of one or two, or all columns of X for None."""
+def wanted_columns(columns: TextColumns, width: int) -> list[str | int]:
+    """Return the chosen columns as a list, or all columns of X for None."""
     if columns is None:
         return list(range(width))
-    wanted = [columns] if isinstance(columns, (str, int)) else list(columns)
+    wanted = [columns] if isinstance(columns, (str, int, np.integer)) else list(columns)
     good = all(isinstance(c, (str, int, np.integer)) and not isinstance(c, bool) for c in wanted)
-    if not good or len(wanted) not in {1, 2} or len(set(wanted)) < len(wanted):
+    if not good or not wanted or len(set(wanted)) < len(wanted):
         msg = (
             f"text_columns={columns!r} does not choose text columns. It must be None, or one or "
-            "two different names or positions; type text_columns=['question', 'context']."
+            "several different names or positions; type text_columns=['question', 'context']."
         )
         raise InputError(msg)
     return wanted
 
 
-def column_positions(table: Table, wanted: list[str | int]) -> list[int]:
-    """Return the positions of the one or two text columns."""
+def field_names(columns: TextColumns) -> list[str | None]:
+    """Return the names of the fields that several columns make; empty for a text and a pair.
+
+    Three columns or more are fields, named after their columns, and so are columns for which a
+    mapping has names. A position is no name.
+    """
+    if isinstance(columns, Mapping):
+        _check_field_names(columns)
+        return [str(name) for name in columns.values()] if len(columns) > 1 else []
+    if columns is None or isinstance(columns, (str, int, np.integer)) or len(columns) < 3:
+        return []
+    return [
+        str(column) if isinstance(column, str) and column.strip() else None for column in columns
+    ]
+
+
+def _check_field_names(columns: Mapping[Any, Any]) -> None:
+    """Raise unless a mapping gives each column a field name of its own."""
+    seen: dict[str, Any] = {}
+    for column, name in columns.items():
+        if not isinstance(name, str) or not name.strip():
+            msg = (
+                f"text_columns maps the column {column!r} to {name!r}, which is no field name. "
+                "Give a str that is not blank; type text_columns={'col_7': 'title', ...}."
+            )
+            raise InputError(msg)
+        if name in seen:
+            msg = (
+                f"text_columns gives the columns {seen[name]!r} and {column!r} the same field "
+                f"name, {name!r}. Give each column a name of its own."
+            )
+            raise InputError(msg)
+        seen[name] = column
+
+
+def column_positions(table: Table, wanted: Sequence[str | int]) -> list[int]:
+    """Return the positions of the chosen columns."""
     labels = list(range(table.width) if table.labels is None else table.labels)
-    if len(wanted) > 2:
-        msg = (
-            f"X has {len(labels)} columns, but the texts are in one or two of them: {labels}. "
-            f"Choose them: type text_columns={labels[:1]!r} or {labels[:2]!r}. {TWO_COLUMNS}"
-        )
-        raise InputError(msg)
     if table.labels is None and [type(column) for column in wanted] == [str] * table.width:
         return list(range(table.width))  # nothing but the text columns, in their order
-    return [_position(column, labels) for column in wanted]
+    positions = [_position(column, labels) for column in wanted]
+    for at, place in enumerate(positions):
+        if place in positions[:at]:
+            first = wanted[positions.index(place)]
+            msg = (
+                f"text_columns names one column of X twice, as {first!r} and as {wanted[at]!r}. "
+                "Name each column once."
+            )
+            raise InputError(msg)
+    return positions
+
+
+def many_columns_error(table: Table) -> InputError:
+    """Return the error for three columns or more, of which nobody has said what they hold."""
+    labels = list(range(table.width) if table.labels is None else table.labels)
+    return InputError(
+        f"X has {len(labels)} columns, and nothing says which of them hold texts: {labels}. "
+        f"Choose them: type text_columns={labels[:1]!r} for one text, {labels[:2]!r} for a "
+        f"pair, or {labels[:3]!r} for named fields of one text. {TWO_COLUMNS}"
+    )
 
 
 def _position(column: str | int, labels: list[Any]) -> int:
@@ -74,21 +125,23 @@ def _position(column: str | int, labels: list[Any]) -> int:
     raise InputError(msg)
 
 
-def input_names(input_features: Any, fitted: FitRecord | None, columns: Any) -> list[str]:
+def input_names(input_features: Any, fitted: FitRecord | None, columns: TextColumns) -> list[str]:
     """Return the names of the text columns, from `input_features` or from fit; empty for none."""
     names, n_columns = (None, 0) if fitted is None else fitted
     if input_features is not None:
         features = _feature_names(input_features)
         _check_input_features(features, names, n_columns)
         if names is None:
-            return features if len(features) <= 2 else []
-    if names is None:
-        return []
-    wanted = wanted_columns(columns, len(names))
-    if len(wanted) > 2:
+            return features if columns is not None or len(features) <= 2 else []
+    return [] if names is None else _chosen_names(names, columns)
+
+
+def _chosen_names(names: tuple[str, ...], columns: TextColumns) -> list[str]:
+    """Return the names of the text columns; empty for many columns without a choice."""
+    if columns is None and len(names) > 2:
         return []
     table = Table((1, len(names)), lambda _: [], names)
-    return [names[place] for place in column_positions(table, wanted)]
+    return [names[place] for place in column_positions(table, wanted_columns(columns, len(names)))]
 
 
 def _feature_names(input_features: Any) -> list[str]:
@@ -129,9 +182,11 @@ def compare_with_fit(table: Table, wanted: list[Any], fitted: FitRecord, estimat
             _check_feature_names(sorted(by_name), sorted({*by_name} & {*table.names}))
         else:
             _check_feature_names(list(fitted.names), list(table.names))
-    if len(wanted) != fitted.n_columns:
+    is_unnamed_table = table.labels is None and len(by_name) == len(wanted) > 1
+    n_columns = table.width if is_unnamed_table else len(wanted)
+    if n_columns != fitted.n_columns:
         msg = (
-            f"X has {len(wanted)} features, but {estimator} is expecting {fitted.n_columns} "
+            f"X has {n_columns} features, but {estimator} is expecting {fitted.n_columns} "
             f"features as input. Pass the same number. {TWO_COLUMNS * (fitted.n_columns == 2)}"
         )
         raise InputError(msg)
@@ -156,12 +211,18 @@ def _check_feature_names(seen: list[str], names: list[str]) -> None:
 
 
 def open_rows(
-    X: Any, columns: str | int | Sequence[str | int] | None, estimator_name: str, form: str
+    X: Any, columns: TextColumns, estimator_name: str, form: str
 ) -> tuple[Table, list[Any], int]:
     """Return X as a table, the chosen columns, and the position of the one that holds the rows.
 
     Rows of equal length stay rows. `form` says in errors what a row may be.
     """
+    if isinstance(columns, Mapping):
+        msg = (
+            f"text_columns={columns!r} names fields, which {estimator_name} does not read. Choose "
+            f"one column: type text_columns={next(iter(columns), 'text')!r}. {form}"
+        )
+        raise InputError(msg)
     table = open_table(X, hint=None)
     check_not_empty(table)
     if columns is None and table.labels is None and table.width > 1:

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import re
 import reprlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from skbert._validation.columns import FitRecord, compare_with_fit, open_rows
+from skbert._validation.columns import FitRecord, TextColumns, compare_with_fit, open_rows
 from skbert._validation.tables import ROW_TYPES, Table, is_missing, row_entries
 from skbert._validation.texts import check_texts, read_texts
 from skbert.exceptions import InputError, InputTypeError
@@ -63,7 +62,7 @@ def split_sentences(text: str) -> list[str]:
 def check_documents(
     X: Any,
     *,
-    columns: str | int | Sequence[str | int] | None = None,
+    columns: TextColumns = None,
     missing: str = "raise",
     fitted: FitRecord | None = None,
     estimator_name: str = "BertPretrainer",

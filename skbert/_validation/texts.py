@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import re
 import reprlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import PurePath
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from skbert._validation.columns import (
     FitRecord,
+    TextColumns,
     column_positions,
     compare_with_fit,
+    field_names,
+    many_columns_error,
     wanted_columns,
 )
 from skbert._validation.tables import (
@@ -43,38 +46,57 @@ _CELL_HINTS: tuple[tuple[tuple[type, ...], str], ...] = (
 )
 
 
+class TextField(NamedTuple):
+    """One of several fields of a text, with a text for each row."""
+
+    name: str | None  # None: nothing stands before its texts
+    texts: list[str]
+
+
 @dataclass(frozen=True)
 class Texts:
     """The texts of X, one row per sample, whatever container they came in."""
 
     first: list[str]
-    second: list[str] | None  # None: one text per row
+    second: list[str] | None  # None: one text per row, or fields
     names: tuple[str, ...] | None  # all column names of a frame with str columns, else None
-    n_columns: int  # text columns used, 1 or 2
+    n_columns: int  # text columns used
+    fields: tuple[TextField, ...] = ()  # two or more where columns are fields, first among them
 
     def __len__(self) -> int:
         return len(self.first)
 
+    @property
+    def columns(self) -> list[list[str]]:
+        """The texts, column by column."""
+        if self.fields:
+            return [field.texts for field in self.fields]
+        return [self.first] if self.second is None else [self.first, self.second]
+
     def take(self, rows: np.ndarray) -> Texts:
         """Return the rows at the given positions (integers, or one bool per row)."""
         positions = (np.flatnonzero(rows) if rows.dtype == bool else rows).tolist()
-        second = None if self.second is None else [self.second[row] for row in positions]
-        return replace(self, first=[self.first[row] for row in positions], second=second)
+        columns = [[texts[row] for row in positions] for texts in self.columns]
+        second = None if self.second is None else columns[1]
+        fields = tuple(
+            field._replace(texts=texts) for field, texts in zip(self.fields, columns, strict=False)
+        )
+        return replace(self, first=columns[0], second=second, fields=fields)
 
 
 def check_texts(
     X: Any,
     *,
-    columns: str | int | Sequence[str | int] | None = None,
+    columns: TextColumns = None,
     missing: str = "raise",
     fitted: FitRecord | None = None,
     estimator_name: str = "BertClassifier",
 ) -> Texts:
     """Return the texts of X, or raise an error that names the first bad row.
 
-    `columns` chooses the one or two text columns of a frame or 2-D array, `missing` is "raise" or
-    "empty", and `fitted` is what fit saw when X comes after fit. The lists returned are new and
-    hold exact ``str`` objects.
+    `columns` chooses the text columns of a frame or 2-D array, and may name fields. `missing` is
+    "raise" or "empty", and `fitted` is what fit saw when X comes after fit. The lists returned are
+    new and hold exact ``str`` objects.
     """
     return read_texts(
         open_table(X, hint=None),
@@ -88,7 +110,7 @@ def check_texts(
 def read_texts(
     table: Table,
     *,
-    columns: str | int | Sequence[str | int] | None,
+    columns: TextColumns,
     missing: str,
     fitted: FitRecord | None,
     estimator_name: str,
@@ -101,13 +123,28 @@ def read_texts(
     wanted = wanted_columns(columns, table.width)
     if fitted is not None:
         compare_with_fit(table, wanted, fitted, estimator_name)
-    if len(wanted) > 2 and table.labels is None:
-        _check_cells(table, 0, missing="empty")  # that it holds no texts is the better message
+    names = field_names(columns)
+    if columns is None and len(wanted) > 2:
+        _refuse_many(table)
     texts = [_check_cells(table, column, missing) for column in column_positions(table, wanted)]
     warn_of_surrogates({row for cells in texts for row in replace_surrogates(cells)})
     warn_if_mostly_empty(_blank_rows(texts), len(texts[0]), "are empty or whitespace")
-    second = texts[1] if len(texts) == 2 else None
-    return Texts(first=texts[0], second=second, names=table.names, n_columns=len(texts))
+    fields = _fields(names, texts)
+    second = texts[1] if len(texts) == 2 and not fields else None
+    return Texts(texts[0], second, table.names, len(texts), fields)
+
+
+def _fields(names: list[str | None], texts: list[list[str]]) -> tuple[TextField, ...]:
+    """Return the texts as fields with these names; no fields where there are no names."""
+    clean = (name and without_surrogates(name) for name in names)
+    return tuple(map(TextField, clean, texts))
+
+
+def _refuse_many(table: Table) -> None:
+    """Raise where nobody has said which of many columns hold texts, or what they are."""
+    if table.labels is None:
+        _check_cells(table, 0, missing="empty")  # that it holds no texts is the better message
+    raise many_columns_error(table)
 
 
 def _looks_like_two_columns(table: Table) -> bool:

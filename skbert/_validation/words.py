@@ -6,14 +6,13 @@ Depends on `tables`, `columns`, `texts` and `skbert.exceptions`; y is checked in
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from skbert._validation.columns import FitRecord, compare_with_fit, open_rows
+from skbert._validation.columns import FitRecord, TextColumns, compare_with_fit, open_rows
 from skbert._validation.tables import ROW_TYPES, Table, is_missing, row_entries
 from skbert._validation.texts import (
     Texts,
@@ -53,7 +52,7 @@ class WordRows:
 def check_words(
     X: Any,
     *,
-    columns: str | int | Sequence[str | int] | None = None,
+    columns: TextColumns = None,
     missing: str = "raise",
     fitted: FitRecord | None = None,
     estimator_name: str = "BertTokenTagger",

@@ -74,8 +74,10 @@ def open_columns(estimator: Predicts, X: object) -> Columns:
         rows = estimator._rows(X, None if fitted is None else fitted.record)
         record = FitRecord(rows.names, rows.n_columns)
         names = input_names(None, record, estimator.text_columns) if rows.names else []
-        second = [] if rows.second is None else [rows.second]
-        return Columns(names, [rows.first, *second])
+        fields = [str(field.name) for field in getattr(rows, "fields", ()) if field.name]
+        if len(fields) == rows.n_columns:
+            names = fields
+        return Columns(names, rows.columns)
     table = open_table(X)
     check_not_empty(table)
     cells = [[str(cell) for cell in table.read(at)] for at in range(table.width)]

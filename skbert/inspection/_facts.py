@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from skbert._arrays import Array, FloatArray, IntArray
+from skbert._core.text.fields import encode_rows
 from skbert._core.text.tokens import TextTokenizer
 from skbert._estimator.base import TextEstimator
 from skbert._validation.choices import Choices
@@ -27,6 +28,7 @@ from skbert.inspection._page import Bar, Block, Cell, Section, Sentence, Table
 __all__ = ["about_lengths", "about_rows", "about_truth"]
 
 _N_BINS = 8
+_ANY_LENGTH = 1 << 40  # in tokens, which no row has
 _MOST_LABELS = 30
 _MOST_ROWS = 8  # that are named
 
@@ -113,9 +115,9 @@ def _keys(estimator: Predicts, X: object) -> list[tuple[Hashable, ...]]:
     rows = checked_rows(estimator, X)
     if isinstance(rows, WordRows):
         return [*map(tuple, rows.words)]
-    parts = [rows.first] + ([] if rows.second is None else [rows.second])
+    parts: list[Any] = rows.columns
     if isinstance(rows, Choices):
-        parts += [[tuple(options) for options in rows.options]]
+        parts = [*parts, [tuple(options) for options in rows.options]]
     return [*zip(*parts, strict=True)]
 
 
@@ -131,6 +133,8 @@ def _lengths(tokenizer: TextTokenizer, rows: Texts | WordRows | Choices) -> IntA
         ends = np.cumsum([0, *map(len, rows.words)])
         sums = np.concatenate([[0], np.cumsum(words)])[ends]
         return np.asarray(np.diff(sums) + tokenizer.n_specials(pair=False))
+    if isinstance(rows, Texts) and rows.fields:
+        return encode_rows(tokenizer, rows, _ANY_LENGTH, "truncate").tokens.lengths
     lengths = tokenizer.pieces(rows.first).lengths
     if rows.second is not None:
         lengths = lengths + tokenizer.pieces(rows.second).lengths

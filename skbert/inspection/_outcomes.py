@@ -325,9 +325,8 @@ class _Options(Uncoloured):
 def options(estimator: Estimator, X: object, y: object) -> Outcomes:
     """The outcomes of an estimator that ranks options."""
     rows = checked_rows(estimator, X)
-    second = [] if rows.second is None else [rows.second]
     ranking = [table for _, table in estimator.rank(X).groupby("row", sort=True)]
     true = None
     if y is not None:
         true = check_picks(as_sequence(y), rows, estimator_name=name_of(estimator))
-    return _Options(Columns([], [rows.first, *second]), ranking, true)
+    return _Options(Columns([], rows.columns), ranking, true)

@@ -36,9 +36,7 @@ def texts_of(rows: Rows, row: int, option: int) -> list[str]:
     """The texts that a row of X consists of; of several options only one."""
     if isinstance(rows, WordRows):
         return rows.words[row]
-    texts = [rows.first[row]]
-    if rows.second is not None:
-        texts.append(rows.second[row])
+    texts = [column[row] for column in rows.columns]
     if isinstance(rows, Choices):
         texts.append([*rows.places[row]][option])
     return texts
@@ -59,6 +57,9 @@ def located(items: Items, numbers: NumberedPieces, rows: Rows) -> IntArray:
         assert items.places is not None
         field, word = items.places.values[:, 1], np.zeros_like(word)
         start, end = _of_unknown_words(items, rows, start, end)
+    elif isinstance(rows, Texts) and rows.fields:
+        assert items.places is not None
+        field = items.places.values[:, 0].astype(np.int64)  # names of fields belong to none
     else:
         field[codes < 0] = -1
     if isinstance(rows, Choices) and rows.second is not None:

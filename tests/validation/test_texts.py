@@ -410,7 +410,13 @@ def test_choice_of_columns(
         (["title", 5], "column 5"),
         (["title", "title"], "does not choose"),
         ([], "does not choose"),
-        (["stars", "title", "body"], "does not choose"),
+        ({}, "does not choose"),
+        ({"title": "t", "x": "b"}, r"'x'.*\['stars', 'title', 'body'\]\.$"),
+        (["title", "body", 1], "one column of X twice, as 'title' and as 1"),
+        (["body", -1], "one column of X twice, as 'body' and as -1"),
+        ({"title": "", "body": "b"}, "column 'title' to ''.* no field name"),
+        ({"title": 3}, "column 'title' to 3.* no field name"),
+        ({"title": "a", "body": "a"}, "columns 'title' and 'body' the same field name, 'a'"),
         ([True], "does not choose"),
         ([None], "does not choose"),
     ],
@@ -440,8 +446,77 @@ def test_choice_by_name_takes_no_table_without_names() -> None:
 
 def test_three_columns_are_not_guessed() -> None:
     for X in (wide(), pl.from_pandas(wide()), wide()[["title", "body"]].assign(c="c").to_numpy()):
-        with pytest.raises(InputError, match=r"3 columns.*text_columns="):
+        with pytest.raises(InputError, match=r"3 columns.*text_columns=.*named fields"):
             check_texts(X)
+
+
+# --- fields --------------------------------------------------------------------------------------
+
+
+def four() -> pd.DataFrame:
+    return wide().assign(tags=["u", "v"])
+
+
+@pytest.mark.parametrize(
+    ("columns", "names", "texts"),
+    [
+        (["title", "body", "tags"], ["title", "body", "tags"], ["a", "x", "u"]),
+        (("tags", "title", "body"), ["tags", "title", "body"], ["u", "a", "x"]),
+        ([3, 1, 2], [None, None, None], ["u", "a", "x"]),
+        (np.array([1, 2, 3]), [None, None, None], ["a", "x", "u"]),
+        (["title", 2, -1], ["title", None, None], ["a", "x", "u"]),
+        ({"title": "t", "body": "text"}, ["t", "text"], ["a", "x"]),
+        ({2: "text", 1: "t"}, ["text", "t"], ["x", "a"]),
+        ({"title": "a\ud800", "body": "b"}, ["a\ufffd", "b"], ["a", "x"]),
+    ],
+)
+@pytest.mark.parametrize("build", [lambda X: X, pl.from_pandas])
+def test_columns_that_are_fields(
+    build: Callable[[pd.DataFrame], Any], columns: Any, names: list[str | None], texts: list[str]
+) -> None:
+    found = check_texts(build(four()), columns=columns)
+    assert [field.name for field in found.fields] == names
+    assert [field.texts[0] for field in found.fields] == texts
+    assert found.columns == [field.texts for field in found.fields]
+    assert (found.first, found.second) == (found.columns[0], None)
+    assert found.n_columns == len(names)
+    taken = found.take(np.array([1]))
+    assert taken.columns == [[column[1]] for column in found.columns]
+    assert [field.name for field in taken.fields] == names
+
+
+def test_a_single_field_is_a_text() -> None:
+    assert check_texts(four(), columns={"body": "text"}) == check_texts(four(), columns="body")
+
+
+def test_two_columns_are_a_pair() -> None:
+    assert not check_texts(four(), columns=["title", "body"]).fields
+
+
+def test_a_column_without_a_name_is_a_field_without_one() -> None:
+    X = pd.DataFrame([["a", "b", "c"]], columns=["", " ", "tags"])
+    found = check_texts(X, columns=["", " ", "tags"])
+    assert [field.name for field in found.fields] == [None, None, "tags"]
+
+
+@pytest.mark.parametrize("build", [pd.DataFrame.to_numpy, lambda X: [*X.itertuples(index=False)]])
+def test_fields_by_name_take_rows_without_names(build: Callable[[pd.DataFrame], Any]) -> None:
+    columns = ["title", "body", "tags"]
+    X = build(four()[columns])
+    found = check_texts(X, columns=columns, fitted=Seen(("title", "body", "tags"), 3))
+    assert [field.name for field in found.fields] == columns
+    with pytest.raises(InputError, match="X has 2 features, but Name is expecting 3 features"):
+        check_texts([("a", "b")], columns=columns, fitted=Seen(None, 3), estimator_name="Name")
+
+
+def test_gaps_in_fields() -> None:
+    X = four().assign(body=["x", None])
+    columns = ["title", "body", "tags"]
+    with pytest.raises(InputError, match="row 1 of column 'body'"):
+        check_texts(X, columns=columns)
+    assert check_texts(X, columns=columns, missing="empty").columns[1] == ["x", ""]
+    with pytest.raises(InputTypeError, match="row 0 of column 'stars' holds 1"):
+        check_texts(X, columns=["title", "stars", "tags"])
 
 
 # --- after fit -----------------------------------------------------------------------------------

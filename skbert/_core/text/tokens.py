@@ -22,8 +22,8 @@ from skbert._core.text.skim import Skimmer
 from skbert._core.text.windows import Windows
 
 __all__ = [
-    "EncodedTexts", "LongText", "Ragged", "TextTokenizer", "TokenTable", "assemble",
-    "encode_texts",
+    "EncodedTexts", "LongText", "Ragged", "TextTokenizer", "TokenTable", "assemble", "constant",
+    "encode_texts", "interleave", "replaced",
 ]  # fmt: skip
 
 LongText = Literal["truncate", "head_tail", "windows"]
@@ -273,6 +273,7 @@ class EncodedTexts(NamedTuple):
     tokens: TokenTable
     windows: Windows
     n_truncated: int  # samples of which something was left out
+    places: Ragged | None = None  # of fields: field and piece number of each token, -1 for none
 
 
 def encode_texts(
@@ -316,10 +317,10 @@ def _pair_pieces(
         return a, b
     firsts, seconds = ([side[i] for i in tied.tolist()] for side in (first, second))
     more = _pair_pieces(tokenizer, firsts, seconds, 4 * limit + 1)
-    return _replaced(a, tied, more[0]), _replaced(b, tied, more[1])
+    return replaced(a, tied, more[0]), replaced(b, tied, more[1])
 
 
-def _replaced(table: Ragged, rows: IntArray, new: Ragged) -> Ragged:
+def replaced(table: Ragged, rows: IntArray, new: Ragged) -> Ragged:
     """The table with its ``rows`` replaced by those of ``new``."""
     both = Ragged(
         np.concatenate([table.values, new.values]),
@@ -357,7 +358,7 @@ def _ends(table: Ragged, keep: IntArray) -> Ragged:
     rows, head = np.arange(len(table)), keep // 4
     tail = keep - head
     ends = table.cut(rows, table.lengths - tail, tail)
-    return _interleave([table.truncate(head), ends])
+    return interleave([table.truncate(head), ends])
 
 
 def _windows(a: Ragged, b: Ragged | None, max_tokens: int) -> _Shortened:
@@ -383,24 +384,27 @@ def _shares(a: Ragged, b: Ragged | None, max_tokens: int) -> tuple[IntArray, Int
 
 def assemble(tokenizer: TextTokenizer, a: Ragged, b: Ragged | None) -> TokenTable:
     """Token rows of texts, or of pairs of texts, with special tokens."""
-    parts = [_constant(tokenizer.prefix, len(a)), a]
+    parts = [constant(tokenizer.prefix, len(a)), a]
     if b is not None:
-        parts += [_constant(tokenizer.middle, len(a))]
+        parts += [constant(tokenizer.middle, len(a))]
     second = np.sum([part.lengths for part in parts], axis=0)
-    parts += [_constant(tokenizer.suffix, len(a))] if b is None else [
-        b, _constant(tokenizer.suffix, len(a))]  # fmt: skip
-    ids = _interleave(parts)
+    parts += [constant(tokenizer.suffix, len(a))] if b is None else [
+        b, constant(tokenizer.suffix, len(a))]  # fmt: skip
+    ids = interleave(parts)
     return TokenTable(ids, ids.lengths if b is None else second)
 
 
-def _constant(ids: tuple[int, ...], n_rows: int) -> Ragged:
+def constant(ids: tuple[int, ...], n_rows: int) -> Ragged:
+    """The same ids in each row."""
     return Ragged.of(np.tile(np.array(ids, np.int32), n_rows), np.full(n_rows, len(ids)))
 
 
-def _interleave(parts: Sequence[Ragged]) -> Ragged:
+def interleave(parts: Sequence[Ragged]) -> Ragged:
     """For each row, the rows of all parts one after another."""
     lengths = np.stack([part.lengths for part in parts])  # (n_parts, n_rows)
-    whole = Ragged.of(np.empty(int(lengths.sum()), parts[0].values.dtype), lengths.sum(axis=0))
+    values = parts[0].values
+    empty = np.empty((int(lengths.sum()), *values.shape[1:]), values.dtype)
+    whole = Ragged.of(empty, lengths.sum(axis=0))
     offsets = whole.starts[:-1] + np.cumsum(lengths, axis=0) - lengths
     for part, offset in zip(parts, offsets, strict=True):
         where = np.repeat(offset - part.starts[:-1], part.lengths)

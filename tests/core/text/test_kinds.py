@@ -58,7 +58,7 @@ def test_texts_and_pairs_are_read_as_by_transformers(
     first, second = ([*side] for side in zip(*rows, strict=True))
     both = (second,) if pairs else ()
     want = reference(name)(first, *both, truncation="longest_first", max_length=size)
-    table, _, _ = encode_texts(ours(name), first, second if pairs else None, size, "truncate")
+    table, *_ = encode_texts(ours(name), first, second if pairs else None, size, "truncate")
     assert [table.ids[i].tolist() for i in range(len(rows))] == want["input_ids"]
 
 
@@ -67,7 +67,7 @@ def test_separators_of_pairs_are_those_of_the_template(name: str, double: int) -
     tokenizer, text = reference(name), ours(name)
     cls, sep = tokenizer.cls_token_id, tokenizer.sep_token_id
     assert (text.prefix, text.middle, text.suffix) == ((cls,), (sep,) * double, (sep,))
-    table, _, _ = encode_texts(text, ["the"], ["movie"], 20, "truncate")
+    table, *_ = encode_texts(text, ["the"], ["movie"], 20, "truncate")
     assert table.ids[0].tolist() == tokenizer("the", "movie")["input_ids"]
 
 

@@ -82,7 +82,7 @@ def assert_same_ids(
     pairs = () if second is None else (list(second),)
     want = both.reference(list(first), *pairs, truncation="longest_first", max_length=size)
     whole = both.reference(list(first), *pairs, truncation=False)
-    table, windows, n_cut = encode_texts(both.ours, first, second, size, "truncate")
+    table, windows, n_cut, _ = encode_texts(both.ours, first, second, size, "truncate")
     assert [table.ids[i].tolist() for i in range(len(table))] == want["input_ids"]
     segments = [
         (np.arange(n) >= begin).astype(int).tolist()
@@ -173,7 +173,7 @@ def test_special_token_text_is_text(tiny_model: Path, tiny: Both, word: str) -> 
     special = careless.convert_tokens_to_ids(word)
     text = f"good {word} movie"
     assert special in careless(text, add_special_tokens=False)["input_ids"]  # the trap is there
-    table, _, _ = encode_texts(tiny.ours, [text], None, 64, "truncate")
+    table, *_ = encode_texts(tiny.ours, [text], None, 64, "truncate")
     assert special not in table.ids[0][1:-1]
     inside = tiny.reference.convert_ids_to_tokens(table.ids[0].tolist())
     assert (inside[2], inside[-3]) == ("[", "]")
@@ -446,7 +446,7 @@ def test_head_tail_keeps_a_quarter_from_the_start(tiny: Both, max_length: int) -
     sizes = [0, 1, room - 1, room, room + 1, 40]
     made = [numbered(tiny.ours, n) for n in sizes]
     first = [text for text, _ in made]
-    table, windows, n_cut = encode_texts(tiny.ours, first, None, max_length, "head_tail")
+    table, windows, n_cut, _ = encode_texts(tiny.ours, first, None, max_length, "head_tail")
     for row, (_, ids) in enumerate(made):
         head = room // 4
         want = ids if len(ids) <= room else ids[:head] + ids[len(ids) - (room - head) :]
@@ -457,7 +457,7 @@ def test_head_tail_keeps_a_quarter_from_the_start(tiny: Both, max_length: int) -
 
 def test_head_tail_of_a_pair_shares_the_room_as_truncation_does(tiny: Both) -> None:
     (a, ids_a), (b, ids_b) = numbered(tiny.ours, 30), numbered(tiny.ours, 6)
-    table, _, n_cut = encode_texts(tiny.ours, [a, b, b], [b, a, b], 23, "head_tail")  # room 20
+    table, _, n_cut, _ = encode_texts(tiny.ours, [a, b, b], [b, a, b], 23, "head_tail")  # room 20
     kept = ids_a[:3] + ids_a[-11:]  # 14 = 20 - 6 of the long one
     assert strip(tiny.ours, table, 0) == (kept, ids_b)
     assert strip(tiny.ours, table, 1) == (ids_b, kept)
@@ -479,7 +479,7 @@ def test_windows_cover_every_token(tiny: Both, sizes: list[int], max_length: int
     room = max_length - 2
     made = [numbered(tiny.ours, n) for n in sizes]
     first = [text for text, _ in made]
-    table, windows, n_cut = encode_texts(tiny.ours, first, None, max_length, "windows")
+    table, windows, n_cut, _ = encode_texts(tiny.ours, first, None, max_length, "windows")
     assert n_cut == 0
     assert (table.lengths <= max_length).all()
     assert (np.diff(windows.samples) >= 0).all()
@@ -505,7 +505,7 @@ def test_windows_of_a_pair_keep_the_first_text(
     firsts, seconds = zip(*sizes, strict=True)
     a, b = ([numbered(tiny.ours, n) for n in side] for side in (firsts, seconds))
     texts = ([text for text, _ in side] for side in (a, b))
-    table, windows, n_cut = encode_texts(tiny.ours, *texts, max_length, "windows")
+    table, windows, n_cut, _ = encode_texts(tiny.ours, *texts, max_length, "windows")
     assert (table.lengths <= max_length).all()
     cut = 0
     for sample, ((_, ids_a), (_, ids_b)) in enumerate(zip(a, b, strict=True)):
