@@ -39,12 +39,12 @@ table = pd.read_csv(file, dtype={"subject": str, "body": str})
 table.head()
 
 # %%
-# Two columns of text
-# -------------------
+# Columns that make one text
+# --------------------------
 #
-# With two columns every row is a pair, which BERT reads together, with a mark between them. All
-# other columns are left alone. ``pooling="mean"`` lets the fit begin with a linear model on the
-# vectors of the pairs, which helps where rows are few.
+# Three columns or more in ``text_columns`` are fields of one text. The model reads them one after
+# another, each after the name of its column: ``channel: mail subject: … body: …``. All other
+# columns are left alone.
 
 from sklearn.model_selection import train_test_split
 
@@ -52,17 +52,50 @@ from skbert import BertClassifier
 from skbert.exceptions import InputError
 
 train, test = train_test_split(table, test_size=0.25, stratify=table["label"], random_state=0)
-classifier = BertClassifier(text_columns=["subject", "body"], pooling="mean", random_state=0)
+fields = ["channel", "subject", "body"]
+classifier = BertClassifier(text_columns=fields, random_state=0)
 try:
     classifier.fit(train, train["label"])
 except InputError as error:
     print(error)
 
 # %%
-# The error names the row. Drop it, fill it, or say that a missing text is an empty one.
+# The error names the row. Drop it, fill it, or say that a missing text is an empty one: a field
+# without a text is left out, and so is its name.
 
 classifier.set_params(missing="empty").fit(train, train["label"])
 print(f"accuracy: {classifier.score(test, test['label']):.2f}")
+
+# %%
+# Long columns and short ones
+# ---------------------------
+#
+# Where a row is too long, all fields have the same share of ``max_length``, and what a short field
+# does not need is shared by the others. So a long body takes nothing from a short subject, and no
+# column is lost because it is the last. These words are left of one row in 24 tokens.
+
+from skbert.inspection import attributions
+
+long = test.head(1).assign(body="It was fine last week, " * 20 + "and now it is not.")
+short = BertClassifier(
+    text_columns=fields, max_length=24, missing="empty", epochs=1, freeze="all"
+).fit(train, train["label"])
+print(" ".join(attributions(short, long)[0].words))
+
+# %%
+# Other names, and pairs
+# ----------------------
+#
+# A dict gives the fields names of its own, which says more than ``col_7``. Two columns in a list
+# are a pair: the model reads both texts with a mark between them and compares them, which is right
+# for a question and an answer; see :doc:`pairs`. For two parts of one text use a dict.
+
+renamed = {"subject": "subject", "body": "message"}
+two = BertClassifier(text_columns=renamed, missing="empty", random_state=0)
+pair = BertClassifier(text_columns=["subject", "body"], missing="empty", random_state=0)
+for name, each in {"fields": two, "pair": pair}.items():
+    each.fit(train, train["label"])
+    print(f"{name}: accuracy {each.score(test, test['label']):.2f}")
 
 # %%
 # The result as a table
