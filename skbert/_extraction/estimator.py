@@ -25,6 +25,7 @@ from skbert._estimator.plan import TrainingPlan
 from skbert._extraction.task import MAX_ANSWERS, Answers, best_texts, best_threshold
 from skbert._validation.answers import check_answers, warn_if_swapped
 from skbert._validation.columns import FitRecord
+from skbert._validation.numbers import check_count
 from skbert._validation.texts import Texts
 from skbert.exceptions import InputError, ModelError
 from skbert.metrics import squad_f1
@@ -259,14 +260,10 @@ class BertSpanExtractor(BertEstimator):
 
         Raises
         ------
-        InputError
-            If ``n_best`` is not between 1 and 20.
+        InputError, InputTypeError
+            If ``n_best`` is no int from 1 to 20.
         """
-        if not (isinstance(n_best, (int, np.integer)) and 1 <= n_best <= MAX_ANSWERS):
-            raise InputError(
-                f"n_best={n_best!r} is not a number of answers between 1 and {MAX_ANSWERS}. Type "
-                "n_best=5 for the five best."
-            )
+        check_count(n_best, "n_best", 5, most=MAX_ANSWERS)
         fitted = self._state()
         texts: Any = self._rows(X, fitted.record)
         threshold = fitted.attributes["no_answer_threshold_"]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import reprlib
-from numbers import Integral
 
 import numpy as np
 import pandas as pd
@@ -25,7 +24,6 @@ from skbert._validation.tables import read_number
 from skbert.exceptions import InputError, InputTypeError
 
 __all__ = [
-    "check_count",
     "check_temperature",
     "continue_texts",
     "encode_masked",
@@ -37,19 +35,6 @@ _KINDS = [kind for family in FAMILIES.values() for kind in family.tokenizers]
 _MASKS = {kind.specials["mask_token"] for kind in _KINDS}
 _COLDEST, _HOTTEST = 1e-30, 1e30  # beyond these, float32 gives infinities and NaN
 _SLICE = 64  # rows whose masks are filled together: each mask has a logit for every word piece
-
-
-def check_count(value: object, name: str) -> None:
-    """Raise unless a value is an integer of at least 1."""
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, Integral):
-        msg = (
-            f"{name} is {value!r}, of type {type(value).__name__}, but must be an int of at least "
-            f"1; type {name}=5."
-        )
-        raise InputTypeError(msg)
-    if value < 1:
-        msg = f"{name} is {value!r}, but must be at least 1; type {name}=5."
-        raise InputError(msg)
 
 
 def check_temperature(value: object) -> None:

@@ -27,7 +27,6 @@ from skbert._estimator.fitted import Fitted
 from skbert._estimator.fitting import TrainedEstimator, draw_seed
 from skbert._estimator.plan import TrainingPlan
 from skbert._pretraining.completion import (
-    check_count,
     check_temperature,
     continue_texts,
     fill_masks,
@@ -43,6 +42,7 @@ from skbert._pretraining.objectives import (
 from skbert._pretraining.tasks import MaskedWords, NextSentence
 from skbert._validation.columns import FitRecord
 from skbert._validation.documents import check_documents, check_sentences
+from skbert._validation.numbers import check_count
 from skbert._validation.texts import check_texts
 from skbert.exceptions import InputError
 
@@ -344,13 +344,13 @@ class BertPretrainer(TrainedEstimator):
 
         Raises
         ------
-        InputError
-            If X has no mask, or one beyond ``max_length``; or if the objective has no masked
-            words.
+        InputError, InputTypeError
+            If X has no mask, or one beyond ``max_length``; if ``top_k`` is no int of at least 1;
+            or if the objective has no masked words.
         """
         fitted = self._state()
         check_objective(fitted.task, "predict_masked", "mlm", "mlm+nsp")
-        check_count(top_k, "top_k")
+        check_count(top_k, "top_k", 5)
         task = MaskedWords(fitted.task.max_length)
         network, precision = self._reader(fitted, task)
         items = encode(task, self._rows(X, fitted.record), None, network)
@@ -407,12 +407,13 @@ class BertPretrainer(TrainedEstimator):
 
         Raises
         ------
-        InputError
-            If a text leaves no room for another word piece, or the objective is not ``"clm"``.
+        InputError, InputTypeError
+            If a text leaves no room for another word piece, ``max_new_tokens`` or ``temperature``
+            cannot be used, or the objective is not ``"clm"``.
         """
         fitted = self._state()
         check_objective(fitted.task, "generate", "clm")
-        check_count(max_new_tokens, "max_new_tokens")
+        check_count(max_new_tokens, "max_new_tokens", 20)
         check_temperature(temperature)
         network, precision = self._reader(fitted, fitted.task)
         items = encode(fitted.task, self._rows(X, fitted.record), None, network)

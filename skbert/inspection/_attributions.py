@@ -9,7 +9,6 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from numbers import Integral, Real
 from typing import Any, Literal, get_args
 
 import pandas as pd
@@ -30,6 +29,7 @@ from skbert._core.text.tokens import Ragged, TextTokenizer, TokenTable
 from skbert._estimator.bar import ProgressBar
 from skbert._estimator.base import TextEstimator, encode
 from skbert._estimator.fitted import Fitted
+from skbert._validation.numbers import check_count, is_number
 from skbert._validation.texts import Texts
 from skbert.exceptions import InputError, InputTypeError, warn
 from skbert.inspection._heat import HEAT_STYLE, Heat, heat_html, heat_text
@@ -323,10 +323,9 @@ def _check_settings(method: str, tolerance: object, max_steps: object) -> None:
             f"method={method!r:.80} is unknown. Give one of "
             f"{', '.join(map(repr, get_args(Method)))}."
         )
-    if tolerance is not None and not (isinstance(tolerance, Real) and float(tolerance) > 0):
+    if tolerance is not None and not (is_number(tolerance) and tolerance > 0):
         raise InputError(f"tolerance={tolerance!r:.80} must be a number above 0, such as 1e-3.")
-    if isinstance(max_steps, bool) or not isinstance(max_steps, Integral) or int(max_steps) < 1:
-        raise InputError(f"max_steps={max_steps!r:.80} must be a whole number above 0.")
+    check_count(max_steps, "max_steps", 1000)
 
 
 def _reading(network: Network, tokenizer: TextTokenizer) -> Network:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping
-from numbers import Integral, Real
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -21,6 +20,7 @@ from skbert._core.models.shared import share_weights
 from skbert._estimator.base import TextEstimator, encode
 from skbert._estimator.fitted import Fitted
 from skbert._estimator.fitting import TrainedEstimator
+from skbert._validation.numbers import is_index, is_number
 from skbert._validation.targets import as_sequence
 from skbert.exceptions import InputError, InputTypeError
 
@@ -288,25 +288,21 @@ def _named(heads: Any, n_layers: int, n_heads: int) -> dict[int, list[int]]:
         )
     named = {layer: list(numbers) for layer, numbers in heads.items()}
     for layer, numbers in named.items():
-        if not _is_number(layer, n_layers):
+        if not is_index(layer, n_layers):
             raise InputError(
                 f"heads has the key {layer!r}, but the layers are 0 to {n_layers - 1}."
             )
         for head in numbers:
-            if not _is_number(head, n_heads):
+            if not is_index(head, n_heads):
                 raise InputError(
                     f"heads[{layer}] has {head!r}, but the heads are 0 to {n_heads - 1}."
                 )
     return named
 
 
-def _is_number(value: object, end: int) -> bool:
-    return not isinstance(value, bool) and isinstance(value, Integral) and value in range(end)
-
-
 def _least(fraction: Any, importance: FloatArray, left: list[list[int]]) -> dict[int, list[int]]:
     """The least important heads of those left, but of each layer the most important one."""
-    if not isinstance(fraction, Real) or not 0 <= float(fraction) < 1:
+    if not is_number(fraction) or not 0 <= fraction < 1:
         raise InputError(f"fraction={fraction!r} must be a number from 0 to below 1, such as 0.3.")
     n_left = sum(map(len, left))
     wanted, most = round(float(fraction) * n_left), n_left - len(left)

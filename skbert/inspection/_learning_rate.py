@@ -6,7 +6,7 @@ Depends on the course of a fit and the training loop; matplotlib is imported whe
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import numpy as np
 from sklearn.base import clone
@@ -19,6 +19,7 @@ from skbert._core.training.optim import RANGE_TEST, rate_factor
 from skbert._estimator.bar import ProgressBar
 from skbert._estimator.fitting import TrainedEstimator, draw_seed
 from skbert._estimator.run import Run
+from skbert._validation.numbers import check_count
 from skbert.exceptions import InputError, InputTypeError, NonFiniteError, warn
 from skbert.inspection._displays.drawing import COLOURS, Display
 
@@ -83,25 +84,7 @@ class LearningRateDisplay(Display):
             f"from {self.rates[0]:.2g} to {self.rates[-1]:.2g})"
         )
 
-    def plot(self, ax: Axes | None = None) -> Self:
-        """Draw the loss over the learning rate, with a line at the suggestion.
-
-        Parameters
-        ----------
-        ax : matplotlib.axes.Axes, default=None
-            Where to draw; None makes a figure.
-
-        Returns
-        -------
-        display : LearningRateDisplay
-            The display itself.
-
-        Raises
-        ------
-        ImportError
-            If matplotlib is not installed.
-        """
-        ax = self._open(ax)
+    def _draw(self, ax: Axes) -> None:
         ax.plot(self.rates, self.losses, color="0.6", linewidth=0.8, label="loss of a step")
         ax.plot(self.rates, self.smoothed_losses, color=COLOURS[0], label="moving average")
         ax.axvline(
@@ -110,7 +93,6 @@ class LearningRateDisplay(Display):
         )  # fmt: skip
         ax.set(xscale="log", xlabel="learning rate", ylabel="loss")
         ax.legend()
-        return self
 
 
 def suggest_learning_rate(
@@ -228,11 +210,7 @@ def _check(estimator: object, n_steps: object) -> None:
             f"estimator has the type {type(estimator).__name__}. Give an estimator of skbert that "
             "learns by training; of a Pipeline, such a step; of a search, its estimator."
         )
-    if not isinstance(n_steps, int | np.integer) or n_steps < _FEWEST_STEPS:
-        raise InputError(
-            f"n_steps={n_steps!r:.80}, but the curve needs {_FEWEST_STEPS} steps or more. Give an "
-            "int, such as n_steps=100."
-        )
+    check_count(n_steps, "n_steps", 100, least=_FEWEST_STEPS)
     if estimator.freeze == "all" and estimator.head_learning_rate is not None:
         raise InputError(
             "freeze='all' trains the output layer only, at the rate head_learning_rate="

@@ -11,6 +11,7 @@ from sklearn.utils.validation import _num_samples
 
 from skbert._arrays import FloatArray
 from skbert._estimator.base import TextEstimator
+from skbert._validation.numbers import check_count
 from skbert._validation.tables import check_length
 from skbert._validation.targets import as_sequence
 from skbert.exceptions import InputError
@@ -129,11 +130,7 @@ def _check(y: object, n_errors: int) -> None:
     """Refuse what cannot be used."""
     if y is None:
         raise InputError("y is None, but scores need the truth of each row. Give y as in fit.")
-    if not isinstance(n_errors, (int, np.integer)) or n_errors < 0:
-        raise InputError(
-            f"n_errors={n_errors!r} is not a number of rows. Type n_errors=5 for the five worst, "
-            "or n_errors=0 for none."
-        )
+    check_count(n_errors, "n_errors", 5, least=0)
 
 
 def _about_scores(scores: list[Interval]) -> Section:

@@ -10,8 +10,8 @@ import reprlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from numbers import Integral, Real
-from typing import Any, NamedTuple, TypeGuard
+from numbers import Real
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ from skbert._estimator.base import TextEstimator
 from skbert._estimator.fitted import Fitted
 from skbert._validation.answers import check_answers
 from skbert._validation.choices import check_picks
+from skbert._validation.numbers import is_index
 from skbert._validation.targets import as_sequence
 from skbert.exceptions import InputError, InputTypeError
 
@@ -152,7 +153,7 @@ def _numbers(question: Question, target: object) -> Goals:
     learned = question.fitted.attributes
     n_outputs = learned["n_outputs_"]
     wanted = 0 if target is None and n_outputs == 1 else target
-    if not _is_index(wanted, n_outputs):
+    if not is_index(wanted, n_outputs):
         raise InputError(
             f"target={target!r:.80} is none of the outputs, which are 0 to {n_outputs - 1}. Say "
             "which to explain: type target=0 for the first."
@@ -166,10 +167,6 @@ def _numbers(question: Question, target: object) -> Goals:
     every_row = np.arange(len(question.items))
     n_rows = question.n_rows
     return Goals([column] * n_rows, every_row, [score] * n_rows, scale, shift)
-
-
-def _is_index(value: object, end: int) -> TypeGuard[int]:
-    return not isinstance(value, bool) and isinstance(value, Integral) and 0 <= int(value) < end
 
 
 # --- tags of words -------------------------------------------------------------------------------
@@ -211,7 +208,7 @@ def _word_and_tag(
     if target is None:
         return _surest(logits, known)
     word, tag = target if isinstance(target, tuple) and len(target) == 2 else (target, None)
-    if not _is_index(word, n_words):
+    if not is_index(word, n_words):
         raise InputError(
             f"target={target!r:.80} names no word of row {row}, which has the words 0 to "
             f"{n_words - 1}. Type target=(0, {next(iter(known))!r}) for a tag of its first word, "

@@ -13,6 +13,7 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from skbert._arrays import IntArray
+from skbert._validation.numbers import check_count
 from skbert._validation.tables import check_length
 from skbert._validation.targets import as_sequence
 from skbert.exceptions import InputError, InputTypeError
@@ -109,10 +110,7 @@ def show(estimator: Predicts, X: object, y: object = None, *, max_rows: int = 20
     Row 1  ✓ right
       [Ann PER] sings.
     """
-    if not isinstance(max_rows, (int, np.integer)) or max_rows < 1:
-        raise InputError(
-            f"max_rows={max_rows!r} is not a number of rows. Type max_rows=20 for the first 20."
-        )
+    check_count(max_rows, "max_rows", 20)
     estimator, n_rows = judged(estimator, X, y)
     first = np.arange(min(n_rows, int(max_rows)))
     rest = n_rows - len(first)

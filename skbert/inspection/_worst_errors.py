@@ -13,6 +13,7 @@ import pandas as pd
 
 from skbert._arrays import FloatArray, IntArray
 from skbert._estimator.base import TextEstimator
+from skbert._validation.numbers import check_count
 from skbert.exceptions import InputError, InputTypeError, TruncationWarning
 from skbert.inspection._attributions import explained
 from skbert.inspection._columns import Predicts, as_objects, checked_rows
@@ -87,8 +88,7 @@ def worst_errors(
     >>> worst.frame.columns.tolist()
     ['row', 'text', 'truth', 'prediction', 'probability', 'loss']
     """
-    if not isinstance(k, (int, np.integer)) or k < 1:
-        raise InputError(f"k={k!r} is not a number of rows. Type k=10 for the ten worst.")
+    check_count(k, "k", 10)
     if y is None:
         raise InputError("y is None, so nothing is known to be wrong. Give the truth of each row.")
     estimator, n_rows = judged(estimator, X, y)

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from skbert._arrays import Array, BoolArray, FloatArray
+from skbert._validation.numbers import check_count
 from skbert._validation.probabilities import (
     check_exclusive,
     check_kinds,
@@ -139,8 +140,7 @@ def reliability_bins(
     confidence: FloatArray, right: BoolArray, n_bins: int, weight: FloatArray | None = None
 ) -> pd.DataFrame:
     """The predictions in bins of equal width, each without its lower edge."""
-    if not isinstance(n_bins, (int, np.integer)) or isinstance(n_bins, bool) or n_bins < 1:
-        raise InputError(f"n_bins={n_bins!r} must be an int above 0. The usual number is 10.")
+    check_count(n_bins, "n_bins", 10)
     edges = np.linspace(0, 1, n_bins + 1)
     places = np.digitize(confidence, edges[1:-1], right=True)
     counts = np.bincount(places, weight, n_bins)

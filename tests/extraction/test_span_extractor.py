@@ -44,7 +44,14 @@ from skbert._core.text.tokens import Ragged
 from skbert._extraction.task import MAX_ANSWERS, Answers
 from skbert._validation.answers import warn_if_swapped
 from skbert.datasets import load_questions
-from skbert.exceptions import InputError, ModelError, SaveError, SkbertWarning, TruncationWarning
+from skbert.exceptions import (
+    InputError,
+    InputTypeError,
+    ModelError,
+    SaveError,
+    SkbertWarning,
+    TruncationWarning,
+)
 from skbert.metrics import get_scorer, squad_em, squad_f1
 
 if TYPE_CHECKING:
@@ -328,9 +335,9 @@ def test_probabilities_are_a_softmax_of_the_best_and_no_answer(silent: BertSpanE
         np.testing.assert_allclose(part["no_answer_score"], none, rtol=1e-3)
 
 
-@pytest.mark.parametrize("n_best", [0, 21, -1, 2.5, "5", None])
+@pytest.mark.parametrize("n_best", [0, 21, -1, 2.5, "5", None, True])
 def test_numbers_of_answers_that_are_none(n_best: Any, fitted: BertSpanExtractor) -> None:
-    with pytest.raises(InputError, match="between 1 and 20"):
+    with pytest.raises((InputError, InputTypeError), match="int from 1 to 20; type n_best=5"):
         fitted.predict_answers([("how?", "good")], n_best=n_best)
 
 

@@ -814,8 +814,10 @@ OTHER_THINGS: dict[str, set[str]] = {
     "skbert._pretraining.estimator": {"self.position_embedding_type", "position_embedding_type"},
     "skbert._pretraining.objectives": {"num_attention_heads"},
     "skbert.inspection._attributions": {"output=", "self.output", "value"},
+    "skbert.inspection._displays.heads": {"layer="},  # an argument
     "skbert.inspection._heads": {"config.num_attention_heads"},
     "skbert.inspection._heat": {"heat.output"},
+    "skbert.inspection._label_issues": {"classifier="},  # of scikit-learn's check_cv
 }  # fmt: skip
 
 

@@ -158,23 +158,6 @@ def test_the_attention_is_that_of_the_head(transformer: BertTransformer) -> None
     assert display.ax_.get_title() == "Attention of head 0 in layer 1"
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"layer": 2}, "the layer is 2, but must be one of 0 to 1"),
-        ({"layer": -1}, "the layer is -1"),
-        ({"head": 2}, "the head is 2"),
-        ({"head": "0"}, "the head is '0'"),
-        ({"item": 1}, "the item is 1, but must be one of 0 to 0"),
-    ],
-)
-def test_a_head_that_is_not_there(
-    transformer: BertTransformer, changes: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(InputError, match=message):
-        AttentionDisplay.from_estimator(transformer, ["a"], **{"layer": 0, "head": 0, **changes})
-
-
 def test_a_head_that_is_pruned(classifier: BertClassifier) -> None:
     pruned = prune_heads(classifier, {0: [1]})
     with pytest.raises(InputError, match="Head 1 of layer 0 is pruned"):

@@ -246,10 +246,6 @@ def test_training_labels_in_another_form(
 def test_bad_inputs(classifier: BertClassifier, tiny_model: Path) -> None:
     with pytest.raises(InputError, match="y is None"):
         report(classifier, TEXTS, None)
-    with pytest.raises(InputError, match="n_errors=-1"):
-        report(classifier, TEXTS, LABELS, n_errors=-1)
-    with pytest.raises(InputError, match=r"n_errors='all'"):
-        report(classifier, TEXTS, LABELS, n_errors="all")
     with pytest.raises(InputError):
         report(classifier, TEXTS, LABELS[:3])
     with pytest.raises(NotFittedError):

@@ -292,12 +292,6 @@ def test_a_page_is_saved(tmp_path: Path) -> None:
 # --- what cannot be shown ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("max_rows", [0, -1, 2.5, "all", None])
-def test_bad_numbers_of_rows(max_rows: Any) -> None:
-    with pytest.raises(InputError, match=r"is not a number of rows. Type max_rows=20"):
-        show(Fixed(), ["text"], max_rows=max_rows)
-
-
 def test_estimators_that_do_not_predict(tiny_model: Path) -> None:
     transformer = BertTransformer(tiny_model).fit(["a text"])
     with pytest.raises(InputTypeError, match=r"A BertTransformer does not predict for rows. Give"):

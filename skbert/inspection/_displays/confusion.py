@@ -13,6 +13,7 @@ from sklearn.metrics import confusion_matrix
 from sklearn.utils.multiclass import unique_labels
 
 from skbert._arrays import Array, IntArray
+from skbert._validation.numbers import check_count
 from skbert._validation.probabilities import check_kinds, labels_of, n_rows
 from skbert._validation.tables import check_length
 from skbert.exceptions import InputError, InputTypeError
@@ -47,6 +48,8 @@ class ConfusionDisplay(Display):
         Names of the classes.
     worst : DataFrame, default=None
         The confusions, as described below.
+    max_classes : int, default=30
+        Number of classes that are drawn at most, those with the most confusions.
 
     Attributes
     ----------
@@ -58,6 +61,8 @@ class ConfusionDisplay(Display):
         One row per confusion, the most frequent one first, with the columns ``true``,
         ``predicted``, ``count``, ``share`` (of the rows of the true class) and ``examples`` (lists
         of up to 3 texts; empty lists without X).
+    max_classes : int
+        Number of classes that are drawn at most.
     im_ : matplotlib AxesImage
         The cells.
     ax_ : matplotlib Axes
@@ -100,11 +105,14 @@ class ConfusionDisplay(Display):
     im_: AxesImage
 
     def __init__(
-        self, confusion_matrix: Array, display_labels: Array, worst: pd.DataFrame | None = None
-    ) -> None:
+        self, confusion_matrix: Array, display_labels: Array, worst: pd.DataFrame | None = None,
+        *, max_classes: int = 30,
+    ) -> None:  # fmt: skip
         self.confusion_matrix = np.asarray(confusion_matrix)
         self.display_labels = np.asarray(display_labels)
         self.worst = worst
+        check_count(max_classes, "max_classes", 30)
+        self.max_classes = max_classes
         n = len(self.display_labels)
         if self.confusion_matrix.shape != (n, n):
             raise InputError(
@@ -194,30 +202,16 @@ class ConfusionDisplay(Display):
         matrix = confusion_matrix(true, predicted, labels=classes)
         order = _order(matrix)
         worst = _worst(true, predicted, matrix, classes, texts)
-        display = cls(matrix[np.ix_(order, order)], classes[order], worst)
-        return display.plot(ax, max_classes=max_classes)
+        matrix = matrix[np.ix_(order, order)]
+        return cls(matrix, classes[order], worst, max_classes=max_classes).plot(ax)
 
-    def plot(self, ax: Axes | None = None, *, max_classes: int = 30) -> Self:
-        """Draw the confusion matrix.
+    def _size(self) -> tuple[float, float]:
+        side = min(2.8 + 0.3 * min(self.max_classes, len(self.display_labels)), 11.0)
+        return side + 0.8, side
 
-        Parameters
-        ----------
-        ax : matplotlib Axes, default=None
-            Where to draw. None makes a new figure.
-        max_classes : int, default=30
-            Number of classes that are drawn at most, those with the most confusions.
-
-        Returns
-        -------
-        display : ConfusionDisplay
-            The display itself.
-        """
-        if not isinstance(max_classes, (int, np.integer)) or max_classes < 1:
-            raise InputError(f"max_classes={max_classes!r} must be an int above 0, such as 30.")
-        drawn = self._most_confused(max_classes)
+    def _draw(self, ax: Axes) -> None:
+        drawn = self._most_confused()
         n, n_classes = len(drawn), len(self.display_labels)
-        side = min(2.8 + 0.3 * n, 11.0)
-        ax = self._open(ax, side + 0.8, side)
         counts = self.confusion_matrix[np.ix_(drawn, drawn)]
         shares = _confusion_shares(self.confusion_matrix)[np.ix_(drawn, drawn)]
         cells = np.where(np.eye(n, dtype=bool), np.nan, shares)
@@ -232,13 +226,12 @@ class ConfusionDisplay(Display):
         ax.set(xlabel="predicted class", ylabel="true class")
         some = "" if n == n_classes else f": the {n} of {n_classes} classes with the most"
         ax.set_title(f"Confusions{some}")
-        return self
 
-    def _most_confused(self, n: int) -> IntArray:
-        """Positions of the n classes with the most confusions, in order."""
+    def _most_confused(self) -> IntArray:
+        """Positions of the classes that are drawn, in order."""
         wrong = self.confusion_matrix - np.diag(np.diag(self.confusion_matrix))
         errors = wrong.sum(axis=0) + wrong.sum(axis=1)
-        return np.sort(np.argsort(-errors, kind="stable")[:n])
+        return np.sort(np.argsort(-errors, kind="stable")[: self.max_classes])
 
 
 def _confusion_shares(matrix: Array) -> Array:

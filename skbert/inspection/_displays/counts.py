@@ -32,7 +32,8 @@ _COLUMNS = ("true", "predicted", "correct")
 class CountsDisplay(Display):
     """Numbers of true, predicted and correct entities of each type, or answers of each length.
 
-    Use `from_estimator` or `from_predictions` to draw one.
+    Use `from_estimator` or `from_predictions` to draw one. Of more than 30 types the most frequent
+    ones are drawn.
 
     Parameters
     ----------
@@ -149,26 +150,16 @@ class CountsDisplay(Display):
         numbers = np.array([*table.values()], int).reshape(-1, 3)[:, ::-1]
         return cls(pd.DataFrame(numbers, types, [*_COLUMNS])).plot(ax)
 
-    def plot(self, ax: Axes | None = None) -> Self:
-        """Draw the counts as bars, those of the 30 most frequent types if there are more.
+    def _size(self) -> tuple[float, float]:
+        return 6.4, min(1.8 + 0.5 * len(self.counts), 11.0)
 
-        Parameters
-        ----------
-        ax : matplotlib Axes, default=None
-            Where to draw. None makes a new figure.
-
-        Returns
-        -------
-        display : CountsDisplay
-            The display itself.
-        """
+    def _draw(self, ax: Axes) -> None:
         order = np.argsort(-self.counts["true"].to_numpy(), kind="stable")
         drawn = self.counts.iloc[np.sort(order[:_MOST_DRAWN])]
         n = len(drawn)
         some = (
             "" if n == len(self.counts) else f": the {n} most frequent of {len(self.counts)} types"
         )
-        ax = self._open(ax, height=min(1.8 + 0.5 * n, 11.0))
         looks = zip(_COLUMNS, COLOURS, ("", "//", ".."), strict=False)
         for place, (name, colour, hatch) in enumerate(looks):
             ax.barh(
@@ -180,7 +171,6 @@ class CountsDisplay(Display):
         ax.locator_params(axis="x", integer=True)
         ax.set(xlabel=f"number of {self.unit}", title=f"Numbers of {self.unit}{some}")
         ax.legend(fontsize=8)
-        return self
 
 
 def _answer_counts(y_true: object, predicted: list[str]) -> pd.DataFrame:

@@ -6,9 +6,10 @@ Depends on matplotlib, which is imported when something is drawn, and not before
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
 
@@ -30,8 +31,8 @@ _INCHES_PER_NAME = 0.15
 _DARK = 0.72  # share of the largest value from which cells are written on in white
 
 
-class Display:
-    """Base of the displays: where they draw."""
+class Display(ABC):
+    """Base of the displays: where they draw, and in what size."""
 
     ax_: Axes
     figure_: Figure | SubFigure
@@ -47,15 +48,41 @@ class Display:
                 'pip install "skbert[plot]".'
             ) from error
 
-    def _open(self, ax: Axes | None, width: float = 6.4, height: float = 4.8) -> Axes:
-        """The axes to draw in: those that are given, or new ones of a size in inches."""
+    def plot(self, ax: Axes | None = None) -> Self:
+        """Draw what the display holds.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            Where to draw; if there are several panels, they share its place. None makes a new
+            figure.
+
+        Returns
+        -------
+        display : Display
+            The display itself.
+
+        Raises
+        ------
+        ImportError
+            If matplotlib is not installed.
+        """
         if ax is None:
             self._require_matplotlib()
             from matplotlib import pyplot as plt
 
-            _, ax = plt.subplots(figsize=(width, height), layout="compressed")
+            _, ax = plt.subplots(figsize=self._size(), layout="compressed")
         self.ax_, self.figure_ = ax, ax.figure
-        return ax
+        self._draw(ax)
+        return self
+
+    def _size(self) -> tuple[float, float]:
+        """Width and height of a new figure, in inches."""
+        return 6.4, 4.8
+
+    @abstractmethod
+    def _draw(self, ax: Axes) -> None:
+        """Draw in these axes."""
 
 
 def plain(name: object, width: int = 28) -> str:

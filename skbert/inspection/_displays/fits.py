@@ -118,24 +118,14 @@ class FitDisplay(Display):
             )
         return cls(history, probe_score=getattr(estimator, "probe_score_", None)).plot(ax)
 
-    def plot(self, ax: Axes | None = None) -> Self:
-        """Draw the learning curve.
+    def _size(self) -> tuple[float, float]:
+        return 6.4, 6.3 if "validation_score" in self.history else 5.0
 
-        Parameters
-        ----------
-        ax : matplotlib Axes, default=None
-            Where to draw; the panels share its place. None makes a new figure.
-
-        Returns
-        -------
-        display : FitDisplay
-            The display itself.
-        """
+    def _draw(self, ax: Axes) -> None:
         drawing = {"loss": self._draw_losses, "score": self._draw_score}
         if "validation_score" not in self.history:
             del drawing["score"]
         drawing["learning_rate"] = self._draw_rate
-        ax = self._open(ax, height=2.4 + 1.3 * len(drawing))
         shares = {2: [0.7, 0.3], 3: [0.48, 0.29, 0.23]}[len(drawing)]
         self.axes_ = dict(zip(drawing, panels(ax, shares), strict=True))
         for name, draw in drawing.items():
@@ -145,7 +135,6 @@ class FitDisplay(Display):
         last.set_xlabel("epoch")
         epochs = self.history["epoch"].tolist()
         last.set_xticks(epochs[:: len(epochs) // _MOST_TICKS + 1])
-        return self
 
     def _draw_losses(self, ax: Axes) -> None:
         epochs, table = self.history["epoch"], self.history

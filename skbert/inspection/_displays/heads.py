@@ -10,6 +10,7 @@ import numpy as np
 from skbert._arrays import FloatArray
 from skbert._estimator.base import TextEstimator
 from skbert._estimator.fitting import TrainedEstimator
+from skbert._validation.numbers import check_count
 from skbert.exceptions import InputError
 from skbert.inspection._displays.drawing import Display, heat_map, name_ticks, write_cells
 from skbert.inspection._heads import attentions, head_importance
@@ -122,36 +123,25 @@ class AttentionDisplay(Display):
         """
         cls._require_matplotlib()
         items = attentions(estimator, X)
-        _check_number("the item", item, len(items))
+        _check_position(len(items), item=item)
         weights = items[item].weights
-        _check_number("the layer", layer, len(weights))
-        _check_number("the head", head, weights.shape[1])
+        _check_position(len(weights), layer=layer)
+        _check_position(weights.shape[1], head=head)
         chosen = weights[layer, head]
         if np.isnan(chosen).any():
             raise InputError(f"Head {head} of layer {layer} is pruned. Choose another head.")
         title = f"Attention of head {head} in layer {layer}"
         return cls(chosen, items[item].tokens, title=title).plot(ax)
 
-    def plot(self, ax: Axes | None = None) -> Self:
-        """Draw the weights.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, default=None
-            Where to draw. None makes a new figure.
-
-        Returns
-        -------
-        display : AttentionDisplay
-            The display itself.
-        """
+    def _size(self) -> tuple[float, float]:
         side = min(3.0 + 0.22 * len(self.tokens), 11.0)
-        ax = self._open(ax, side + 0.8, side)
+        return side + 0.8, side
+
+    def _draw(self, ax: Axes) -> None:
         self.im_ = heat_map(ax, self.weights, "attention weight (a row sums to 1)")
         name_ticks(ax.xaxis, self.tokens)
         name_ticks(ax.yaxis, self.tokens)
         ax.set(xlabel="to token", ylabel="from token", title=self.title)
-        return self
 
 
 class HeadImportanceDisplay(Display):
@@ -241,21 +231,12 @@ class HeadImportanceDisplay(Display):
         cls._require_matplotlib()
         return cls(head_importance(estimator, X, y, normalize=normalize)).plot(ax)
 
-    def plot(self, ax: Axes | None = None) -> Self:
-        """Draw the importances.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, default=None
-            Where to draw. None makes a new figure.
-
-        Returns
-        -------
-        display : HeadImportanceDisplay
-            The display itself.
-        """
+    def _size(self) -> tuple[float, float]:
         n_layers, n_heads = self.importance.shape
-        ax = self._open(ax, min(2.6 + 0.42 * n_heads, 11.0), min(1.6 + 0.42 * n_layers, 11.0))
+        return min(2.6 + 0.42 * n_heads, 11.0), min(1.6 + 0.42 * n_layers, 11.0)
+
+    def _draw(self, ax: Axes) -> None:
+        n_layers, n_heads = self.importance.shape
         self.im_ = heat_map(ax, self.importance, "importance")
         if self.importance.size <= _MOST_WRITTEN:
             write_cells(self.im_, self.importance, _rounded(self.importance))
@@ -264,12 +245,12 @@ class HeadImportanceDisplay(Display):
         ax.set(
             xlabel="head, from 0", ylabel="layer, from 0", title="Importance of attention heads"
         )
-        return self
 
 
-def _check_number(name: str, number: int, end: int) -> None:
-    if number not in range(end):
-        raise InputError(f"{name} is {number!r}, but must be one of 0 to {end - 1}.")
+def _check_position(end: int, **positions: int) -> None:
+    """Refuse positions that are not among 0 to ``end`` - 1."""
+    for name, value in positions.items():
+        check_count(value, name, 0, least=0, most=end - 1)
 
 
 def _rounded(values: FloatArray) -> list[list[str]]:

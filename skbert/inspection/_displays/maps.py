@@ -189,20 +189,10 @@ class EmbeddingMapDisplay(Display):
         places, names = _METHODS[method](vectors, random_state)
         return cls(places, texts, labels, axis_names=names).plot(ax)
 
-    def plot(self, ax: Axes | None = None) -> Self:
-        """Draw the map.
+    def _size(self) -> tuple[float, float]:
+        return 7.4 if self.labels is not None else 6.4, 5.2
 
-        Parameters
-        ----------
-        ax : matplotlib Axes, default=None
-            Where to draw. None makes a new figure.
-
-        Returns
-        -------
-        display : EmbeddingMapDisplay
-            The display itself.
-        """
-        ax = self._open(ax, 7.4 if self.labels is not None else 6.4, 5.2)
+    def _draw(self, ax: Axes) -> None:
         for group in self._groups():
             places = self.coordinates[group.rows]
             ax.scatter(
@@ -215,7 +205,6 @@ class EmbeddingMapDisplay(Display):
             xlabel=self.axis_names[0], ylabel=self.axis_names[1],
             title=f"Map of {len(self.texts)} texts",
         )  # fmt: skip
-        return self
 
     def to_view(self) -> View:
         """Give the map as HTML, in which a text is shown where the mouse is over its point.

@@ -143,20 +143,10 @@ class ReliabilityDisplay(Display):
         predictions = predictions_of(y_true, y_proba, classes, instead=_INSTEAD)
         return cls(reliability_bins(*predictions, n_bins)).plot(ax)
 
-    def plot(self, ax: Axes | None = None) -> Self:
-        """Draw the shares of right predictions, and the number of predictions in each bin.
+    def _size(self) -> tuple[float, float]:
+        return 5.4, 5.6
 
-        Parameters
-        ----------
-        ax : matplotlib Axes, default=None
-            Where to draw; the panels share its place. None makes a new figure.
-
-        Returns
-        -------
-        display : ReliabilityDisplay
-            The display itself.
-        """
-        ax = self._open(ax, 5.4, 5.6)
+    def _draw(self, ax: Axes) -> None:
         top, bottom = panels(ax, [0.72, 0.28])
         self.axes_ = {"accuracy": top, "count": bottom}
         known = self.bins[self.bins["count"] > 0]
@@ -173,4 +163,3 @@ class ReliabilityDisplay(Display):
         )  # fmt: skip
         bottom.set(xlabel="probability of the predicted class", ylabel="number of\npredictions")
         ax.set_title(f"Expected calibration error {self.expected_calibration_error:.3f}")
-        return self

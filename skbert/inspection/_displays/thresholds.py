@@ -176,26 +176,13 @@ class ThresholdDisplay(Display):
             wanted = [1] if only_second else [*range(len(names))]
         return cls({names[i]: _curve(present[:, i], chances[:, i]) for i in wanted}).plot(ax)
 
-    def plot(self, ax: Axes | None = None) -> Self:
-        """Draw the curves of one label, or the F1 of several.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, default=None
-            Where to draw. None makes a new figure.
-
-        Returns
-        -------
-        display : ThresholdDisplay
-            The display itself.
-        """
+    def _size(self) -> tuple[float, float]:
         n = len(self.labels)
-        if n == 1:
-            self._draw_curves(self._open(ax))
-        else:
-            self._draw_map(self._open(ax, 7.0, min(1.8 + 0.25 * n, 11.0)))
-        self.ax_.set_xlabel("threshold: lowest probability at which the label is predicted")
-        return self
+        return super()._size() if n == 1 else (7.0, min(1.8 + 0.25 * n, 11.0))
+
+    def _draw(self, ax: Axes) -> None:
+        (self._draw_curves if len(self.labels) == 1 else self._draw_map)(ax)
+        ax.set_xlabel("threshold: lowest probability at which the label is predicted")
 
     def _draw_curves(self, ax: Axes) -> None:
         [(label, curve)] = self.curves.items()
