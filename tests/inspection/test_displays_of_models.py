@@ -9,15 +9,19 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib import pyplot as plt
+from scipy.sparse import csr_array
 from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
 
 from skbert import (
+    BertChoiceRanker,
     BertClassifier,
     BertSpanExtractor,
     BertTokenTagger,
@@ -271,6 +275,30 @@ def test_the_24_most_frequent_labels_are_told_apart() -> None:
     assert names[0] == "2 other labels"
 
 
+@pytest.mark.parametrize(
+    "numbers", [np.linspace(-1, 2.5, 50), [*map(float, range(50))], pd.Series(np.arange(50) / 7)]
+)
+def test_numbers_have_a_scale_of_colours(numbers: Any) -> None:
+    places = np.random.default_rng(0).normal(size=(50, 2))
+    display = EmbeddingMapDisplay(places, ["x"] * 50, numbers).plot()
+    [points] = display.ax_.collections
+    np.testing.assert_array_equal(np.asarray(points.get_array()), numbers)
+    assert points.get_cmap().name == "cividis"
+    assert display.ax_.get_legend() is None
+    [scale] = display.ax_.child_axes
+    assert scale.get_ylabel() == "label"
+    view = display.to_view()
+    assert view.body.count("</g>") == 50
+    assert len({*re.findall(r'fill="(#\w+)"', view.body)}) == 7
+    assert Points(view.body).titles.count(f"{[*numbers][1]}: x") == 1
+    assert "\n8 " in repr(view)
+
+
+def test_few_whole_floats_are_classes() -> None:
+    display = EmbeddingMapDisplay(np.eye(3)[:, :2], list("abc"), [0.0, 1.0, 1.0]).plot()
+    assert [each.get_text() for each in display.ax_.get_legend().get_texts()] == ["0.0", "1.0"]
+
+
 def test_texts_stand_at_their_points_and_do_nothing() -> None:
     hostile = "</title><script>alert(1)</script>\x00\u202e\ud800\"'&"
     texts = [hostile, "long " * 100, "plain"]
@@ -336,7 +364,12 @@ def test_umap_is_used_if_it_is_there(
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"method": "tsne"}, InputError, "method='tsne'"),
+        ({"method": "tsne"}, InputError, "method='tsne' is unknown. Give one of 'pca', 'umap'"),
+        ({"method": []}, InputError, r"method=\[\] is unknown"),
+        ({"method": None}, InputError, "method=None is unknown"),
+        ({"labels": [0.5, 1.5]}, InputError, "labels has 2"),
+        ({"labels": [0.5, np.nan, 1.5]}, InputError, "row 1"),
+        ({"labels": [[0.5, 1.5]] * 3}, InputError, "columns"),
         ({"labels": ["a"]}, InputError, "labels has 1"),
         ({"labels": [[0, 1]] * 3}, InputError, "one label per row"),
         ({"X": ["one"]}, InputError, "at least 2 rows"),
@@ -349,6 +382,40 @@ def test_maps_that_cannot_be_drawn(
     values = {"X": ["a", "b", "c"], "labels": None, **changes}
     with pytest.raises(error, match=message):
         EmbeddingMapDisplay.from_estimator(transformer, **values)
+
+
+@pytest.mark.parametrize(
+    ("made", "error", "message"),
+    [
+        (csr_array(np.eye(3)), InputTypeError, r"sparse matrix.*TruncatedSVD\(50\)"),
+        (np.array(["a", "b", "c"]), InputTypeError, "does not give numbers: could not convert"),
+        (np.arange(3), InputError, r"shape \(3,\), and a map needs at least 2 rows and 2 feat"),
+        (np.ones((3, 2, 2)), InputError, r"shape \(3, 2, 2\)"),
+        (np.ones((3, 1)), InputError, r"shape \(3, 1\)"),
+        ([[1, 2], [3, np.nan], [np.inf, 4]], InputError, "NaN or infinity for row 1 of X"),
+    ],
+)
+def test_vectors_are_an_array_of_numbers(made: Any, error: Any, message: str) -> None:
+    fitted = FunctionTransformer(lambda _: made).fit(["a"] * 3)
+    with pytest.raises(error, match=message):
+        EmbeddingMapDisplay.from_estimator(fitted, ["a"] * 3)
+
+
+@pytest.mark.parametrize("estimator", [None, BertTransformer, object(), LogisticRegression()])
+def test_what_has_no_vectors(estimator: Any) -> None:
+    with pytest.raises(InputTypeError, match=r"gives no vectors. Give a fitted BertTransformer"):
+        EmbeddingMapDisplay.from_estimator(estimator, ["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "sample"), [(BertTokenTagger, "tags"), (BertChoiceRanker, "choices")]
+)
+def test_words_and_options_are_no_texts(kind: Any, sample: str, tiny_model: Path) -> None:
+    rows = sample_of(sample, None, None)
+    fitted = kind(tiny_model, **QUICK).fit(rows.X, rows.y)
+    with pytest.raises(InputTypeError, match=f"Row 0 of X is .*{kind.__name__}. Join words"):
+        EmbeddingMapDisplay.from_estimator(fitted, rows.X)
+    assert len(EmbeddingMapDisplay.from_estimator(fitted, ["a", "b c", "d"]).coordinates) == 3
 
 
 def test_maps_need_vectors(tiny_model: Path, sentiment: Sentiment) -> None:

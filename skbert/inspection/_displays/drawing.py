@@ -19,10 +19,20 @@ from skbert.inspection._html import legible
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
+    from matplotlib.collections import PathCollection
     from matplotlib.figure import Figure, SubFigure
     from matplotlib.image import AxesImage
 
-__all__ = ["COLOURS", "Display", "heat_map", "name_ticks", "panels", "plain", "write_cells"]
+__all__ = [
+    "COLOURS",
+    "Display",
+    "heat_map",
+    "name_scale",
+    "name_ticks",
+    "panels",
+    "plain",
+    "write_cells",
+]
 
 # Of Okabe and Ito 2008, "Color Universal Design", those that can be seen on white and on black;
 # in this order, neighbours differ in lightness too.
@@ -119,8 +129,13 @@ def heat_map(
         values, cmap="Blues", vmin=0, vmax=largest, aspect=aspect, interpolation="nearest"
     )
     ax.set_facecolor("0.88")
-    ax.figure.colorbar(image, cax=ax.inset_axes((1.03, 0.0, 0.03, 1.0)), label=label)
+    name_scale(ax, image, label)
     return image
+
+
+def name_scale(ax: Axes, colours: AxesImage | PathCollection, label: str) -> None:
+    """Say beside the axes which colours stand for which numbers."""
+    ax.figure.colorbar(colours, cax=ax.inset_axes((1.03, 0.0, 0.03, 1.0)), label=label)
 
 
 def write_cells(image: AxesImage, values: FloatArray, texts: Sequence[Sequence[str]]) -> None:

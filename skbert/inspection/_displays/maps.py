@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import fields
-from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
-from sklearn.decomposition import PCA
-from sklearn.utils.validation import check_is_fitted
 
 from skbert._arrays import Array, FloatArray
-from skbert._catalogue import load_name
-from skbert._estimator.base import TextEstimator
-from skbert._validation.probabilities import labels_of
-from skbert._validation.tables import check_length
-from skbert.exceptions import InputError, InputTypeError
-from skbert.inspection._displays.drawing import COLOURS, Display, plain
+from skbert._validation.probabilities import labels_of, n_rows
+from skbert._validation.tables import check_length, open_values
+from skbert._validation.targets import as_sequence, check_targets
+from skbert.exceptions import InputError
+from skbert.inspection._displays.drawing import COLOURS, Display, name_scale, plain
 from skbert.inspection._displays.rows import row_texts
+from skbert.inspection._displays.vectors import METHODS, check_source, vectors_of
 from skbert.inspection._html import View, escaped, legible
 
 if TYPE_CHECKING:
@@ -35,6 +31,9 @@ _PATHS = (  # the same four marks in SVG, around 0, 0
     "M0-4.8L4.2 0L0 4.8L-4.2 0z",
 )
 _MOST_LABELS = len(COLOURS) * len(_PATHS)
+_SCALE = (  # cividis in seven steps
+    "#00224e", "#2a3f6d", "#575d6d", "#7d7c78", "#a59c74", "#d2c060", "#fee838",
+)  # fmt: skip
 _WIDTH, _HEIGHT, _MARGIN = 720, 480, 12  # of the SVG
 _TEXT_LENGTH = 300  # characters of a text that are shown on hover
 _INSTEAD = "A point has one colour. Give one label per row, such as y[:, 0]."
@@ -70,7 +69,8 @@ class EmbeddingMapDisplay(Display):
         The texts.
     labels : array-like of shape (n_samples,), default=None
         A label for each text, shown by colour and shape. The 24 most frequent ones are told apart,
-        all others are grey.
+        all others are grey. Floats that are no whole numbers, or more than 24 different ones, are
+        shown on a scale of colours.
     axis_names : tuple of str, default=("first dimension", "second dimension")
         What the axes are.
 
@@ -131,7 +131,7 @@ class EmbeddingMapDisplay(Display):
             )
         self.labels: Array | None = None
         if labels is not None:
-            self.labels = labels_of(labels, n, "labels", instead=_INSTEAD)
+            self.labels = _read(labels, n)
         self.axis_names = axis_names
 
     @classmethod
@@ -149,7 +149,7 @@ class EmbeddingMapDisplay(Display):
         X : array-like
             Texts or pairs of texts as in ``transform`` of `BertTransformer`, at least 2 rows.
         labels : array-like of shape (n_samples,), default=None
-            A label for each row, such as y or predictions.
+            A label or a number for each row, such as y or predictions.
         method : {"pca", "umap"}, default="pca"
             How vectors become points. ``"umap"`` needs the package umap-learn, and measures
             distances by the cosine.
@@ -174,25 +174,33 @@ class EmbeddingMapDisplay(Display):
             If the estimator is not fitted.
         """
         cls._require_matplotlib()
-        if method not in _METHODS:
-            raise InputError(f"method={method!r} must be one of {sorted(_METHODS)}.")
+        check_source(estimator, X, method)
         texts = row_texts(X)
         if labels is not None:
-            labels = labels_of(labels, len(texts), "labels", instead=_INSTEAD)
-        vectors = _vectors(estimator, X)
+            labels = _read(labels, len(texts))
+        vectors = vectors_of(estimator, X)
         check_length(len(texts), len(vectors), "the result of transform")
-        if len(vectors) < 2 or vectors.shape[1] < 2:
-            raise InputError(
-                f"The vectors have the shape {vectors.shape}, and a map needs at least 2 rows and "
-                "2 features. Give more texts."
-            )
-        places, names = _METHODS[method](vectors, random_state)
+        places, names = METHODS[method](vectors, random_state)
         return cls(places, texts, labels, axis_names=names).plot(ax)
 
     def _size(self) -> tuple[float, float]:
         return 7.4 if self.labels is not None else 6.4, 5.2
 
     def _draw(self, ax: Axes) -> None:
+        if _is_scale(self.labels):
+            points = ax.scatter(
+                self.coordinates[:, 0], self.coordinates[:, 1], s=22, c=self.labels,
+                cmap="cividis", edgecolors="black", linewidths=0.3,
+            )  # fmt: skip
+            name_scale(ax, points, "label")
+        else:
+            self._draw_groups(ax)
+        ax.set(
+            xlabel=self.axis_names[0], ylabel=self.axis_names[1],
+            title=f"Map of {len(self.texts)} texts",
+        )  # fmt: skip
+
+    def _draw_groups(self, ax: Axes) -> None:
         for group in self._groups():
             places = self.coordinates[group.rows]
             ax.scatter(
@@ -201,10 +209,6 @@ class EmbeddingMapDisplay(Display):
             )  # fmt: skip
         if self.labels is not None:
             ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), fontsize=8, frameon=False)
-        ax.set(
-            xlabel=self.axis_names[0], ylabel=self.axis_names[1],
-            title=f"Map of {len(self.texts)} texts",
-        )  # fmt: skip
 
     def to_view(self) -> View:
         """Give the map as HTML, in which a text is shown where the mouse is over its point.
@@ -231,6 +235,8 @@ class EmbeddingMapDisplay(Display):
         """The points by label, in the order of the labels; at the end those without a colour."""
         if self.labels is None:
             return [_Group("", [*range(len(self.texts))], COLOURS[0], 0)]
+        if _is_scale(self.labels):
+            return _steps(self.labels)
         labels = self.labels.tolist()
         frequent = [label for label, _ in Counter(labels).most_common(_MOST_LABELS)]
         own = sorted(frequent)
@@ -254,13 +260,44 @@ class EmbeddingMapDisplay(Display):
         room = np.array([_WIDTH, _HEIGHT]) - 2 * _MARGIN
         places = _MARGIN + room * np.abs(scaled - [0, 1])  # SVG counts from the top
         path, fill = _PATHS[group.mark], group.colour
-        prefix = f"{group.name}: " if group.name else ""
+        labels = None if self.labels is None else self.labels.tolist()
         return "".join(
             f'<g transform="translate({x:.1f} {y:.1f})">'
-            f"<title>{escaped(prefix + _cut(self.texts[row]))}</title>"
+            f"<title>{escaped('' if labels is None else f'{_cut(str(labels[row]))}: ')}"
+            f"{escaped(_cut(self.texts[row]))}</title>"
             f'<path d="{path}" fill="{fill}"/></g>'
             for row, (x, y) in zip(group.rows, places, strict=True)
         )
+
+
+def _read(labels: object, n: int) -> Array:
+    """A label, or a number on a scale, for each of n texts."""
+    check_length(n, n_rows(labels, "labels"), "labels")
+    table = open_values(as_sequence(labels), "labels", None)
+    if table.width == 1 and any(map(_is_fraction, table.read(0))):
+        return check_targets(as_sequence(labels), n)
+    return labels_of(labels, n, "labels", instead=_INSTEAD)
+
+
+def _is_fraction(label: object) -> bool:
+    return isinstance(label, (float, np.floating)) and bool(np.isfinite(label) and label % 1)
+
+
+def _is_scale(labels: Array | None) -> bool:
+    """Whether labels are numbers rather than classes: floats with fractions, or many of them."""
+    if labels is None or labels.dtype.kind != "f":
+        return False
+    return bool((labels % 1).any()) or len(np.unique(labels)) > _MOST_LABELS
+
+
+def _steps(numbers: Array) -> list[_Group]:
+    """The points in steps of equal width, from the least number to the largest."""
+    edges = np.linspace(numbers.min(), numbers.max(), len(_SCALE) + 1)
+    place = np.digitize(numbers, edges[1:-1])
+    return [
+        _Group(f"{low:.3g} to {high:.3g}", np.flatnonzero(place == step).tolist(), colour, 0)
+        for step, (low, high, colour) in enumerate(zip(edges, edges[1:], _SCALE, strict=False))
+    ]
 
 
 def _look(place: int) -> tuple[str, int]:
@@ -277,44 +314,3 @@ def _key(group: _Group) -> str:
     """What the points of a label look like."""
     mark = f'<path d="{_PATHS[group.mark]}" fill="{group.colour}"/>'
     return f'<svg viewBox="-6 -6 12 12">{mark}</svg> {escaped(group.name)}'
-
-
-def _vectors(estimator: object, X: object) -> FloatArray:
-    """The vectors of X, in an array."""
-    check_is_fitted(estimator)
-    if not hasattr(estimator, "transform") and isinstance(estimator, TextEstimator):
-        shared = [each.name for each in fields(TextEstimator) if each.name != "model"]
-        settings = {name: getattr(estimator, name) for name in shared}
-        estimator = load_name("BertTransformer")(model=estimator, **settings).fit(X)
-    if not hasattr(estimator, "transform"):
-        raise InputTypeError(
-            f"A {type(estimator).__name__} gives no vectors. Give a fitted BertTransformer, or a "
-            "fitted estimator of skbert; for a Pipeline, all steps but the last: pipeline[:-1]."
-        )
-    vectors: FloatArray = np.asarray(estimator.transform(X), float)
-    return vectors
-
-
-def _by_pca(vectors: FloatArray, _: int | None) -> tuple[FloatArray, tuple[str, str]]:
-    pca = PCA(2, svd_solver="full")
-    with np.errstate(invalid="ignore"):  # vectors that are equal have no variance
-        places = pca.fit_transform(vectors)
-    shares = np.nan_to_num(pca.explained_variance_ratio_)
-    first, second = (f"{share:.0%} of the variance" for share in shares)
-    return places, (f"first component, {first}", f"second component, {second}")
-
-
-def _by_umap(vectors: FloatArray, seed: int | None) -> tuple[FloatArray, tuple[str, str]]:
-    try:
-        umap = import_module("umap")
-    except ImportError as error:
-        raise ImportError(
-            'method="umap" needs umap-learn, which is not installed. Type '
-            'pip install "skbert[umap]", or use method="pca".'
-        ) from error
-    n_jobs = -1 if seed is None else 1  # umap-learn uses one with a seed, and warns of more
-    reducer = umap.UMAP(n_components=2, metric="cosine", random_state=seed, n_jobs=n_jobs)
-    return reducer.fit_transform(vectors), ("UMAP, first dimension", "UMAP, second dimension")
-
-
-_METHODS = {"pca": _by_pca, "umap": _by_umap}
