@@ -10,9 +10,9 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 from sklearn.base import clone, is_classifier
-from sklearn.model_selection import cross_val_predict
+from sklearn.model_selection import check_cv, cross_val_predict
 
-from skbert._arrays import FloatArray, IntArray
+from skbert._arrays import Array, FloatArray, IntArray
 from skbert._validation.targets import as_sequence, check_labels
 from skbert.exceptions import InputError, InputTypeError
 from skbert.inspection._columns import Predicts, as_objects, open_columns
@@ -39,8 +39,8 @@ def label_issues(estimator: Predicts, X: object, y: object, cv: object = 5) -> p
     y : array-like of shape (n_samples,)
         The label of each row; each label at least twice.
     cv : int, cross-validation generator or iterable, default=5
-        The folds, as in `sklearn.model_selection.cross_val_predict`. With more folds the copies
-        learn from more rows, and take longer.
+        The folds, as in `sklearn.model_selection.cross_val_predict`; each row is tested once. With
+        more folds the copies learn from more rows, and take longer.
 
     Returns
     -------
@@ -54,7 +54,8 @@ def label_issues(estimator: Predicts, X: object, y: object, cv: object = 5) -> p
     ------
     InputError, InputTypeError
         If the estimator is no classifier with probabilities, y holds several labels per row, only
-        one class, or a label only once, or X or y cannot be used.
+        one class, or a label only once, the folds of ``cv`` do not test each row once on a copy
+        that has not learned it, or X or y cannot be used.
 
     References
     ----------
@@ -89,7 +90,8 @@ def label_issues(estimator: Predicts, X: object, y: object, cv: object = 5) -> p
         )
     classes, codes = np.unique(labels, return_inverse=True)
     _check_counts(classes.tolist(), codes)
-    chances = cross_val_predict(copy, X, labels, cv=cv, method="predict_proba")
+    folds = _folds(cv, X, labels)
+    chances = cross_val_predict(copy, X, labels, cv=folds, method="predict_proba")
     rows, suggested = _confidently_other(codes, np.asarray(chances, np.float64))
     confidence = chances[rows, codes[rows]]
     table = pd.DataFrame({
@@ -117,6 +119,26 @@ def _check_counts(classes: list[object], codes: IntArray) -> None:
             f"The label {label!r:.80} is only in row {row} of y, so no copy could learn it and "
             "judge the row. Leave the row out, or give the label to more rows."
         )
+
+
+def _folds(cv: object, X: object, labels: Array) -> list[tuple[IntArray, IntArray]]:
+    """The rows that each copy learns from and judges; each row is judged once."""
+    instead = "Type cv=5, or give folds such as StratifiedKFold(5, shuffle=True)."
+    try:
+        folds = [*check_cv(cv, labels, classifier=True).split(X, labels)]
+        counts = np.bincount(np.concatenate([test for _, test in folds]), minlength=len(labels))
+    except (AttributeError, TypeError, ValueError) as error:
+        raise InputError(f"cv={cv!r:.80} gives no folds: {error} {instead}") from error
+    if (bad := np.flatnonzero(counts != (np.arange(len(counts)) < len(labels)))).size:
+        raise InputError(
+            f"cv={cv!r:.80} tests row {bad[0]} {counts[bad[0]]} times, but each of the "
+            f"{len(labels)} rows is judged once. {instead}"
+        )
+    if known := [row for train, test in folds for row in np.intersect1d(train, test).tolist()]:
+        raise InputError(
+            f"cv={cv!r:.80} tests row {known[0]} on a copy that has learned it. {instead}"
+        )
+    return folds
 
 
 def _confidently_other(codes: IntArray, chances: FloatArray) -> tuple[IntArray, IntArray]:

@@ -10,7 +10,14 @@ import pytest
 from cleanlab.filter import find_label_issues
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import KFold, cross_val_predict
+from sklearn.model_selection import (
+    GroupKFold,
+    KFold,
+    RepeatedKFold,
+    ShuffleSplit,
+    TimeSeriesSplit,
+    cross_val_predict,
+)
 from sklearn.pipeline import make_pipeline
 from sklearn.svm import LinearSVC
 
@@ -136,6 +143,38 @@ def test_wrong_labels_of_real_texts_are_found(minilm: Path) -> None:
 def test_estimators_without_probabilities_of_classes(estimator: Any) -> None:
     with pytest.raises(InputTypeError, match=r"Give one with predict_proba, such as BertClass"):
         label_issues(estimator, ["a", "b"], [0, 1])
+
+
+def test_folds_from_a_generator() -> None:
+    X, y, _ = noisy(60, 0.1)
+    cv = KFold(3)
+    pd.testing.assert_frame_equal(
+        label_issues(plain(), X, y, (fold for fold in cv.split(X))),
+        label_issues(plain(), X, y, cv),
+    )
+
+
+@pytest.mark.parametrize(
+    ("cv", "message"),
+    [
+        (1, r"^cv=1 gives no folds: k-fold .* n_splits=1. Type cv=5, or give"),
+        (True, r"^cv=True gives no folds: "),
+        (2.5, r"^cv=2.5 gives no folds: "),
+        ("all", r"^cv='all' gives no folds: "),
+        (9, r"^cv=9 gives no folds: .*n_splits=9 greater than the number of samples"),
+        (iter([]), r"gives no folds: .* Type cv=5"),
+        (GroupKFold(2), r"^cv=GroupKFold.* gives no folds: The 'groups' parameter"),
+        (ShuffleSplit(1, test_size=2, random_state=0), r"tests row \d 0 times, but each of the 8"),
+        (RepeatedKFold(n_splits=2, n_repeats=2), r"tests row 0 2 times"),
+        (TimeSeriesSplit(2), "tests row 0 0 times"),
+        ([([0, 1], [2, 3, 4, 5, 6, 7, 8, 0, 1])], "tests row 8 1 times"),
+        ([([0, 1, 7], [2, 3, 4, 5, 6, 7]), ([2, 3], [0, 1])], "tests row 7 on a copy that has le"),
+        ([(0, 1)], "gives no folds"),
+    ],
+)
+def test_folds_that_do_not_judge_each_row_once(cv: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        label_issues(plain(), list("abcdefgh"), [0, 1] * 4, cv)
 
 
 @pytest.mark.parametrize(
