@@ -54,12 +54,13 @@ def labels_of(y: object, n: int, name: str, *, instead: str) -> Array:
     return labels
 
 
-def check_kinds(true: Array, others: Array, name: str) -> None:
+def check_kinds(true: Array, others: Array, name: str, true_name: str = "y_true") -> None:
     """Refuse true labels that are str beside numbers, or numbers beside str: none are equal."""
-    if (true.dtype.kind in "OU") != (others.dtype.kind in "OU"):
+    label, other = true.tolist()[0], others.tolist()[0]
+    if isinstance(label, str) != isinstance(other, str):
         raise InputTypeError(
-            f"y_true has labels such as {true.tolist()[0]!r} and {name} such as "
-            f"{others.tolist()[0]!r}. Give both as str or both as numbers."
+            f"{true_name} has labels such as {label!r:.80} and {name} such as {other!r:.80}. Give "
+            "both as str or both as numbers."
         )
 
 

@@ -16,6 +16,7 @@ import pandas as pd
 
 from skbert._arrays import Array, FloatArray, IntArray
 from skbert._validation.choices import check_picks
+from skbert._validation.probabilities import check_kinds
 from skbert._validation.targets import as_sequence, check_labels, check_targets
 from skbert.exceptions import InputError, InputTypeError
 from skbert.inspection._columns import Columns, Estimator, checked_rows, open_columns
@@ -174,7 +175,8 @@ def classes_or_labels(estimator: Estimator, X: object, y: object) -> Outcomes:
     if probabilities.dtype.kind != "f":
         raise InputTypeError(
             f"{name_of(estimator)} predicts {predicted.tolist()[0]!r:.80} for row 0, which is "
-            "not a label. Give the estimator alone; for a Pipeline, its last step: pipeline[-1]."
+            "not a label. Give an estimator of skbert by itself; of a Pipeline, such a step, with "
+            "X in the form that this step reads."
         )
     true: Array | None = None
     if y is not None:
@@ -202,13 +204,8 @@ def _check_form(true: Array, predicted: Array) -> None:
             f"y has the shape {true.shape}, but the estimator predicts {predicted.shape} for X. "
             "Give y in the form that it had in fit."
         )
-    if true.ndim == 1 and isinstance(true.tolist()[0], str) != isinstance(
-        predicted.tolist()[0], str
-    ):
-        raise InputTypeError(
-            f"Row 0 of y is {true.tolist()[0]!r:.80}, but the estimator predicts labels like "
-            f"{predicted.tolist()[0]!r:.80}. Give the labels of fit."
-        )
+    if true.ndim == 1:
+        check_kinds(true, predicted, "the predictions", "y")
 
 
 @dataclass(frozen=True)

@@ -322,7 +322,7 @@ def test_estimators_that_are_not_fitted(kind: Any) -> None:
         (["a", "b"], ["a"], "X has 2 rows and y has 1"),
         (["a", "b"], ["a", None], "y contains NaN"),
         (["a", "b"], [[0, 1], [1, 0]], r"y has the shape \(2, 2\), but the estimator predicts"),
-        (["a", "b"], [0, 1], "Row 0 of y is 0, but the estimator predicts labels like 'a'"),
+        (["a", "b"], [0, 1], "y has labels such as 0 and the predictions such as 'a'. Give both"),
     ],
 )
 def test_bad_rows_and_truths(X: Any, y: Any, message: str) -> None:

@@ -112,9 +112,9 @@ class FitDisplay(Display):
         history = getattr(estimator, "history_", None)
         if history is None:
             raise InputTypeError(
-                f"This {type(estimator).__name__} has no history_, since it was not trained here. "
-                "Give an estimator of skbert after its fit; for a Pipeline, its last step: "
-                "pipeline[-1]."
+                f"A {type(estimator).__name__} has no history_. Give a fitted estimator of skbert "
+                "that learns by training; of a Pipeline, such a step; of a search, its "
+                "best_estimator_."
             )
         return cls(history, probe_score=getattr(estimator, "probe_score_", None)).plot(ax)
 
