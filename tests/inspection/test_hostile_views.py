@@ -21,7 +21,7 @@ from support.hostile import hostile_texts
 from support.inert import Fixed, Lengths
 
 from skbert import BertChoiceRanker, BertClassifier, BertSpanExtractor, BertTokenTagger
-from skbert.inspection import show, worst_errors
+from skbert.inspection import EmbeddingMapDisplay, show, worst_errors
 from skbert.inspection._html import View, escaped, legible
 
 if TYPE_CHECKING:
@@ -36,12 +36,22 @@ ELEMENTS = frozenset(
     "article b div header i mark p small span style u table thead tbody tr th td".split()
 )
 PAGE = frozenset("html head meta title body".split())
+MAP = frozenset("svg g path title".split())
+UNSEEN = set("\0\x1b\x07\u202e\u2066\u2028\ud800")
 CLASSES = re.compile(
     r"(skbert|row|wrong|verdict|soft|text|legend|bars|track|other|scale|number|flags|open|heat"
-    r"|c\d| )+"
+    r"|c\d|map|key| )*"
 )
-PLACES = re.compile(r"(width|left):[\d.]+%|background:rgba\([\d,.]+\)")
-VALUES = re.compile(r"[+-][\d.e+-]+")
+VALUES = {
+    "class": CLASSES,
+    "style": re.compile(r"(width|left):[\d.]+%|background:rgba\([\d,.]+\)"),
+    "title": re.compile(r"[+-][\d.e+-]+"),
+    "viewbox": re.compile(r"[\d -]+"),
+    "transform": re.compile(r"translate\([\d. ]+\)"),
+    "d": re.compile(r"[MLHVahvz\d. -]+"),
+    "fill": re.compile(r"#[\dA-Fa-f]{6}"),
+    "role": re.compile("img"),
+}  # of the attributes that views have
 
 
 def without_surrogates(texts: list[str]) -> list[str]:
@@ -133,10 +143,12 @@ def offences(page: Reading, more: frozenset[str] = frozenset()) -> list[str]:
         f"<{tag} {attributes}>"
         for tag, attributes in page.elements
         if tag not in ELEMENTS | more
-        or (tag not in PAGE and not attributes.keys() <= {"class", "style", "title"})
-        or not CLASSES.fullmatch(attributes.get("class") or "row")
-        or not VALUES.fullmatch(attributes.get("title") or "+0")
-        or not PLACES.fullmatch(attributes.get("style") or "left:0%")
+        or (tag not in PAGE - {"title"} and not attributes.keys() <= VALUES.keys())
+        or not all(
+            VALUES[name].fullmatch(value or "")
+            for name, value in attributes.items()
+            if name in VALUES
+        )
     ] + page.others
 
 
@@ -169,8 +181,29 @@ def test_no_text_becomes_markup(tiny_model: Path, kind: str) -> None:
         shown = "".join(page.text.split())
         for text in texts[:50]:  # the others hold what is spelt out
             assert "".join(text.split()) in shown, (name, text)
-        hidden = set(view._repr_html_() + repr(view)) & set("\0\x1b\x07\u202e\u2066\u2028\ud800")
-        assert hidden == set(), name
+        assert not set(view._repr_html_() + repr(view)) & UNSEEN, name
+
+
+def maps_of(texts: list[str]) -> dict[str, View]:
+    """Maps of the texts: without labels, with these as labels, and with numbers."""
+    places = np.random.default_rng(0).normal(size=(60, 2))
+    labels = {"bare": None, "labels": texts[::-1], "numbers": [row / 7 for row in range(60)]}
+    return {
+        name: EmbeddingMapDisplay(places, texts, each, axis_names=(texts[0], texts[6])).to_view()
+        for name, each in labels.items()
+    }
+
+
+def test_no_text_of_a_map_becomes_markup() -> None:
+    texts = hostile_texts()
+    for name, view in maps_of(texts).items():
+        page = Reading(view._repr_html_())
+        assert offences(page, MAP) == [], name
+        assert [tag for tag, _ in page.elements].count("g") == 60, name
+        shown = "".join(page.text.split())
+        for text in texts[:50]:
+            assert "".join(text[:300].split()) in shown, (name, text)
+        assert not set(view._repr_html_() + repr(view)) & UNSEEN, name
 
 
 def test_titles_are_inert(tmp_path: Path) -> None:
@@ -243,13 +276,14 @@ def test_nothing_runs_or_leaves_in_a_browser(
     texts, views = hostile_texts(url), {}
     for kind in KINDS:
         views.update(views_of(tiny_model, kind, texts))
+    views.update(maps_of(texts))
     body = "".join(view._repr_html_() for view in views.values())
     View("The title", body, "").save(tmp_path / "page.html")
     View(" ".join(texts), "The title", "").save(tmp_path / "title.html")
     for name in ("page", "title"):
         page = opened(tmp_path / f"{name}.html", tmp_path / "browser")
         assert "The title" in page.text
-        assert offences(page, PAGE) == []
+        assert offences(page, PAGE | MAP) == []
         assert not has_run(page)
     assert hits == []
 
