@@ -91,7 +91,12 @@ class LearningRateDisplay(Display):
             self.learning_rate, color=COLOURS[3], linestyle="--",
             label=f"suggestion: {self.learning_rate:.2g}",
         )  # fmt: skip
-        ax.set(xscale="log", xlabel="learning rate", ylabel="loss")
+        ax.set(
+            xscale="log",
+            xlabel="learning rate",
+            ylabel="loss",
+            title="Loss at rising rates",
+        )
         ax.legend()
 
 

@@ -35,6 +35,7 @@ from skbert.inspection import (
     EmbeddingMapDisplay,
     FitDisplay,
     HeadImportanceDisplay,
+    LearningRateDisplay,
     ReliabilityDisplay,
     ThresholdDisplay,
     attentions,
@@ -143,7 +144,9 @@ def test_fits_that_cannot_be_drawn(
     with pytest.raises(InputTypeError, match="BertTransformer has no history_"):
         FitDisplay.from_estimator(transformer)
     pipeline = make_pipeline(CountVectorizer(), LogisticRegression()).fit(*sentiment)
-    with pytest.raises(InputTypeError, match=r"pipeline\[-1\]"):
+    with pytest.raises(
+        InputTypeError, match=r"Pipeline has no history_.*of a Pipeline, such a st"
+    ):
         FitDisplay.from_estimator(pipeline)
 
 
@@ -476,12 +479,24 @@ def test_counts_of_a_tagger_and_an_extractor(
 
 # --- all of them ---------------------------------------------------------------------------------
 
+CURVE = pd.DataFrame({"threshold": [0.2, 0.8], "precision": 0.5, "recall": 1.0, "f1": [0.6, 0.7]})
 DRAWN: dict[str, Any] = {
     "fit": FitDisplay(HISTORY),
     "attention": AttentionDisplay(np.eye(3), ["a", "$b$", "c"]),
     "importance": HeadImportanceDisplay(np.ones((2, 3))),
     "map": EmbeddingMapDisplay(np.eye(2), ["a", "b"], ["x", "_y"]),
-}
+    "map of numbers": EmbeddingMapDisplay(np.eye(2), ["a", "b"], [0.5, 1.5]),
+    "confusions": ConfusionDisplay(np.array([[2, 1], [0, 3]]), ["a", "b"]),
+    "reliability": ReliabilityDisplay(pd.DataFrame({
+        "lower": [0.0, 0.5], "upper": [0.5, 1.0], "count": [1, 0], "confidence": [0.4, np.nan],
+        "accuracy": [1.0, np.nan],
+    })),
+    "thresholds": ThresholdDisplay({"a": CURVE, "b": CURVE}),
+    "threshold": ThresholdDisplay({"a": CURVE}),
+    "counts": CountsDisplay(pd.DataFrame({"true": [1], "predicted": [2], "correct": [1]}, ["a"])),
+    "learning rates": LearningRateDisplay(*np.array([[1e-6, 1e-5], [1.0, 0.5], [1.0, 0.8]])),
+}  # fmt: skip
+ESTIMATED = ("fit", "attention", "importance", "map")
 
 
 @pytest.mark.parametrize("name", DRAWN)
@@ -497,12 +512,17 @@ def test_a_display_is_drawn_in_the_axes_that_are_given(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", DRAWN)
-def test_matplotlib_is_named_where_it_is_missing(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_matplotlib_is_needed_to_plot(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ImportError, match=r'pip install "skbert\[plot\]"'):
         DRAWN[name].plot()
+
+
+@pytest.mark.parametrize("name", ESTIMATED)
+def test_matplotlib_is_named_before_anything_is_computed(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     where = {"layer": 0, "head": 0} if name == "attention" else {}
     rows = () if name == "fit" else (["a"],)
     with pytest.raises(ImportError, match=type(DRAWN[name]).__name__):

@@ -224,8 +224,8 @@ class ConfusionDisplay(Display):
         name_ticks(ax.xaxis, names)
         name_ticks(ax.yaxis, names)
         ax.set(xlabel="predicted class", ylabel="true class")
-        some = "" if n == n_classes else f": the {n} of {n_classes} classes with the most"
-        ax.set_title(f"Confusions{some}")
+        some = f"The {n} of {n_classes} classes with the most confusions"
+        ax.set_title("Confusions" if n == n_classes else some)
 
     def _most_confused(self) -> IntArray:
         """Positions of the classes that are drawn, in order."""

@@ -14,7 +14,7 @@ from skbert._validation.answers import is_placed, one_per_row
 from skbert._validation.tables import ROW_TYPES
 from skbert._validation.targets import as_sequence
 from skbert.exceptions import InputTypeError
-from skbert.inspection._displays.drawing import COLOURS, Display, name_ticks
+from skbert.inspection._displays.drawing import COLOURS, Display, legend_beside, name_ticks
 from skbert.metrics import squad_em
 from skbert.metrics._rows import count_entities
 
@@ -151,7 +151,7 @@ class CountsDisplay(Display):
         return cls(pd.DataFrame(numbers, types, [*_COLUMNS])).plot(ax)
 
     def _size(self) -> tuple[float, float]:
-        return 6.4, min(1.8 + 0.5 * len(self.counts), 11.0)
+        return 7.4, min(1.8 + 0.5 * len(self.counts), 11.0)
 
     def _draw(self, ax: Axes) -> None:
         order = np.argsort(-self.counts["true"].to_numpy(), kind="stable")
@@ -170,7 +170,7 @@ class CountsDisplay(Display):
         name_ticks(ax.yaxis, drawn.index.tolist())
         ax.locator_params(axis="x", integer=True)
         ax.set(xlabel=f"number of {self.unit}", title=f"Numbers of {self.unit}{some}")
-        ax.legend(fontsize=8)
+        legend_beside(ax)
 
 
 def _answer_counts(y_true: object, predicted: list[str]) -> pd.DataFrame:

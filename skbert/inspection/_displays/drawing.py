@@ -27,6 +27,7 @@ __all__ = [
     "COLOURS",
     "Display",
     "heat_map",
+    "legend_beside",
     "name_scale",
     "name_ticks",
     "panels",
@@ -136,6 +137,11 @@ def heat_map(
 def name_scale(ax: Axes, colours: AxesImage | PathCollection, label: str) -> None:
     """Say beside the axes which colours stand for which numbers."""
     ax.figure.colorbar(colours, cax=ax.inset_axes((1.03, 0.0, 0.03, 1.0)), label=label)
+
+
+def legend_beside(ax: Axes) -> None:
+    """Draw the legend beside the axes, where it hides nothing."""
+    ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), fontsize=8, frameon=False)
 
 
 def write_cells(image: AxesImage, values: FloatArray, texts: Sequence[Sequence[str]]) -> None:

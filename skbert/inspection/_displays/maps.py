@@ -13,7 +13,7 @@ from skbert._validation.probabilities import labels_of, n_rows
 from skbert._validation.tables import check_length, open_values
 from skbert._validation.targets import as_sequence, check_targets
 from skbert.exceptions import InputError
-from skbert.inspection._displays.drawing import COLOURS, Display, name_scale, plain
+from skbert.inspection._displays.drawing import COLOURS, Display, legend_beside, name_scale, plain
 from skbert.inspection._displays.rows import row_texts
 from skbert.inspection._displays.vectors import METHODS, check_source, vectors_of
 from skbert.inspection._html import View, escaped, legible
@@ -208,7 +208,7 @@ class EmbeddingMapDisplay(Display):
                 edgecolors="black", linewidths=0.3, label=plain(group.name),
             )  # fmt: skip
         if self.labels is not None:
-            ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), fontsize=8, frameon=False)
+            legend_beside(ax)
 
     def to_view(self) -> View:
         """Give the map as HTML, in which a text is shown where the mouse is over its point.

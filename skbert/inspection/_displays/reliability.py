@@ -155,7 +155,7 @@ class ReliabilityDisplay(Display):
         top.vlines(said, said, right, color=COLOURS[1], linewidth=3, label="difference")
         top.plot(said, right, "o-", color=COLOURS[0], label="this classifier")
         top.set(ylabel="share of right predictions", xlim=(0, 1), ylim=(0, 1.02))
-        top.legend(fontsize=8, loc="upper left")
+        top.legend(fontsize=8)
         widths = self.bins["upper"] - self.bins["lower"]
         bottom.bar(
             self.bins["lower"], self.bins["count"], widths, align="edge", color="0.75",
