@@ -33,6 +33,7 @@ class Head:
     reads: Literal["rows", "tokens", "selected tokens", "selected tokens and rows"] = "rows"
     fresh: bool = True  # whether all of it is drawn anew; else only what the checkpoint lacks
     ridge: float = 0.0  # L2 penalty of the probe per squared total weight; 1 in all at least
+    has_standard_targets: bool = False  # numbers of variance 1; the probe's penalty fits them
 
     @property
     def has_output_layer(self) -> bool:

@@ -322,14 +322,17 @@ class BertEstimator(TrainedEstimator):
         return self._learn(X, y, sample_weight, continue_training=self.warm_start)
 
     def _start(self, run: Run) -> dict[str, Any]:
-        random = _is_own_pooling_trained_on_pairs(run.network, run.train_items, self.freeze)
-        if self.head_init == "random" or (self.head_init == "auto" and random):
+        if self.head_init == "random" or (self.head_init == "auto" and self._starts_random(run)):
             return {}
         probe(run.network, run.task, run.train_items, run.precision)
         if run.held_out is None:
             return {}
         scores = validate(run.network, run.held_out, run.precision)
         return {"probe_score_": scores["validation_score"]}
+
+    def _starts_random(self, run: Run) -> bool:
+        """Whether ``head_init="auto"`` means random weights."""
+        return _is_own_pooling_trained_on_pairs(run.network, run.train_items, self.freeze)
 
 
 def _is_own_pooling_trained_on_pairs(network: Network, items: Items, layers: int | str) -> bool:

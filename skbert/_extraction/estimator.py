@@ -79,8 +79,9 @@ class BertSpanExtractor(BertEstimator):
         Number of batches whose gradients are added up for one optimizer step.
     head_init : {"auto", "probe", "random"}, default="auto"
         Initial weights of the head: those of a linear model fitted on the frozen encoder's
-        features (``"probe"``), or random ones. ``"auto"`` uses the linear model, unless the head
-        reads BERT's pooler for one pair of texts per row and encoder layers are trained.
+        features (``"probe"``), or random ones. ``"auto"`` uses the linear model, unless encoder
+        layers are trained and the targets are numbers or the head reads BERT's pooler for one pair
+        of texts per row.
     max_length : int or None, default=None
         Maximum length of a row in tokens, special tokens included. None uses the limit of the
         model, but at most 384 in ``BertSpanExtractor``. Long rows take more memory and time.

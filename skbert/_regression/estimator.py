@@ -16,6 +16,7 @@ from skbert._core.models.network import Network
 from skbert._core.models.output import scale_output
 from skbert._core.task import Task
 from skbert._core.text.tokens import LongText
+from skbert._core.training.optim import is_encoder_frozen
 from skbert._estimator.base import ROW_HEAD_CONSTRAINTS
 from skbert._estimator.checks import are_numbers, is_count
 from skbert._estimator.fitted import Fitted, Learned
@@ -77,8 +78,9 @@ class BertRegressor(RegressorMixin, BertEstimator):
         uses what is usual for models of its type: BERT's pooler, ``"cls"`` or ``"mean"``.
     head_init : {"auto", "probe", "random"}, default="auto"
         Initial weights of the head: those of a linear model fitted on the frozen encoder's
-        features (``"probe"``), or random ones. ``"auto"`` uses the linear model, unless the head
-        reads BERT's pooler for one pair of texts per row and encoder layers are trained.
+        features (``"probe"``), or random ones. ``"auto"`` uses the linear model, unless encoder
+        layers are trained and the targets are numbers or the head reads BERT's pooler for one pair
+        of texts per row.
     max_length : int or None, default=None
         Maximum length of a row in tokens, special tokens included. None uses the limit of the
         model, but at most 384 in ``BertSpanExtractor``. Long rows take more memory and time.
@@ -277,6 +279,10 @@ class BertRegressor(RegressorMixin, BertEstimator):
             return float(r2_score(targets[held_out], predicted)) if is_defined else np.nan
 
         return TrainingPlan(task, targets, attributes, r2, None, weight)
+
+    def _starts_random(self, run: Run) -> bool:
+        # A linear model of few rows leaves the encoder no errors to learn from.
+        return not is_encoder_frozen(run.network.model, self.freeze)
 
     def _load_checkpoint(self, network: Network, max_length: int) -> tuple[Task, dict[str, Any]]:
         n_outputs = network.model.config.num_labels

@@ -35,7 +35,7 @@ class Numbers:
 
     def head(self) -> Head:
         """One output per number."""
-        return Head("sequence classification", self.n_outputs)
+        return Head("sequence classification", self.n_outputs, has_standard_targets=True)
 
     def loss(self, logits: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """Squared error; a row weighs its weight once for each output."""

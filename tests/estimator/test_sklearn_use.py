@@ -74,7 +74,7 @@ def classifier(tiny_model: Path) -> BertClassifier:
 
 @pytest.fixture
 def regressor(tiny_model: Path) -> BertRegressor:
-    return BertRegressor(str(tiny_model), **SETTINGS)
+    return BertRegressor(str(tiny_model), head_init="probe", **SETTINGS)
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from sklearn.metrics import r2_score
 from transformers import BertModel
 
 from skbert import BertClassifier, BertRegressor
+from skbert.datasets import load_ratings
 from skbert.exceptions import InputError, ModelError, NonFiniteError, SkbertError
 
 if TYPE_CHECKING:
@@ -26,7 +27,11 @@ if TYPE_CHECKING:
 
 # Learns the sentiment fixture from nothing in a quarter of a second.
 LEARNS = {"pooling": "mean", "epochs": 5, "learning_rate": 3e-3, "head_learning_rate": 1e-2}
-CALM = LEARNS | {"learning_rate": 1e-3, "epochs": 10}  # for bounds on a score
+CALM = LEARNS | {
+    "learning_rate": 1e-3,
+    "epochs": 10,
+    "head_init": "probe",
+}  # for bounds on a score
 STILL = {"learning_rate": 1e-12, "head_learning_rate": 1e-12}  # a fit that moves no weight
 BOTH = pytest.mark.parametrize("kind", [BertClassifier, BertRegressor])
 
@@ -262,9 +267,10 @@ def test_probe_beats_a_random_head(kind: type, tiny_model: Path, sentiment: Sent
     ("pairs", "pooling", "as_if"),
     [(False, "auto", "probe"), (True, "mean", "probe"), (True, "auto", "random")],
 )
-def test_a_head_is_probed_unless_it_reads_the_pooler_of_pairs(
+def test_a_head_is_probed_unless_numbers_or_the_pooler_of_pairs_train_the_encoder(
     kind: type, pairs: bool, pooling: str, as_if: str, tiny_model: Path, sentiment: Sentiment
 ) -> None:
+    as_if = "random" if kind is BertRegressor else as_if
     X, y = sentiment.texts, target(kind, sentiment)
     X = list(zip(X, X[::-1], strict=True)) if pairs else X
     outputs = {}
@@ -273,6 +279,25 @@ def test_a_head_is_probed_unless_it_reads_the_pooler_of_pairs(
         outputs[how] = (fitted.predict if kind is BertRegressor else fitted.predict_proba)(X)
     assert not np.array_equal(outputs["probe"], outputs["random"])
     np.testing.assert_array_equal(outputs["auto"], outputs[as_if])
+
+
+def test_a_frozen_regressor_starts_from_the_probe(tiny_model: Path, sentiment: Sentiment) -> None:
+    X, y = sentiment.texts, target(BertRegressor, sentiment)
+    given = STILL | {"freeze": "all"}
+    fitted = {
+        how: plain(BertRegressor, tiny_model, head_init=how, **given).fit(X, y).predict(X)
+        for how in ("auto", "probe", "random")
+    }
+    np.testing.assert_array_equal(fitted["auto"], fitted["probe"])
+    assert not np.array_equal(fitted["probe"], fitted["random"])
+
+
+def test_a_regressor_learns_from_fewer_rows_than_features(minilm: Path) -> None:
+    X, y = load_ratings(return_X_y=True)
+    test = np.arange(len(X)) % 4 == 0
+    for settings, least in (({}, 0.4), ({"freeze": "all"}, 0.25)):
+        fitted = BertRegressor(minilm, random_state=0, **settings).fit(X[~test], y[~test])
+        assert fitted.score(X[test], y[test]) > least
 
 
 @BOTH

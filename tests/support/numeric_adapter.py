@@ -7,7 +7,8 @@ the shipped code: labels, weights, training loop, cloning, pickling. The words a
 a tiny BERT's vocabulary, so that there is something to learn.
 
 `NumericClassifier` and `NumericRegressor` keep the library's defaults but for ``model`` and
-``learning_rate``, which is what a BERT of one layer with random weights needs to learn at all.
+``learning_rate``, and the regressor's ``head_init``, which is what a BERT of one layer with random
+weights needs to learn at all.
 `ExactClassifier` and `ExactRegressor` take chance out: float64, one batch of all rows, no dropout.
 `WideTransformer` reads all there is, in float64.
 """
@@ -136,6 +137,7 @@ class NumericRegressor(ReadsNumbers, BertRegressor):
 
     model: str = field(default=MODEL, kw_only=False)
     learning_rate: float = 1e-3
+    head_init: str = "probe"
 
     def __sklearn_tags__(self) -> Any:
         return take_matrices(super().__sklearn_tags__())

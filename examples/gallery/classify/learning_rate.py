@@ -11,9 +11,7 @@ that you have; too high, and the encoder forgets what it knew. One short run sug
 # -------------------------------
 #
 # The loss falls while the rate is useful and rises when it is too high (Smith 2017).
-# :func:`skbert.inspection.suggest_learning_rate` leaves the estimator unfitted. The head is a
-# random one here: on few rows a head that begins as a linear model, which is the default, has
-# hardly anything left to learn in the run. The fit must have the same head as the run.
+# :func:`skbert.inspection.suggest_learning_rate` leaves the estimator unfitted.
 
 import matplotlib.pyplot as plt
 from sklearn.model_selection import train_test_split
@@ -24,7 +22,7 @@ from skbert.inspection import suggest_learning_rate
 
 reviews, stars = load_ratings(return_X_y=True)
 X_train, X_test, y_train, y_test = train_test_split(reviews, stars, random_state=0)
-regressor = BertRegressor(head_init="random", random_state=0)
+regressor = BertRegressor(random_state=0)
 suggestion = suggest_learning_rate(regressor, X_train, y_train)
 _, ax = plt.subplots(figsize=(6, 3.5), layout="constrained")
 display = suggestion.plot(ax=ax)

@@ -23,13 +23,12 @@ X_train.to_frame("review").assign(stars=y_train).head()
 # ---
 #
 # ``score`` is R², as for all regressors: 1 is perfect, and 0 is as good as predicting the mean.
-# The rows are few, so the head begins at random: a linear model on that many features fits noise.
 
 from sklearn.metrics import mean_absolute_error
 
 from skbert import BertRegressor
 
-regressor = BertRegressor(head_init="random", random_state=0).fit(X_train, y_train)
+regressor = BertRegressor(random_state=0).fit(X_train, y_train)
 predicted = regressor.predict(X_test)
 print(f"R² {regressor.score(X_test, y_test):.2f}")
 print(f"{mean_absolute_error(y_test, predicted):.2f} stars off on average")

@@ -31,7 +31,8 @@ def probe(network: Network, task: Task, items: Items, precision: Precision) -> N
 
     The L2 penalty is half the squared norm of the weights over the total sample weight, which for
     a cross-entropy of three classes or more is scikit-learn's ``LogisticRegression(C=1)``; it is
-    larger where the task's head says so.
+    larger where the task's head says so. For numbers of variance 1 it is the variance of the
+    features, as if they explained half of the numbers.
     """
     layer = network.output_layer
     share = _MAX_TOKENS / items.sizes.sum()
@@ -41,6 +42,7 @@ def probe(network: Network, task: Task, items: Items, precision: Precision) -> N
     features = torch.from_numpy(infer(network, items, precision, features=True).values)
     features = features.to(network.device)
     everything = collate(items, np.arange(len(items)), network.device, precision.weight_dtype)
+    least = _variance(features, everything.weights) if network.head.has_standard_targets else 1.0
     optimizer = torch.optim.LBFGS(
         layer.parameters(),
         max_iter=_ITERATIONS,
@@ -53,10 +55,17 @@ def probe(network: Network, task: Task, items: Items, precision: Precision) -> N
         raise_deferred()
         optimizer.zero_grad()
         total, weight = task.loss(layer(features), everything)
-        ridge = torch.clamp(network.head.ridge * weight.square(), min=1.0)
+        ridge = torch.clamp(network.head.ridge * weight.square(), min=least)
         loss: torch.Tensor = (total + 0.5 * ridge * layer.weight.square().sum()) / weight
         loss.backward()  # type: ignore[no-untyped-call]
         return loss
 
     optimizer.step(mean_loss)  # type: ignore[no-untyped-call]
     optimizer.zero_grad()
+
+
+def _variance(features: torch.Tensor, weights: torch.Tensor) -> float:
+    """Sum of the variances of the features ``(n_rows, n_features)`` of weighted rows."""
+    shares = (weights / weights.sum()).to(features.dtype)
+    deviations = features - shares @ features
+    return float(shares @ deviations.square().sum(dim=1))
