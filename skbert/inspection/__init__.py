@@ -14,6 +14,7 @@ from skbert.inspection._displays.maps import EmbeddingMapDisplay
 from skbert.inspection._displays.reliability import ReliabilityDisplay
 from skbert.inspection._displays.thresholds import ThresholdDisplay
 from skbert.inspection._heads import Attention, attentions, head_importance, prune_heads
+from skbert.inspection._html import View
 from skbert.inspection._label_issues import label_issues
 from skbert.inspection._learning_rate import LearningRateDisplay, suggest_learning_rate
 from skbert.inspection._report import report
@@ -33,6 +34,7 @@ __all__ = [
     "LearningRateDisplay",
     "ReliabilityDisplay",
     "ThresholdDisplay",
+    "View",
     "attentions",
     "attributions",
     "head_importance",

@@ -9,8 +9,9 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import Any, Literal, get_args
+from typing import Any, Literal, SupportsIndex, get_args, overload
 
+import numpy as np
 import pandas as pd
 
 from skbert._arrays import FloatArray, IntArray
@@ -94,7 +95,8 @@ class Attribution:
             ``start``, ``end``, ``word`` and ``value``.
         """
         columns = dict(zip(("text", "start", "end"), self.spans.T, strict=True))
-        return pd.DataFrame({"row": self.row, **columns, "word": self.words, "value": self.values})
+        words = pd.Series(self.words, dtype=str)
+        return pd.DataFrame({"row": self.row, **columns, "word": words, "value": self.values})
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a page that shows the words in colour.
@@ -121,7 +123,22 @@ class Attribution:
 
 
 class Attributions(list[Attribution]):
-    """A list with one `Attribution` for each row of X, which a notebook shows in colour."""
+    """A list with one `Attribution` for each row of X, which a notebook shows in colour.
+
+    So is a slice of it.
+    """
+
+    @overload
+    def __getitem__(self, row: SupportsIndex, /) -> Attribution: ...
+
+    @overload
+    def __getitem__(self, row: slice, /) -> Attributions: ...
+
+    def __getitem__(self, row: SupportsIndex | slice, /) -> Attribution | Attributions:
+        """Return one row, or several of them."""
+        if isinstance(row, slice):
+            return Attributions(super().__getitem__(row))
+        return super().__getitem__(row)
 
     def to_frame(self) -> pd.DataFrame:
         """Return the words of all rows as a table.
@@ -131,7 +148,8 @@ class Attributions(list[Attribution]):
         frame : DataFrame
             The tables of all rows, one after another.
         """
-        return pd.concat([each.to_frame() for each in self], ignore_index=True)
+        nothing = Attribution(0, None, 0.0, 0.0, 0.0, [], np.zeros((0, 3), int), np.zeros(0), [])
+        return pd.concat([each.to_frame() for each in self or [nothing]], ignore_index=True)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a page that shows the words of all rows in colour.

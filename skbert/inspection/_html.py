@@ -10,8 +10,12 @@ import html
 import os
 import unicodedata
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from skbert.exceptions import SaveError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["View", "escaped", "legible"]
 
@@ -68,19 +72,40 @@ def escaped(text: object) -> str:
 
 
 class View:
-    """Something to look at: HTML in notebooks, plain text in terminals.
+    """Something to look at, as `show`, `worst_errors` and `report` return it.
+
+    A notebook draws its HTML. A terminal prints its plain text, which ``str(view)`` gives, too.
 
     Parameters
     ----------
     title : str
         The title of the page.
     body : str
-        The HTML that is shown; all texts in it are escaped.
+        The HTML that is shown. It is used as it is: texts in it have to be escaped.
     text : str
         The same in plain text.
     style : str, default=""
         CSS beside that of all views, with selectors that begin with ``.skbert``.
+
+    Attributes
+    ----------
+    frame : DataFrame
+        The rows that are shown as a table; views of `worst_errors` have one.
+
+    Examples
+    --------
+    >>> from skbert import BertClassifier
+    >>> from skbert.datasets import load_intents
+    >>> from skbert.inspection import show
+    >>> X, y = load_intents(return_X_y=True)
+    >>> classifier = BertClassifier(epochs=1, freeze="all", random_state=0).fit(X, y)
+    >>> view = show(classifier, X[:3], y[:3])
+    >>> view.title
+    'BertClassifier: 3 rows, 0 of them wrong'
+    >>> view.save("page.html")
     """
+
+    frame: pd.DataFrame
 
     def __init__(self, title: str, body: str, text: str, style: str = "") -> None:
         self.title = title

@@ -26,15 +26,9 @@ from skbert.inspection._views import ShownRow, judged, outcomes_of, page
 __all__ = ["worst_errors"]
 
 
-class _ErrorsView(View):
-    """A view of rows with their losses; ``frame`` has the same as a DataFrame."""
-
-    frame: pd.DataFrame
-
-
 def worst_errors(
     estimator: Predicts, X: object, y: object, k: int = 10, *, explain: bool = False
-) -> _ErrorsView:
+) -> View:
     """Show the rows on which an estimator has the highest loss.
 
     These are mistakes that it is sure of, and labels that are wrong in y. The loss of a row is
@@ -100,7 +94,7 @@ def worst_errors(
     heats = _explained(estimator, X, worst) if explain else [()] * len(worst)
     rows = [*map(ShownRow, worst.tolist(), worst.tolist(), remarks, heats)]
     heading = f"the {len(rows)} of {n_rows:,} rows with the highest loss"
-    view = _ErrorsView(*page(estimator, outcomes, heading, rows, ""))
+    view = View(*page(estimator, outcomes, heading, rows, ""))
     view.frame = frame
     view.style += HEAT_STYLE * explain
     return view

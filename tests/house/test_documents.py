@@ -76,6 +76,7 @@ FEWEST_EXAMPLES = {
     "skbert.inspection._displays.reliability": 5,
     "skbert.inspection._displays.thresholds": 6,
     "skbert.inspection._heads": 15,
+    "skbert.inspection._html": 8,
     "skbert.inspection._label_issues": 7,
     "skbert.inspection._report": 7,
     "skbert.inspection._views": 6,

@@ -10,6 +10,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from captum.attr import LayerIntegratedGradients
@@ -30,7 +31,7 @@ from skbert import (
 from skbert._core.models.network import Network
 from skbert.datasets import load_intents
 from skbert.exceptions import InputError, InputTypeError, SkbertWarning, TruncationWarning
-from skbert.inspection import Attribution, attributions
+from skbert.inspection import Attribution, Attributions, attributions
 from skbert.testing._samples import sample_of
 
 if TYPE_CHECKING:
@@ -491,6 +492,21 @@ def test_what_is_seen(classes: Case, tmp_path: Path) -> None:
     assert frame.columns.tolist() == ["row", "text", "start", "end", "word", "value"]
     assert frame["row"].tolist() == [each.row for each in found for _ in each.words]
     np.testing.assert_array_equal(frame["value"][: len(found[0].words)], found[0].values)
+
+
+def test_slices_are_seen_too(classes: Case) -> None:
+    found = attributions(classes.fitted, ["good food", "bad room"], method="occlusion")
+    last = found[1:]
+    assert isinstance(last, Attributions)
+    assert repr(last) == repr(found[1])
+    assert last._repr_html_() == found[-1]._repr_html_()
+
+
+def test_no_rows_are_an_empty_table(classes: Case) -> None:
+    found = attributions(classes.fitted, ["good food"], method="occlusion")
+    table, empty = found.to_frame(), found[1:].to_frame()
+    assert len(empty) == 0
+    pd.testing.assert_series_equal(empty.dtypes, table.dtypes)
 
 
 def test_of_many_words_the_strongest_are_listed(classes: Case) -> None:
