@@ -33,6 +33,7 @@ from skbert._estimator.fitted import Fitted
 from skbert._validation.numbers import check_count, is_number
 from skbert._validation.texts import Texts
 from skbert.exceptions import InputError, InputTypeError, warn
+from skbert.inspection._columns import check_refitted
 from skbert.inspection._heat import HEAT_STYLE, Heat, heat_html, heat_text
 from skbert.inspection._html import View
 from skbert.inspection._targets import Goals, Question, find_goals
@@ -320,6 +321,7 @@ def explained(
 
 def _fitted_state(estimator: TextEstimator) -> Fitted:
     """What an estimator has learned; InputTypeError for one that cannot be explained."""
+    check_refitted(estimator)
     if not isinstance(estimator, TextEstimator):
         raise InputTypeError(
             f"estimator has the type {type(estimator).__name__}. Give a fitted estimator of skbert"

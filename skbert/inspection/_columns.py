@@ -15,9 +15,18 @@ from skbert._estimator.base import TextEstimator
 from skbert._estimator.fitted import Fitted
 from skbert._validation.columns import FitRecord, input_names
 from skbert._validation.tables import check_not_empty, open_table
+from skbert.exceptions import InputError
 from skbert.inspection._fragments import Fragment, marked
 
-__all__ = ["Columns", "Estimator", "Predicts", "as_objects", "checked_rows", "open_columns"]
+__all__ = [
+    "Columns",
+    "Estimator",
+    "Predicts",
+    "as_objects",
+    "check_refitted",
+    "checked_rows",
+    "open_columns",
+]
 
 
 class Predicts(Protocol):
@@ -59,6 +68,17 @@ class Columns:
 def as_objects(values: list[Any]) -> pd.Series[Any]:
     """A column of a table that holds anything as it is, lists and lone surrogates too."""
     return pd.Series(values, dtype=object)
+
+
+def check_refitted(estimator: object) -> None:
+    """Raise for a search that keeps no estimator."""
+    if getattr(estimator, "refit", True) is False:
+        kind = type(estimator).__name__
+        raise InputError(
+            f"This {kind} instance was initialized with `refit=False`, so it has scores of "
+            f"parameters but no estimator that predicts. Type {kind}(..., refit=True).fit(X, y), "
+            "or fit an estimator with best_params_ and give that."
+        )
 
 
 def checked_rows(estimator: Predicts, X: object) -> Any:

@@ -17,7 +17,7 @@ from skbert._validation.numbers import check_count
 from skbert._validation.tables import check_length
 from skbert._validation.targets import as_sequence
 from skbert.exceptions import InputError, InputTypeError
-from skbert.inspection._columns import Estimator, Predicts
+from skbert.inspection._columns import Estimator, Predicts, check_refitted
 from skbert.inspection._fragments import STYLE, Fragment, entry, note
 from skbert.inspection._html import View, escaped
 from skbert.inspection._once import reading_once
@@ -126,6 +126,7 @@ def judged(estimator: Predicts, X: object, y: object) -> tuple[Predicts, int]:
 
     It reads X once. What does not predict is refused, and so are other numbers of rows in X and y.
     """
+    check_refitted(estimator)
     if not hasattr(estimator, "predict") or isinstance(estimator, type):
         raise InputTypeError(
             f"A {name_of(estimator)} does not predict for rows. Give a fitted estimator with "

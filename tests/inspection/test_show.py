@@ -21,7 +21,7 @@ from support.jobs import FORMS, JOBS
 
 from skbert import BertClassifier, BertPretrainer, BertSpanExtractor, BertTransformer
 from skbert.exceptions import InputError, InputTypeError
-from skbert.inspection import show
+from skbert.inspection import attributions, report, show, worst_errors
 from skbert.inspection._html import View
 
 if TYPE_CHECKING:
@@ -305,6 +305,17 @@ def test_estimators_that_do_not_predict(tiny_model: Path) -> None:
     columns = make_pipeline(CountVectorizer(), MultiOutputClassifier(LogisticRegression()))
     with pytest.raises(InputTypeError, match=r"Pipeline predicts several columns of classes"):
         show(columns.fit(TEXTS, [[label, label] for label in LABELS]), TEXTS)
+
+
+@pytest.mark.parametrize("call", [show, report, worst_errors, attributions])
+@pytest.mark.parametrize("is_fitted", [False, True])
+def test_searches_that_keep_no_estimator(call: Any, *, is_fitted: bool) -> None:
+    search = GridSearchCV(Fixed(), {"chances": [(0.7, 0.2, 0.1)]}, cv=2, refit=False)
+    if is_fitted:
+        search.fit(["a", "b"] * 2, ["a", "b"] * 2)
+    message = r"This GridSearchCV instance was initialized with `refit=False`.* refit=True"
+    with pytest.raises(InputError, match=message):
+        call(search, ["a"], ["a"])
 
 
 @pytest.mark.parametrize("kind", [BertClassifier, BertSpanExtractor])
