@@ -91,7 +91,8 @@ def about_truth(outcomes: Outcomes, n_rows: int, y_train: object) -> Section:
     counts = Counter(label for truth in truths for label in _labels_of(truth))
     if hasattr(outcomes, "ranking"):
         return Section("Right options, by position", [_counted("position", counts, None)])
-    notes = _about_rare_and_new(counts, getattr(outcomes, "classes", [*counts]))
+    known = getattr(outcomes, "classes", getattr(outcomes, "known_labels", ()))
+    notes = _about_rare_and_new(counts, known)
     return Section("Labels", [_counted("label", counts, train), *notes])
 
 
@@ -102,8 +103,8 @@ def _about_rare_and_new(counts: Counter[Any], known: Sequence[Any]) -> list[Sent
         notes.append(Sentence(f"{len(counts) - _MOST_LABELS:,} rarer labels are left out."))
     if new:
         notes.append(Sentence(
-            f"fit has not seen these labels: {', '.join(new[:_MOST_ROWS])}. Rows that have them "
-            "are always wrong.", is_warning=True,
+            f"Labels unseen in fit: {', '.join(new[:_MOST_ROWS])}. Rows that have them are always "
+            "wrong.", is_warning=True,
         ))  # fmt: skip
     return notes
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pandas as pd
@@ -24,6 +24,7 @@ from skbert.inspection._fragments import Bar, Fragment, bars, note, scale
 from skbert.inspection._once import warning_once
 
 __all__ = [
+    "Confidences",
     "Outcomes",
     "Uncoloured",
     "classes_or_labels",
@@ -34,6 +35,14 @@ __all__ = [
 ]
 
 _MOST = 5  # probabilities that are shown of a row, beside those of the truth and the prediction
+
+
+class Confidences(NamedTuple):
+    """Probabilities of what is predicted, and what came true of it."""
+
+    owner: str  # what they are the probabilities of
+    chances: FloatArray
+    is_true: Sequence[bool | None]
 
 
 class Outcomes(Protocol):
@@ -63,6 +72,9 @@ class Outcomes(Protocol):
 
     def losses(self) -> FloatArray:
         """Loss of each row, with the truth known."""
+
+    def confidences(self) -> Confidences | None:
+        """Probabilities of predictions, with the truth known; None where there are none."""
 
 
 def name_of(estimator: object) -> str:
@@ -121,6 +133,10 @@ class _Classes(Uncoloured):
     def losses(self) -> FloatArray:
         return surprise(self.chances())
 
+    def confidences(self) -> Confidences:
+        rights = [self.is_right(row) for row in range(len(self.predicted))]
+        return Confidences("the predicted classes", self.probabilities.max(axis=1), rights)
+
 
 @dataclass(frozen=True)
 class _Labels(_Classes):
@@ -138,6 +154,10 @@ class _Labels(_Classes):
         is_true = np.array([[each in row for each in self.classes] for row in self.true or []])
         chances = self.probabilities.astype(np.float64)
         return np.asarray(surprise(np.where(is_true, chances, 1 - chances)).sum(axis=1))
+
+    def confidences(self) -> Confidences:
+        is_true = [each in true for true in self.true or [] for each in self.classes]
+        return Confidences("all labels, one by one", self.probabilities.ravel(), is_true)
 
 
 def _ranked(
@@ -260,6 +280,9 @@ class _Numbers:
         errors = (self.predicted - self.true) / np.where(spread > 0, spread, 1.0)
         return np.asarray((errors**2).mean(axis=1))
 
+    def confidences(self) -> None:
+        return None
+
 
 def _number_or_list(values: FloatArray) -> Any:
     return float(values[0]) if len(values) == 1 else values.tolist()
@@ -317,6 +340,11 @@ class _Options(Uncoloured):
 
     def losses(self) -> FloatArray:
         return surprise(self.chances())
+
+    def confidences(self) -> Confidences:
+        best = np.array([table["probability"].iloc[0] for table in self.ranking])
+        rights = [self.is_right(row) for row in range(len(best))]
+        return Confidences("the predicted options", best, rights)
 
 
 def options(estimator: Estimator, X: object, y: object) -> Outcomes:

@@ -6,7 +6,7 @@ Depends on ``_validation`` and ``metrics``; knows no estimator by name.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple, cast
 
@@ -16,14 +16,15 @@ import pandas as pd
 from skbert._arrays import FloatArray, IntArray
 from skbert._core.infer import sample_losses
 from skbert._estimator.fitting import TrainedEstimator
+from skbert._estimator.plan import TrainingPlan
 from skbert._validation.answers import check_answers
 from skbert._validation.entities import Entity, check_spans, check_tags, entities_of, split_tag
 from skbert._validation.targets import as_sequence
+from skbert._validation.texts import Texts
 from skbert._validation.words import WordRows
-from skbert.exceptions import InputError
 from skbert.inspection._columns import Columns, Estimator, Predicts, checked_rows, open_columns
 from skbert.inspection._fragments import Bar, Fragment, Mark, bars, legend, marked, note
-from skbert.inspection._outcomes import Outcomes, Uncoloured, name_of
+from skbert.inspection._outcomes import Confidences, Outcomes, Uncoloured, name_of
 from skbert.metrics import squad_em
 
 __all__ = ["answers", "entities"]
@@ -37,11 +38,13 @@ class _Entities:
     """Entities in texts, in characters."""
 
     columns: Columns
-    estimator: Predicts
+    estimator: Estimator
     X: object
     y: object
     labels: list[str]  # in the order of their colours
+    known_labels: list[str]  # those that fit has seen
     predicted: list[list[Entity]]
+    scores: list[float]  # the probability of each predicted entity, row by row
     true: list[list[Entity]] | None
 
     def shown(self, row: int) -> Fragment:
@@ -78,9 +81,14 @@ class _Entities:
     def losses(self) -> FloatArray:
         return self._losses
 
+    def confidences(self) -> Confidences:
+        pairs = zip(self.predicted, self.true or [], strict=True)
+        rights = [each in true for predicted, true in pairs for each in predicted]
+        return Confidences("the predicted entities", np.array(self.scores), rights)
+
     @cached_property
     def _losses(self) -> FloatArray:
-        return _losses_of_fit(self.estimator, self.X, self.y)
+        return _losses_of_tags(self.estimator, self.X, self.y, self.true or [])
 
 
 def _overlapping(entity: Entity, others: Iterable[Entity]) -> list[Entity]:
@@ -98,7 +106,8 @@ def entities(estimator: Estimator, X: object, y: object) -> Outcomes:
     """The outcomes of a tagger."""
     rows, scheme = checked_rows(estimator, X), estimator.scheme_
     in_words = isinstance(rows, WordRows)
-    predicted = _by_row(estimator.predict_spans(X), len(rows), ["start", "end", "label"])
+    table = estimator.predict_spans(X)
+    predicted = _by_row(table, len(rows), ["start", "end", "label"])
     true: list[list[Entity]] | None = None
     if in_words:
         texts = [" ".join(words) for words in rows.words]
@@ -108,10 +117,11 @@ def entities(estimator: Estimator, X: object, y: object) -> Outcomes:
     else:
         texts, true = rows.first, None if y is None else check_spans(y, rows.first)
     tags = [tag for tag in np.asarray(estimator.classes_).tolist() if tag != "O"]
-    labels = sorted({tag if scheme is None else split_tag(tag)[1] for tag in tags})
+    known = sorted({tag if scheme is None else split_tag(tag)[1] for tag in tags})
     more = {label for row in [*predicted, *(true or [])] for _, _, label in row}
-    labels += sorted(more - {*labels})
-    return _Entities(Columns([], [texts]), estimator, X, y, labels, predicted, true)
+    labels = known + sorted(more - {*known})
+    columns, scores = Columns([], [texts]), table["score"].tolist()
+    return _Entities(columns, estimator, X, y, labels, known, predicted, scores, true)
 
 
 def _by_row(table: pd.DataFrame, n_rows: int, columns: list[str]) -> list[list[Any]]:
@@ -136,19 +146,43 @@ def _in_characters(spans: list[Entity], words: list[str]) -> list[Entity]:
     return [(starts[start], starts[end] - 1, label) for start, end, label in spans]
 
 
-def _losses_of_fit(estimator: Predicts, X: object, y: object) -> FloatArray:
-    """The loss of each row as in ``fit``, without dropout."""
+def _losses_of_tags(
+    estimator: Estimator, X: object, y: object, true: list[list[Entity]]
+) -> FloatArray:
+    """The loss of each row; infinite where a tag is true that fit has not seen."""
+    rows, plan = checked_rows(estimator, X), _plan(estimator, X, y)
+    old, new = estimator.classes_.tolist(), plan.attributes["classes_"].tolist()
+    if isinstance(rows, WordRows):
+        codes = np.array([old.index(tag) if tag in old else -1 for tag in new])
+        targets = [codes[row] for row in plan.targets]
+        kept = [row for row, tags in enumerate(targets) if (tags >= 0).all()]
+        known: Any = [targets[row] for row in kept]
+    else:
+        unseen = {split_tag(tag)[1] for tag in {*new} - {*old}}
+        kept = [row for row, each in enumerate(true) if not unseen & {label for *_, label in each}]
+        spans = [plan.targets.rows[row] for row in kept]
+        known = replace(plan.targets, rows=spans, tags=old)
+    losses = np.full(len(rows), np.inf)
+    if kept:
+        losses[kept] = _losses_of(estimator, rows.take(np.array(kept)), known)
+    return losses
+
+
+def _plan(estimator: Predicts, X: object, y: object) -> TrainingPlan:
+    """What a fit that goes on would learn from y."""
     assert isinstance(estimator, TrainedEstimator)
     fitted, rows = estimator._state(), checked_rows(estimator, X)
+    most = fitted.task.max_length
+    return estimator._prepare_targets(as_sequence(y), rows, most, fitted, None)
+
+
+def _losses_of(estimator: Predicts, rows: Texts, targets: object) -> FloatArray:
+    """The loss of each row as in ``fit``, without dropout."""
+    assert isinstance(estimator, TrainedEstimator)
+    fitted = estimator._state()
     task, network = fitted.task, fitted.network
-    plan = estimator._prepare_targets(as_sequence(y), rows, task.max_length, fitted, None)
-    if plan.task.head() != network.head:
-        raise InputError(
-            "Some labels of y were not in fit, so that they have no probability. Leave out the "
-            "rows with these labels."
-        )
     precision = estimator._move_to_device(network)
-    items = task.encode(rows, plan.targets, network.text_tokenizer)
+    items = task.encode(rows, targets, network.text_tokenizer)
     return sample_losses(network, task, items, precision, len(rows))
 
 
@@ -229,7 +263,16 @@ class _Answers(Uncoloured):
         ])  # fmt: skip
 
     def losses(self) -> FloatArray:
-        return _losses_of_fit(self.estimator, self.X, self.y)
+        targets = _plan(self.estimator, self.X, self.y).targets
+        return _losses_of(self.estimator, checked_rows(self.estimator, self.X), targets)
+
+    def confidences(self) -> Confidences:
+        pairs = zip(self.predicted, self.best, strict=True)
+        chances = [
+            best[0].score if answer else best[0].none if best else 1.0 for answer, best in pairs
+        ]
+        rights = [self.is_right(row) for row in range(len(chances))]
+        return Confidences("the predicted answers", np.array(chances), rights)
 
 
 def _agree(gold: list[str], answer: str) -> bool:

@@ -16,10 +16,9 @@ from skbert._validation.tables import check_length
 from skbert._validation.targets import as_sequence
 from skbert.exceptions import InputError
 from skbert.inspection._columns import Predicts
-from skbert.inspection._displays.reliability import ReliabilityDisplay
 from skbert.inspection._facts import about_lengths, about_rows, about_truth
 from skbert.inspection._html import View
-from skbert.inspection._outcomes import Outcomes, name_of
+from skbert.inspection._outcomes import Confidences, Outcomes, name_of
 from skbert.inspection._page import Bar, Cell, Embedded, Section, Sentence, Table, whole_page
 from skbert.inspection._scores import Interval, calibration_of, intervals, scores_of
 from skbert.inspection._views import ShownRow, judged, outcomes_of, page
@@ -45,8 +44,8 @@ def report(
     - lengths in tokens against ``max_length``, and how many rows are cut;
     - labels or numbers in y, beside those of the training data;
     - scores with 95 % intervals: percentiles of the score in 1,000 resamples of the rows;
-    - calibration, for classes, labels and options: probabilities beside the share that comes true,
-      and the expected calibration error in ten bins;
+    - calibration, except for numbers: probabilities beside the share that comes true, and the
+      expected calibration error in ten bins;
     - the rows with the highest loss.
 
     Parameters
@@ -118,9 +117,10 @@ def report(
     if isinstance(estimator, TextEstimator):
         sections.append(about_lengths(estimator, X))
     sections.append(about_truth(outcomes, n_rows, y_train))
-    sections.append(_about_scores(intervals(scores_of(outcomes, losses), rng)))
-    if (calibration := calibration_of(outcomes, n_rows)) is not None:
-        sections.append(_about_calibration(calibration))
+    sections.append(_about_scores(intervals(scores_of(outcomes, losses), rng), losses))
+    confidences = outcomes.confidences()
+    if confidences is not None and len(confidences.chances):
+        sections.append(_about_calibration(confidences))
     if n_errors:
         sections.append(_about_errors(estimator, outcomes, losses, n_errors))
     return whole_page(f"Report on {name_of(estimator)}", sections)
@@ -133,16 +133,21 @@ def _check(y: object, n_errors: int) -> None:
     check_count(n_errors, "n_errors", 5, least=0)
 
 
-def _about_scores(scores: list[Interval]) -> Section:
+def _about_scores(scores: list[Interval], losses: FloatArray) -> Section:
     lines = [
         [each.name, f"{each.estimate:.3f}", f"{each.low:.3f} to {each.high:.3f}"]
         for each in scores
     ]
     how = "The intervals are percentiles of 1,000 resamples of the rows (bootstrap)."
-    return Section("Scores", [Table(["", "score", "95 % interval"], lines), Sentence(how)])
+    n_infinite = int(np.isinf(losses).sum())
+    rows = f"{n_infinite:,} row has" if n_infinite == 1 else f"{n_infinite:,} rows have"
+    why = f"{rows} an infinite loss: what is true there has no probability."
+    notes = [Sentence(how)] + [Sentence(why, is_warning=True)] * bool(n_infinite)
+    return Section("Scores", [Table(["", "score", "95 % interval"], lines), *notes])
 
 
-def _about_calibration(display: ReliabilityDisplay) -> Section:
+def _about_calibration(confidences: Confidences) -> Section:
+    display = calibration_of(confidences)
     bins = display.bins[display.bins["count"] > 0]
     names = ["lower", "upper", "count", "confidence", "accuracy"]
     lines: list[list[Cell]] = [
@@ -153,7 +158,7 @@ def _about_calibration(display: ReliabilityDisplay) -> Section:
     table = Table(["probability", "number", "mean", "came true", ""], lines)
     summary = (
         f"Expected calibration error: {error:.3f}. It is the mean distance between a probability "
-        "and the share of predictions with it that come true."
+        f"and the share of predictions with it that come true, for {confidences.owner}."
     )
     return Section("Calibration", [Sentence(summary), table])
 

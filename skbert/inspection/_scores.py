@@ -7,13 +7,13 @@ counts with a table. Depends on `_outcomes`, on the display of reliability and o
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from skbert._arrays import FloatArray
 from skbert.inspection._displays.reliability import ReliabilityDisplay
-from skbert.inspection._outcomes import Outcomes
+from skbert.inspection._outcomes import Confidences, Outcomes
 from skbert.metrics import squad_f1
 from skbert.metrics._calibration import reliability_bins
 
@@ -81,43 +81,10 @@ def scores_of(outcomes: Outcomes, losses: FloatArray) -> list[Score]:
     return scores
 
 
-@runtime_checkable
-class _Probable(Protocol):
-    """Outcomes that hold the probability of each class."""
-
-    probabilities: FloatArray  # (n, n_classes)
-    classes: list[Any]
-
-
-@runtime_checkable
-class _Ranked(Protocol):
-    """Outcomes that hold the options of each row, best first."""
-
-    ranking: list[Any]
-
-
-def calibration_of(outcomes: Outcomes, n_rows: int) -> ReliabilityDisplay | None:
-    """Probabilities of predictions against the truth; None where there are none.
-
-    Of classes and options it is the probability of the best one. Labels count one by one.
-    """
-    rights = [outcomes.is_right(row) for row in range(n_rows)]
-    if isinstance(outcomes, _Ranked):
-        best = [table["probability"].iloc[0] for table in outcomes.ranking]
-        return _reliability(np.array(best), rights)
-    if not isinstance(outcomes, _Probable):
-        return None
-    if not isinstance(outcomes.truth(0), list):
-        return _reliability(outcomes.probabilities.max(axis=1), rights)
-    truths = [outcomes.truth(row) for row in range(n_rows)]
-    is_true = [each in truth for truth in truths for each in outcomes.classes]
-    return _reliability(outcomes.probabilities.ravel(), is_true)
-
-
-def _reliability(chances: FloatArray, is_true: Sequence[bool | None]) -> ReliabilityDisplay:
-    """Probabilities in bins beside the share that is true."""
-    flags = np.array(is_true, bool)
-    return ReliabilityDisplay(reliability_bins(chances.astype(np.float64), flags, _N_BINS))
+def calibration_of(confidences: Confidences) -> ReliabilityDisplay:
+    """Probabilities in bins beside the share that came true."""
+    chances, flags = confidences.chances.astype(np.float64), np.array(confidences.is_true, bool)
+    return ReliabilityDisplay(reliability_bins(chances, flags, _N_BINS))
 
 
 def _mean(name: str, values: Sequence[float] | FloatArray) -> Score:

@@ -22,8 +22,8 @@ from skbert import (
     BertTransformer,
 )
 from skbert.exceptions import InputError, InputTypeError
-from skbert.inspection import report
-from skbert.metrics import entity_f1
+from skbert.inspection import report, worst_errors
+from skbert.metrics import entity_f1, squad_em
 from skbert.testing._samples import sample_of
 
 if TYPE_CHECKING:
@@ -42,10 +42,13 @@ CASES: dict[str, tuple[type, str, dict[str, Any], list[str]]] = {
         BertClassifier, "classes", {"max_length": 6, "long_text": "windows"}, ["in windows"]
     ),
     "numbers": (BertRegressor, "numbers", {}, ["R²", "mean absolute error", "Numbers"]),
-    "tags": (BertTokenTagger, "tags", {"max_length": 16}, ["precision", "recall", "mean loss"]),
+    "tags": (
+        BertTokenTagger, "tags", {"max_length": 16},
+        ["precision", "recall", "mean loss", "Calibration"],
+    ),
     "spans": (
         BertSpanExtractor, "spans", {"max_length": 32, "on_ambiguous": "first"},
-        ["F1 of words", "exact match", "Answers"],
+        ["F1 of words", "exact match", "Answers", "Calibration"],
     ),
     "choices": (BertChoiceRanker, "choices", {}, ["accuracy", "by position", "Calibration"]),
 }  # fmt: skip
@@ -88,7 +91,8 @@ def test_facts_of_planted_rows(classifier: BertClassifier) -> None:
     assert "! Row 4 is the same as an earlier row" in text
     assert "! Row 3 is also in X_train" in text
     assert "1 of 6 rows (16.7 %) are longer than max_length; 1 is cut." in " ".join(text.split())
-    assert "fit has not seen these labels: maybe" in text
+    assert "Labels unseen in fit: maybe" in text
+    assert "1 row has an infinite loss" in text
     assert line_of(text, "no")[:3] == ["no", "3", "6"]
     assert line_of(text, "yes")[:3] == ["yes", "2", "6"]
     assert line_of(text, "maybe")[:3] == ["maybe", "1", "0"]
@@ -139,11 +143,7 @@ def test_scores_and_intervals_of_classes_by_hand(classifier: BertClassifier) -> 
         return log_loss(y[i], chances[i], labels=classifier.classes_)
 
     check_line(text, "mean loss", loss(every), interval_by_hand(loss, 12, 7))
-    top = chances.max(axis=1)
-    error, bins = 0.0, np.ceil(top * 10)
-    for each in np.unique(bins):
-        inside = bins == each
-        error += inside.mean() * abs(top[inside].mean() - right[inside].mean())
+    error = error_by_hand(chances.max(axis=1), right)
     assert f"Expected calibration error: {error:.3f}" in text
 
 
@@ -176,6 +176,85 @@ def test_scores_of_entities_are_those_of_the_metric(tiny_model: Path) -> None:
 
     n = len(y)
     check_line(text, "F1", f1(range(n)), interval_by_hand(f1, n, 1))
+
+
+def calibration_error(text: str) -> float:
+    return float(re.findall(r"Expected calibration error: (\d\.\d+)", text)[0])
+
+
+def error_by_hand(chances: Any, rights: Any) -> float:
+    """The expected calibration error in ten bins."""
+    chances, rights = np.array(chances, float), np.array(rights, bool)
+    bins = np.ceil(chances * 10)
+    gaps = [
+        (bins == each).mean() * abs(chances[bins == each].mean() - rights[bins == each].mean())
+        for each in np.unique(bins)
+    ]
+    return sum(gaps)
+
+
+def test_calibration_of_entities_by_hand(tiny_model: Path) -> None:
+    rows = sample_of("tags", None, None)
+    tagger = BertTokenTagger(tiny_model, **{**USUAL, "epochs": 20, "learning_rate": 1e-2})
+    table = tagger.fit(rows.X, rows.y).predict_spans(rows.X)
+    found = table[["row", "start", "end", "label"]].itertuples(index=False)
+    rights = [
+        rows.y[row][start:end] == [f"B-{label}", *[f"I-{label}"] * (end - start - 1)]
+        and rows.y[row][end : end + 1] != [f"I-{label}"]
+        for row, start, end, label in found
+    ]
+    text = str(report(tagger, rows.X, rows.y, random_state=0))
+    assert "come true, for the predicted entities" in " ".join(text.split())
+    assert calibration_error(text) == pytest.approx(
+        error_by_hand(table["score"], rights), abs=6e-4
+    )
+
+
+def test_calibration_of_answers_by_hand(tiny_model: Path) -> None:
+    rows = sample_of("spans", None, None)
+    extractor = BertSpanExtractor(tiny_model, max_length=32, on_ambiguous="first", **USUAL)
+    best = extractor.fit(rows.X, rows.y).predict_answers(rows.X, 1)
+    predicted = extractor.predict(rows.X)
+    chances = [
+        score if answer else none
+        for answer, score, none in zip(
+            predicted, best["score"], best["no_answer_score"], strict=True
+        )
+    ]
+    rights = [squad_em([true], [answer]) for true, answer in zip(rows.y, predicted, strict=True)]
+    text = str(report(extractor, rows.X, rows.y, random_state=0))
+    assert calibration_error(text) == pytest.approx(error_by_hand(chances, rights), abs=6e-4)
+
+
+WORDS = [["Ann", "sings"], ["Bob", "Lee", "eats"], ["Oslo", "is", "nice"]]
+TAGS = [["B-PER", "O"], ["B-PER", "I-PER", "O"], ["B-LOC", "O", "O"]]
+SENTENCES = [" ".join(words) for words in WORDS]
+SPANS = [[(0, 3, "PER")], [(0, 7, "PER")], [(0, 4, "LOC")]]
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "new", "label"),
+    [
+        (WORDS, TAGS, ["B-ORG", "O"], "ORG"),
+        (WORDS, TAGS, ["B-LOC", "I-LOC"], ""),
+        (SENTENCES, SPANS, [(0, 3, "ORG")], "ORG"),
+    ],
+    ids=["a label of words", "a tag of words", "a label of texts"],
+)
+def test_labels_of_words_that_fit_has_not_seen(
+    tiny_model: Path, X: Any, y: Any, new: Any, label: str
+) -> None:
+    tagger = BertTokenTagger(tiny_model, **USUAL).fit(X * 2, y * 2)
+    text = str(report(tagger, X, [new, *y[1:]], random_state=0))
+    assert (f"Labels unseen in fit: {label}" in text) == bool(label)
+    assert "1 row has an infinite loss" in text
+    worst = worst_errors(tagger, X, [new, *y[1:]]).frame
+    known = worst_errors(tagger, X, y).frame.set_index("row")["loss"]
+    assert worst["row"].tolist()[0] == 0
+    assert worst["loss"].tolist()[0] == np.inf
+    assert worst["probability"].tolist()[0] == 0
+    for row, loss in worst[["row", "loss"]].to_numpy()[1:]:
+        assert loss == pytest.approx(known[row], rel=1e-5)
 
 
 def test_the_same_seed_gives_the_same_page(classifier: BertClassifier) -> None:

@@ -114,7 +114,7 @@ def tagger_that_finds(tiny_model: Path, spans: list[tuple[int, int, int, str]], 
     """A fitted tagger that predicts these entities: row, start, end, label."""
     job, rows = FORMS["BertTokenTagger", form]
     tagger = job.make(tiny_model).fit(rows.X, rows.y)
-    table = pd.DataFrame(spans, columns=["row", "start", "end", "label"])
+    table = pd.DataFrame(spans, columns=["row", "start", "end", "label"]).assign(score=0.5)
     tagger.predict_spans = lambda X: table
     return tagger
 
