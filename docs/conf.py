@@ -100,6 +100,7 @@ GALLERY = {
     ],
     "inside": [
         "explaining",
+        "report",
         "label_errors",
         "pictures_of_a_fit",
         "pruned_heads",
