@@ -156,7 +156,11 @@ def _histogram(lengths: IntArray, most: int) -> Table:
         edges.append(longest)
     counts = np.histogram(lengths, np.array(edges) + 0.5)[0]
     lines: list[list[Cell]] = [
-        [f"{low + 1:,}\u2013{high:,}", f"{count:,}", Bar(count / counts.max(), low >= most)]
+        [
+            f"{low + 1:,}\u2013{high:,}" if high > low + 1 else f"{high:,}",
+            f"{count:,}",
+            Bar(count / counts.max(), low >= most),
+        ]
         for low, high, count in zip(edges, edges[1:], counts.tolist(), strict=False)
     ]
     return Table(["tokens", "rows", ""], lines)

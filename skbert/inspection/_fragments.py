@@ -124,6 +124,9 @@ def note(text: str) -> Fragment:
 def marked(text: str, marks: Sequence[Mark] = (), name: str | None = None) -> Fragment:
     """A text with marks that do not overlap, below the name of its column; a long one is cut."""
     html, plain = [] if name is None else [f"<small>{escaped(name)}</small>"], []
+    if not text.strip():
+        html.append('<i class="soft">(empty)</i>')
+        plain.append("(empty)")
     at = 0
     for mark in [*sorted(marks), None]:
         end = len(text) if mark is None else mark.start
@@ -135,7 +138,7 @@ def marked(text: str, marks: Sequence[Mark] = (), name: str | None = None) -> Fr
             html.append(_mark(words, mark))
             plain.append(f"[{words} {mark.label}]")
     text = wrapped("".join(plain) if name is None else f"{name}: {''.join(plain)}")
-    return Fragment(f'<p class="text">{"".join(html)}</p>', text or "  (empty)")
+    return Fragment(f'<p class="text">{"".join(html)}</p>', text)
 
 
 def _mark(words: str, mark: Mark) -> str:

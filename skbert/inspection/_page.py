@@ -32,6 +32,13 @@ _STYLE = """
 .skbert .report .bar { background: #56b4e9; }
 .skbert .report .bar.marked { background: #e69f00; }
 .skbert .report .warn { border-left: 4px solid #e69f00; padding-left: 0.6em; }
+@media (max-width: 34rem) {
+  .skbert .report table { font-size: 0.9em; }
+  .skbert .report th, .skbert .report td { padding: 0.25em 0.3em; }
+  .skbert .report th.number { white-space: normal; }
+  .skbert .report td:first-child { min-width: 4.6rem; }
+  .skbert .report .wide { min-width: 3rem; }
+}
 """
 
 

@@ -211,7 +211,7 @@ def test_an_empty_context(tiny_model: Path) -> None:
     job, rows = FORMS["BertSpanExtractor", "answers"]
     extractor = job.make(tiny_model).fit(rows.X, rows.y)
     shown = repr(show(extractor, [("Who?", ""), ("What?", "a room")], ["", "room"]))
-    assert "context:" in shown
+    assert "context: (empty)" in shown
     assert "Row 1" in shown
 
 
@@ -262,6 +262,12 @@ def test_only_the_first_rows_are_predicted(monkeypatch: pytest.MonkeyPatch) -> N
     assert repr(shown).endswith("1,497 more rows are not shown: max_rows=1500 shows all.")
     assert "1,497 more rows" in shown._repr_html_()
     assert repr(show(Fixed(), ["text"] * 25)).count("Row ") == 20
+
+
+def test_an_empty_text_is_said_to_be_empty() -> None:
+    shown = show(Fixed(), ["", " \n", "text"])
+    assert repr(shown).count("  (empty)\n") == 2
+    assert shown._repr_html_().count("(empty)") == 2
 
 
 def test_long_texts_lose_their_middle(tiny_model: Path) -> None:
