@@ -187,9 +187,34 @@ def compare_with_fit(table: Table, wanted: list[Any], fitted: FitRecord, estimat
     if n_columns != fitted.n_columns:
         msg = (
             f"X has {n_columns} features, but {estimator} is expecting {fitted.n_columns} "
-            f"features as input. Pass the same number. {TWO_COLUMNS * (fitted.n_columns == 2)}"
+            f"features as input. {_other_number(table, n_columns, fitted.n_columns)}"
         )
         raise InputError(msg)
+
+
+def _other_number(table: Table, n_now: int, n_fit: int) -> str:
+    """What to give where fit read another number of texts per row."""
+    read = {1: "one text", 2: "a pair of texts"}.get(n_fit, f"{n_fit} texts")
+    if n_now < n_fit:
+        lists, texts = (
+            ", ".join(f"{name}_{at + 1}" for at in range(n_fit)) for name in ("texts", "text")
+        )
+        return (
+            f"In fit each row was {read}; here row 0 and all others have only {n_now}. Give all "
+            f"{n_fit}: type list(zip({lists})), or for a single row [({texts})]."
+        )
+    if table.labels is None:
+        form = "[row[0] for row in X]" if n_fit == 1 else f"[tuple(row[:{n_fit}]) for row in X]"
+        return (
+            f"In fit each row was {read}; here row 0 and all others have {n_now} entries. Give "
+            f"as many as in fit; for the first ones type {form}."
+        )
+    names = [*table.labels]
+    chosen = names[0] if n_fit == 1 else names[:n_fit]
+    return (
+        f"In fit each row was {read}; here X has the columns {reprlib.repr(names)}. Give those "
+        f"with the texts only: type X[{chosen!r}] if they are in {chosen!r}."
+    )
 
 
 def _check_feature_names(seen: list[str], names: list[str]) -> None:
@@ -207,7 +232,20 @@ def _check_feature_names(seen: list[str], names: list[str]) -> None:
             msg += f"Feature names {title}:\n" + "".join(f"- {name}\n" for name in shown)
     if not unseen and not gone:
         msg += "Feature names must be in the same order as they were in fit.\n"
-    raise InputError(msg)
+    raise InputError(msg + _same_names(seen, unseen, gone))
+
+
+def _same_names(seen: list[str], unseen: list[str], gone: list[str]) -> str:
+    """What to type for a frame with the columns of fit."""
+    if not gone:
+        return f"Give the columns of fit, in their order: type X[{reprlib.repr(seen)}]."
+    if not unseen:
+        return "Give X all of the columns of fit."
+    old = next(iter(difflib.get_close_matches(gone[0], unseen, n=1)), unseen[0])
+    return (
+        "Give X the columns of fit. If one has another name, type "
+        f"X.rename(columns={{{old!r}: {gone[0]!r}}})."
+    )
 
 
 def open_rows(
