@@ -22,6 +22,9 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 __all__ = [
     "InputError",
@@ -35,6 +38,7 @@ __all__ = [
     "TrainingError",
     "TruncationWarning",
     "warn",
+    "warning_once",
 ]
 
 # Warnings point at the first caller outside of these packages.
@@ -81,6 +85,20 @@ class TruncationWarning(SkbertWarning):
     """Texts were longer than ``max_length`` and were cut."""
 
 
+# What was warned of already, within `warning_once`.
+_said: ContextVar[set[tuple[str, type[Warning]]] | None] = ContextVar("_said", default=None)
+
+
+@contextmanager
+def warning_once() -> Iterator[None]:
+    """Within it, warn of each thing once, however often it is found."""
+    token = _said.set(set())
+    try:
+        yield
+    finally:
+        _said.reset(token)
+
+
 def warn(message: str, category: type[Warning] = SkbertWarning) -> None:
     """Warn, and point at the line of the user's code that called skbert.
 
@@ -91,6 +109,11 @@ def warn(message: str, category: type[Warning] = SkbertWarning) -> None:
     category : type of Warning, default=SkbertWarning
         The kind of warning.
     """
+    said = _said.get()
+    if said is not None:
+        if (message, category) in said:
+            return
+        said.add((message, category))
     frame, level = sys._getframe(), 1
     while frame.f_back is not None and _is_inner(frame.f_globals.get("__name__", "")):
         frame, level = frame.f_back, level + 1

@@ -1,19 +1,17 @@
-"""What one call reads, computes and warns of once, however many methods of an estimator it asks.
+"""What one call reads and computes once, however many methods of an estimator it asks.
 
 Depends on the base of the estimators; knows no estimator by name.
 """
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from copy import copy
 from typing import Any, TypeVar
 
 from skbert._estimator.base import TextEstimator
 
-__all__ = ["reading_once", "warning_once"]
+__all__ = ["reading_once"]
 
 Predictor = TypeVar("Predictor")
 
@@ -39,16 +37,3 @@ def _remembered(method: Callable[..., Any]) -> Callable[..., Any]:
         return known[key][1]
 
     return call
-
-
-@contextmanager
-def warning_once() -> Iterator[None]:
-    """Warn of each thing once, after all that is computed within."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        try:
-            yield
-        finally:
-            found = {(str(each.message), each.category): each for each in caught}
-    for each in found.values():
-        warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)

@@ -18,10 +18,9 @@ from skbert._arrays import Array, FloatArray, IntArray
 from skbert._validation.choices import check_picks
 from skbert._validation.probabilities import check_kinds
 from skbert._validation.targets import as_sequence, check_labels, check_targets
-from skbert.exceptions import InputError, InputTypeError
+from skbert.exceptions import InputError, InputTypeError, warning_once
 from skbert.inspection._columns import Columns, Estimator, checked_rows, open_columns
 from skbert.inspection._fragments import Bar, Fragment, bars, note, scale
-from skbert.inspection._once import warning_once
 
 __all__ = [
     "Confidences",
