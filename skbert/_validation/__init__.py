@@ -1,7 +1,8 @@
 """Checks of X, y and weights, made before anything heavy is loaded.
 
 Nothing here imports torch, a tokenizer or an estimator. `tables`, `columns` and `texts` build on
-those before them, and every other module on these three alone:
+those before them, and every other module on these three alone, but for `probabilities`, which
+builds on `targets`:
 
 - `tables`: any container as a table; its columns as lists or as numbers; lengths, missing y
 - `columns`: which columns hold the texts, and whether they are those of fit
@@ -13,4 +14,6 @@ those before them, and every other module on these three alone:
 - `entities`: y of a tagger, tags or spans, and the entities that tags mean
 - `targets`: y of a classifier or a regressor
 - `weights`: weights of rows and of classes
+- `probabilities`: labels beside the probabilities that were predicted of them
+- `numbers`: counts and positions that are given as arguments
 """

@@ -210,5 +210,5 @@ def test_a_tag_that_fit_has_not_seen(tiny_model: Path) -> None:
 def test_a_tagger_inside_a_pipeline(tiny_model: Path) -> None:
     X, y = FORMS["BertTokenTagger", "words"][1][:2]
     pipeline = make_pipeline(BertTokenTagger(tiny_model, **EXACT)).fit(X, y)
-    with pytest.raises(InputTypeError, match="for a Pipeline, its last step"):
+    with pytest.raises(InputTypeError, match="of a Pipeline, such a step"):
         worst_errors(pipeline, X, y)

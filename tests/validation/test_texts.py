@@ -949,4 +949,5 @@ def test_modules_build_on_the_first_three_of_the_list_alone() -> None:
     for place, name in enumerate(listed):
         source = (folder / f"{name}.py").read_text(encoding="utf-8")
         used = set(re.findall(r"^from skbert\._validation\.(\w+)", source, flags=re.MULTILINE))
-        assert used <= set(listed[: min(place, 3)]), name
+        others = {"targets"} if name == "probabilities" else set()
+        assert used <= {*listed[: min(place, 3)], *others}, name
