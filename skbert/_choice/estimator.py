@@ -21,6 +21,7 @@ from skbert._estimator.fitted import Fitted
 from skbert._estimator.fitting import BertEstimator
 from skbert._estimator.guidance import requires_y
 from skbert._estimator.plan import TrainingPlan
+from skbert._estimator.validation_set import ValidationInput
 from skbert._validation.choices import Choices, check_choices, check_picks
 from skbert._validation.columns import FitRecord
 from skbert._validation.weights import check_sample_weight
@@ -98,12 +99,17 @@ class BertChoiceRanker(BertEstimator):
     missing : {"raise", "empty"}, default="raise"
         Raise an error if texts are missing, or read missing texts as empty texts.
     validation_fraction : float or None, default=None
-        Fraction of the rows to hold out as a validation set, in (0, 1). The validation loss is
-        computed after each epoch, and the weights with the lowest one are kept. None holds out no
-        rows.
+        Fraction of the rows to hold out as a validation set, in (0, 1). It is validated after each
+        epoch, and the best weights are kept, as ``scoring`` says. None holds out no rows;
+        ``X_val`` of ``fit`` takes the place of rows held out.
     patience : int or None, default=None
-        Number of epochs without a lower validation loss after which training stops; None never
-        stops early.
+        Number of epochs without an improvement on the validation set after which training stops;
+        None never stops early.
+    scoring : str or callable, default="loss"
+        What says which weights are best on the validation set: ``"loss"``, the lowest loss; the
+        name of a scorer of scikit-learn, such as ``"f1_macro"``, or of
+        :func:`skbert.metrics.get_scorer`; or a scorer, called with ``(estimator, X, y)``, larger
+        being better. The first of equal scores is kept, and NaN is no improvement.
     precision : {"auto", "float32", "bfloat16", "float16", "float64"}, default="auto"
         Floating-point type of matrix products; weights stay in float32, or in float64 with
         ``"float64"``. ``"auto"`` is bfloat16 if the hardware is fast at it, otherwise float32.
@@ -206,7 +212,10 @@ class BertChoiceRanker(BertEstimator):
 
     @requires_y
     @with_callbacks
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(
+        self, X: Any, y: Any, sample_weight: Any = None, *, X_val: object = None,
+        y_val: object = None, sample_weight_val: object = None, groups: object = None,
+    ) -> Self:  # fmt: skip
         """Fine-tune on prompts with options ``X`` and the right options ``y``.
 
         Parameters
@@ -217,6 +226,17 @@ class BertChoiceRanker(BertEstimator):
             The right option of each row: its position, counted from 0, or its text.
         sample_weight : array-like of shape (n_samples,), default=None
             Weight of each row in the loss; None gives all rows the same weight.
+        X_val : array-like, default=None
+            Rows to validate on, in the form of X; none of X is then held out, whatever
+            ``validation_fraction`` is.
+        y_val : array-like, default=None
+            What is right for the rows of X_val, in the form of y.
+        sample_weight_val : array-like of shape (n_val_samples,), default=None
+            Weight of each row of X_val in the validation loss.
+        groups : array-like of shape (n_samples,), default=None
+            Group of each row of X, such as its document or its author. With
+            ``validation_fraction`` all rows of a group are held out, or none of them; groups are
+            drawn regardless of y, so that classes may be held out unevenly.
 
         Returns
         -------
@@ -232,7 +252,10 @@ class BertChoiceRanker(BertEstimator):
         NonFiniteError
             If a loss or gradient is not finite; the estimator then stays as it was.
         """
-        return self._learn(X, y, sample_weight, continue_training=self.warm_start)
+        validation = ValidationInput(X_val, y_val, sample_weight_val, groups)
+        return self._learn(
+            X, y, sample_weight, continue_training=self.warm_start, validation=validation
+        )
 
     def predict(self, X: Any) -> Array:
         """Predict the position of the best option of each row.

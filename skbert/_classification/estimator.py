@@ -110,12 +110,17 @@ class BertClassifier(ClassifierMixin, BertEstimator):
     missing : {"raise", "empty"}, default="raise"
         Raise an error if texts are missing, or read missing texts as empty texts.
     validation_fraction : float or None, default=None
-        Fraction of the rows to hold out as a validation set, in (0, 1). The validation loss is
-        computed after each epoch, and the weights with the lowest one are kept. None holds out no
-        rows.
+        Fraction of the rows to hold out as a validation set, in (0, 1). It is validated after each
+        epoch, and the best weights are kept, as ``scoring`` says. None holds out no rows;
+        ``X_val`` of ``fit`` takes the place of rows held out.
     patience : int or None, default=None
-        Number of epochs without a lower validation loss after which training stops; None never
-        stops early.
+        Number of epochs without an improvement on the validation set after which training stops;
+        None never stops early.
+    scoring : str or callable, default="loss"
+        What says which weights are best on the validation set: ``"loss"``, the lowest loss; the
+        name of a scorer of scikit-learn, such as ``"f1_macro"``, or of
+        :func:`skbert.metrics.get_scorer`; or a scorer, called with ``(estimator, X, y)``, larger
+        being better. The first of equal scores is kept, and NaN is no improvement.
     precision : {"auto", "float32", "bfloat16", "float16", "float64"}, default="auto"
         Floating-point type of matrix products; weights stay in float32, or in float64 with
         ``"float64"``. ``"auto"`` is bfloat16 if the hardware is fast at it, otherwise float32.
@@ -143,10 +148,12 @@ class BertClassifier(ClassifierMixin, BertEstimator):
         Fraction of the target that is spread over all classes, in [0, 1).
     calibrate : bool, default=False
         Divide the logits by a temperature that is fitted on the validation set (Guo et al. 2017,
-        "On calibration of modern neural networks"); needs ``validation_fraction``.
+        "On calibration of modern neural networks"); needs ``validation_fraction`` or
+        ``X_val``.
     tune_thresholds : bool, default=False
         For each label, choose the threshold with the best F1 on the validation set; for
-        multi-label targets only, needs ``validation_fraction``.
+        multi-label targets only, needs ``validation_fraction`` or
+        ``X_val``.
 
     Attributes
     ----------
@@ -218,6 +225,9 @@ class BertClassifier(ClassifierMixin, BertEstimator):
         "calibrate": ["boolean"],
         "tune_thresholds": ["boolean"],
     }
+    _of_held_out: ClassVar[tuple[str, ...]] = (
+        *BertEstimator._of_held_out, "calibrate", "tune_thresholds",
+    )  # fmt: skip
     _tasks: ClassVar[tuple[type, ...]] = (SingleLabel, MultiLabel)
     _opens: ClassVar[tuple[Job, ...]] = ("sequence classification",)
     _y_holds: ClassVar[str] = "a label per row, or an indicator matrix"
@@ -339,7 +349,7 @@ class BertClassifier(ClassifierMixin, BertEstimator):
         classes: Any = None,
     ) -> TrainingPlan:
         targets = read_targets(y, len(rows), classes, previous, type(self).__name__)
-        self._check_hold_out(targets)
+        self._check_thresholds(targets)
         settings = TargetSettings(
             max_length, self.long_text, self.label_smoothing, self.class_weight,
             self.tune_thresholds,
@@ -347,14 +357,8 @@ class BertClassifier(ClassifierMixin, BertEstimator):
         known = None if previous is None else previous.attributes["classes_"]
         return targets.plan(settings, weight, known)
 
-    def _check_hold_out(self, targets: Targets) -> None:
-        """Refuse what is tuned on held-out rows where there are none, or nothing to tune."""
-        for name in ("calibrate", "tune_thresholds"):
-            if getattr(self, name) and self.validation_fraction is None:
-                raise InputError(
-                    f"{name}=True needs a validation set, but validation_fraction is None. "
-                    "Set validation_fraction, for example to 0.1."
-                )
+    def _check_thresholds(self, targets: Targets) -> None:
+        """Refuse to tune thresholds where there is nothing to tune."""
         if self.tune_thresholds and targets.task is not MultiLabel:
             raise InputError(
                 "tune_thresholds=True is for multi-label targets, and y has one label per row. "

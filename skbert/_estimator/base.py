@@ -311,10 +311,12 @@ def _opener_of(job: Job) -> str:
     return " or ".join(name for name in ESTIMATORS if job in load_name(name)._opens)
 
 
-def encode(task: Task, texts: Texts, targets: Any, network: Network) -> Items:
-    """Tokenise once, and say once if texts were cut."""
+def encode(
+    task: Task, texts: Texts, targets: Any, network: Network, name: str | None = None
+) -> Items:
+    """Tokenise once, and say once if texts were cut; ``name`` is what they are part of."""
     items = task.encode(texts, targets, network.text_tokenizer)
-    _say_if_cut(task, items.n_truncated, len(texts))
+    _say_if_cut(task, items.n_truncated, len(texts), name)
     return items
 
 
@@ -344,10 +346,10 @@ def predict_rows(
     return np.concatenate(parts)
 
 
-def _say_if_cut(task: Task, n_cut: int, n_rows: int) -> None:
+def _say_if_cut(task: Task, n_cut: int, n_rows: int, name: str | None = None) -> None:
     if n_cut:
         windows = "long_text='windows' reads all of a long text; " * hasattr(task, "long_text")
-        what = getattr(task, "truncated", "rows")
+        what = getattr(task, "truncated", "rows") + (f" of {name}" if name else "")
         warn(
             f"{n_cut} of {n_rows} {what} were too long for max_length and were cut: "
             f"{windows}a larger max_length cuts less, if the model allows it.",

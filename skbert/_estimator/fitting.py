@@ -6,59 +6,69 @@ and on ``_core``; knows no task by name.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from numbers import Integral
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
+import pandas as pd
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from skbert._arrays import Array
 from skbert._core.checkpoints.find import find
 from skbert._core.checkpoints.vet import Checkpoint, vet
 from skbert._core.checkpoints.weights import check_learned
-from skbert._core.models.network import Network, copy_network
+from skbert._core.models.network import Network
 from skbert._core.models.new_model import NewModel
 from skbert._core.models.opening import open_network
 from skbert._core.models.output import grow_output
 from skbert._core.runtime.device import Precision, pick_device, seeded
 from skbert._core.runtime.distributed import process_group
-from skbert._core.task import Items
 from skbert._core.training.loop import train
-from skbert._core.training.optim import SCHEDULES, is_encoder_frozen, trainable_parameters
+from skbert._core.training.optim import SCHEDULES
 from skbert._core.training.probe import probe
-from skbert._core.training.recipe import Recipe
-from skbert._core.training.stepper import check_compiling, check_recomputing
 from skbert._core.training.watch import EarlyStopping
 from skbert._estimator.base import COUNT, RealInterval, TextEstimator, encode
 from skbert._estimator.callbacks import CallbackSupportMixin, with_callbacks
 from skbert._estimator.checks import is_count, is_history, is_score, resolve_max_length
+from skbert._estimator.fit_data import FitData, read
 from skbert._estimator.fitted import Fitted, Learned
 from skbert._estimator.guidance import requires_y
-from skbert._estimator.held_out import decode, split, validate
+from skbert._estimator.held_out import (
+    HeldOut,
+    decode,
+    held_out_items,
+    merit_of,
+    rows_to_hold_out,
+    split,
+    validate,
+)
+from skbert._estimator.networks import (
+    copy_to_train,
+    get_ready,
+    is_own_pooling_trained_on_pairs,
+)
 from skbert._estimator.plan import TrainingPlan
 from skbert._estimator.progress import Report
+from skbert._estimator.recipes import recipe_of
 from skbert._estimator.run import Run
-from skbert._validation.columns import FitRecord
+from skbert._estimator.scoring import Scorer, scored, scorer_of
+from skbert._estimator.validation_set import (
+    ValidationInput,
+    check_unseen,
+    in_validation_set,
+    needs_validation_set,
+)
+from skbert._validation.groups import check_groups
 from skbert._validation.targets import as_sequence
-from skbert._validation.weights import check_sample_weight, rescale_weights
 from skbert.exceptions import InputError
 
 __all__ = ["BertEstimator", "TrainedEstimator", "draw_seed"]
 
 _POSITIVE = RealInterval(0, None, closed="neither")
-_HEAD_RATE = 1e-3  # ten times what the encoder gets by default
 
 
-class _Data(NamedTuple):
-    """What ``fit`` was called with, checked."""
-
-    rows: Any
-    y: Any
-    weight: Array | None  # (n_samples,)
-    record: FitRecord
-    attributes: dict[str, Any]  # those of the previous fit, and what X adds to them
+_NO_VALIDATION = ValidationInput()
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -81,6 +91,7 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
     accumulate: int = 1
     validation_fraction: float | None = None
     patience: int | None = None
+    scoring: str | Scorer = "loss"
     gradient_checkpointing: bool = False
     compile: bool = False
     warm_start: bool = False
@@ -105,11 +116,53 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
         "accumulate": [COUNT],
         "validation_fraction": [RealInterval(0, 1, closed="neither"), None],
         "patience": [COUNT, None],
+        "scoring": [str, callable],
         "gradient_checkpointing": ["boolean"],
         "compile": ["boolean"],
         "warm_start": ["boolean"],
         "random_state": ["random_state"],
     }
+    # Parameters that have an effect on rows held out only, unless they have their defaults.
+    _of_held_out: ClassVar[tuple[str, ...]] = ("patience", "scoring")
+
+    def history_frame(self) -> pd.DataFrame:
+        """Return ``history_`` as a table, a row for each epoch.
+
+        Returns
+        -------
+        history : DataFrame
+            Indexed by ``epoch``, counted from 1. ``loss`` is the mean training loss over the
+            epoch, in the units of the loss: nats for classes, tags, answers and choices, squared
+            standard deviations of y for numbers. ``learning_rate`` is that of the encoder at the
+            end of the epoch, ``n_steps`` the number of optimizer steps, ``n_tokens`` that of
+            tokens read, and ``seconds`` the time that training took, without validation. With a
+            validation set there are ``validation_loss``, in the units of ``loss``, and
+            ``validation_score``, the score that ``scoring`` names, or that of ``score``.
+
+        Raises
+        ------
+        InputError
+            If the estimator was opened from a checkpoint, and has no history.
+        sklearn.exceptions.NotFittedError
+            If the estimator is not fitted.
+
+        Examples
+        --------
+        >>> from skbert import BertClassifier
+        >>> from skbert.datasets import load_intents
+        >>> X, y = load_intents(return_X_y=True)
+        >>> classifier = BertClassifier(epochs=2, freeze="all", validation_fraction=0.2)
+        >>> history = classifier.fit(X, y).history_frame()
+        >>> history.index.tolist(), history.columns[-2:].tolist()
+        ([1, 2], ['validation_loss', 'validation_score'])
+        """
+        attributes = self._state().attributes
+        if "history_" not in attributes:
+            raise InputError(
+                f"This {type(self).__name__} has no history, since it was not trained here but "
+                "opened from a checkpoint. Call fit first."
+            )
+        return pd.DataFrame(attributes["history_"]).set_index("epoch")
 
     def _prepare_targets(
         self, y: Any, rows: Any, max_length: int, previous: Fitted | None, weight: Any
@@ -134,30 +187,29 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
 
     def _learn(
         self, X: Any, y: Any, sample_weight: Any, *, continue_training: bool,
-        epochs: int | None = None, **labels: Any,
+        epochs: int | None = None, validation: ValidationInput = _NO_VALIDATION, **labels: Any,
     ) -> Self:  # fmt: skip
         """Fit; with ``continue_training`` from the weights of the previous fit, if there is one.
 
         What was learned is assigned in the last step: a fit that is refused, fails or is
         interrupted leaves the estimator as it was. ``labels`` are for ``_prepare_targets``.
         """
-        self._check_parameters()
+        self._check_parameters(validation)
         settings = self._unfitted_copy()
         precision = Precision(settings.precision, pick_device(settings.device))
         previous = self._previous_fit(continue_training=continue_training)
-        data = settings._check_data(X, y, sample_weight, previous)
+        data = settings._check_data(X, y, sample_weight, previous, validation)
         seed = process_group().broadcast_number(draw_seed(settings.random_state))
         with seeded(seed, precision.device):
             # Another thread may have fitted meanwhile.
             if self._previous_fit(continue_training=continue_training) is not previous:
                 previous = self._previous_fit(continue_training=continue_training)
-                data = settings._check_data(X, y, sample_weight, previous)
-            network, plan = settings._open(data, previous, precision, labels)
-            run = settings._make_run(network, plan, data.rows, precision, seed, epochs)
-            attributes = {**data.attributes, **plan.attributes}
+                data = settings._check_data(X, y, sample_weight, previous, validation)
+            fitted, run = settings._prepare(data, previous, precision, seed, epochs, labels)
+            attributes = dict(fitted.attributes)
             if previous is None:
                 attributes |= settings._start(run)
-            fitted = self._fitted_type(network, plan.task, data.record, attributes)
+            fitted = replace(fitted, attributes=attributes)
             with Report(self, fitted, run, X, data.y, sample_weight) as report:
                 history = settings._train(run, report)
             trained = settings._complete(run, history, attributes)
@@ -177,30 +229,41 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
         tuned = held_out.tune(*decode(run.network, held_out, run.precision)[1:])
         return {**passes, **finished, **tuned}
 
-    def _check_parameters(self) -> None:
+    def _check_parameters(self, validation: ValidationInput) -> None:
+        """Refuse parameters that are wrong, or have no effect without rows held out."""
         self._validate_params()
-        if self.patience is not None and self.validation_fraction is None:
-            raise InputError(
-                f"patience={self.patience} needs a validation set, but validation_fraction is "
-                "None. Set validation_fraction, for example to 0.1."
-            )
+        if self.scoring != "loss":
+            scorer_of(self.scoring)
+        needs_y: bool = self.__sklearn_tags__().target_tags.required
+        validation.check(self.validation_fraction, needs_y=needs_y)
+        if self.validation_fraction is not None or validation.X is not None:
+            return
+        for name in self._of_held_out:
+            if getattr(self, name) != getattr(type(self), name):
+                raise needs_validation_set(name, getattr(self, name))
 
     def _previous_fit(self, *, continue_training: bool) -> Fitted | None:
         """The fit to continue; None to start a new one."""
         return self._fitted if continue_training and self.__sklearn_is_fitted__() else None
 
-    def _check_data(self, X: Any, y: Any, sample_weight: Any, previous: Fitted | None) -> _Data:
-        """Read X, and check that there is a weight for each row."""
+    def _check_data(
+        self, X: Any, y: Any, sample_weight: Any, previous: Fitted | None,
+        validation: ValidationInput,
+    ) -> FitData:  # fmt: skip
+        """Read X and X_val, and check that there is a weight for each row."""
         record = None if previous is None else previous.record
-        rows = self._rows(X, record)
-        columns = self._columns_of(X, rows) if record is None else {}
-        y = as_sequence(y)
-        weight = rescale_weights(check_sample_weight(as_sequence(sample_weight), len(rows)))
-        attributes = {**({} if previous is None else previous.attributes), **columns}
-        return _Data(rows, y, weight, record or FitRecord(rows.names, rows.n_columns), attributes)
+        data = read(self, X, y, sample_weight, record)
+        columns = self._columns_of(X, data.rows) if record is None else {}
+        data.attributes.update({} if previous is None else previous.attributes, **columns)
+        groups = check_groups(as_sequence(validation.groups), len(data.rows))
+        if validation.X is None:
+            return data._replace(groups=groups)
+        with in_validation_set():
+            beside = read(self, *validation[:3], data.record)
+        return data._replace(validation=beside)
 
     def _open(
-        self, data: _Data, previous: Fitted | None, precision: Precision, labels: dict[str, Any]
+        self, data: FitData, previous: Fitted | None, precision: Precision, labels: dict[str, Any]
     ) -> tuple[Network, TrainingPlan]:
         """Understand ``y``, and open a network for it: a new one, or a copy of the old one."""
         source = self._source(data.rows) if previous is None else previous.network
@@ -210,7 +273,7 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
         )
         head = plan.task.head()
         if isinstance(source, Network):
-            network = _copy_to_train(source, self.freeze, precision)
+            network = copy_to_train(source, self.freeze, precision)
             if plan.output_map is not None:
                 grow_output(network, head.n_outputs, plan.output_map)
             return network, plan
@@ -221,39 +284,54 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
             pooling = source.family.head_class(head.job).own_pooling(source.config)
         return open_network(source, head, pooling=pooling, dtype=precision.weight_dtype), plan
 
-    def _make_run(
-        self, network: Network, plan: TrainingPlan, rows: Any, precision: Precision, seed: int,
-        epochs: int | None,
-    ) -> Run:  # fmt: skip
-        """Encode the rows, hold some out, and set the recipe."""
-        if self.gradient_checkpointing:
-            check_recomputing(network.model)
-        network.to(precision.device, precision.weight_dtype)
-        if self.compile:
-            check_compiling(network)
-            network.compile()
-        items = encode(plan.task, rows, plan.targets, network)
-        parts = split(items, self.validation_fraction, plan, seed, network.text_tokenizer)
-        use_encoder_rate = _is_own_pooling_trained_on_pairs(network, parts[0], self.freeze)
-        recipe = self._recipe(parts[0], epochs, use_encoder_rate=use_encoder_rate)
-        n_cut = items.n_truncated
-        return Run(network, plan.task, *parts, recipe, precision, seed, plan.draw, n_cut)
+    def _prepare(
+        self, data: FitData, previous: Fitted | None, precision: Precision, seed: int,
+        epochs: int | None, labels: dict[str, Any],
+    ) -> tuple[Fitted, Run]:  # fmt: skip
+        """Open a network, hold rows out, encode, and set the recipe; what is known before."""
+        network, plan = self._open(data, previous, precision, labels)
+        parts = rows_to_hold_out(self.validation_fraction, data, plan, seed)
+        if parts is not None and plan.learned_from is not None:
+            plan = plan.learned_from(parts[0])
+        attributes = {**data.attributes, **plan.attributes}
+        fitted = self._fitted_type(network, plan.task, data.record, attributes)
+        get_ready(
+            network, precision, compiled=self.compile, recomputing=self.gradient_checkpointing
+        )
+        items = encode(plan.task, data.rows, plan.targets, network)
+        held_out: HeldOut | None = None
+        if data.validation is not None:
+            held_out = self._hold_beside(data.validation, plan, fitted, seed, labels)
+        if parts is None:
+            training = items.weighted(plan.weights)
+        else:
+            training, held_out = split(items, parts, plan, seed, network.text_tokenizer)
+        if held_out is not None and self.scoring != "loss":
+            held_out = scored(self, self.scoring, held_out, fitted, data.validation or data)
+        use_encoder_rate = is_own_pooling_trained_on_pairs(network, training, self.freeze)
+        recipe = recipe_of(self, training, epochs, use_encoder_rate=use_encoder_rate)
+        run = Run(
+            network, plan.task, training, held_out, recipe, precision, seed, plan.draw,
+            items.n_truncated,
+        )  # fmt: skip
+        return fitted, run
 
-    def _recipe(self, items: Items, epochs: int | None, *, use_encoder_rate: bool) -> Recipe:
-        """How to train; with ``epochs``, at constant rates, as a part of a stream is not its end.
-
-        ``use_encoder_rate`` says what ``head_learning_rate="auto"`` is: the rate of the encoder.
-        """
-        settings = {field.name: getattr(self, field.name) for field in fields(Recipe)}
-        if epochs is None:  # a part of a stream may be small
-            _check_accumulate(len(np.unique(items.units)), self.accumulate, self.batch_size)
-        rate = self.head_learning_rate
-        if rate == "auto":
-            rate = None if use_encoder_rate else _HEAD_RATE
-        settings["head_learning_rate"] = rate or self.learning_rate
-        if epochs is not None:
-            settings |= {"epochs": epochs, "schedule": "constant"}
-        return Recipe(**settings)
+    def _hold_beside(
+        self, data: FitData, plan: TrainingPlan, fitted: Fitted, seed: int, labels: dict[str, Any]
+    ) -> HeldOut:
+        """The rows of X_val, understood with what was learned from y."""
+        network = fitted.network
+        max_length = resolve_max_length(network.max_length, self.max_length)
+        with in_validation_set():
+            beside: TrainingPlan = self._prepare_targets(
+                data.y, data.rows, max_length, fitted, data.weight, **labels
+            )
+        check_unseen(plan, beside)
+        items = encode(plan.task, data.rows, beside.targets, network, "X_val")
+        held_out = held_out_items(
+            items.weighted(beside.weights), beside, seed, network.text_tokenizer
+        )
+        return replace(held_out, task=plan.task)
 
     def _train(self, run: Run, report: Report) -> list[dict[str, float]]:
         """Pass after pass: validate, keep the best weights, stop early, report."""
@@ -266,7 +344,7 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
             record: dict[str, float] = epoch._asdict()
             if run.held_out is not None:
                 record |= validate(run.network, run.held_out, run.precision)
-                watch.note(record["validation_loss"])
+                watch.note(merit_of(record, self.scoring))
             history.append(record)
             if report.finish_epoch(record, last=watch.is_exhausted):
                 break
@@ -293,7 +371,10 @@ class BertEstimator(TrainedEstimator):
 
     @requires_y
     @with_callbacks
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(
+        self, X: Any, y: Any, sample_weight: Any = None, *, X_val: object = None,
+        y_val: object = None, sample_weight_val: object = None, groups: object = None,
+    ) -> Self:  # fmt: skip
         """Fine-tune on texts ``X`` and targets ``y``.
 
         Parameters
@@ -304,6 +385,17 @@ class BertEstimator(TrainedEstimator):
             What to predict.
         sample_weight : array-like of shape (n_samples,), default=None
             Weight of each row in the loss; None gives all rows the same weight.
+        X_val : array-like, default=None
+            Rows to validate on, in the form of X; none of X is then held out, whatever
+            ``validation_fraction`` is.
+        y_val : array-like, default=None
+            What is right for the rows of X_val, in the form of y.
+        sample_weight_val : array-like of shape (n_val_samples,), default=None
+            Weight of each row of X_val in the validation loss.
+        groups : array-like of shape (n_samples,), default=None
+            Group of each row of X, such as its document or its author. With
+            ``validation_fraction`` all rows of a group are held out, or none of them; groups are
+            drawn regardless of y, so that classes may be held out unevenly.
 
         Returns
         -------
@@ -319,7 +411,10 @@ class BertEstimator(TrainedEstimator):
         NonFiniteError
             If a loss or gradient is not finite; the estimator then stays as it was.
         """
-        return self._learn(X, y, sample_weight, continue_training=self.warm_start)
+        validation = ValidationInput(X_val, y_val, sample_weight_val, groups)
+        return self._learn(
+            X, y, sample_weight, continue_training=self.warm_start, validation=validation
+        )
 
     def _start(self, run: Run) -> dict[str, Any]:
         if self.head_init == "random" or (self.head_init == "auto" and self._starts_random(run)):
@@ -332,38 +427,7 @@ class BertEstimator(TrainedEstimator):
 
     def _starts_random(self, run: Run) -> bool:
         """Whether ``head_init="auto"`` means random weights."""
-        return _is_own_pooling_trained_on_pairs(run.network, run.train_items, self.freeze)
-
-
-def _is_own_pooling_trained_on_pairs(network: Network, items: Items, layers: int | str) -> bool:
-    """Whether a head over pairs reads what its class does, and layers below are trained as well.
-
-    BERT's pooler says little of a pair without that, and a random head learns as much beside it.
-    """
-    tokens = items.tokens
-    pooled = network.head.reads == "rows" and network.pooling == network.head_class.pooling
-    single = len(tokens) == len(items)  # options are compared with each other
-    pairs = pooled and single and bool((tokens.second < tokens.lengths).any())
-    return pairs and not is_encoder_frozen(network.model, layers)
-
-
-def _copy_to_train(network: Network, freeze: int | str, precision: Precision) -> Network:
-    """A copy of a network to train further; weights that are not trained are shared."""
-    if (network.device, network.dtype) != (precision.device, precision.weight_dtype):
-        return copy_network(network)
-    trainable = trainable_parameters(network.model, network.head_class.prefixes, freeze)
-    trainable_ids = set(map(id, trainable))
-    frozen = [p for p in network.model.parameters() if id(p) not in trainable_ids]
-    return copy_network(network, frozen)
-
-
-def _check_accumulate(n_rows: int, n_parts: int, size: int) -> None:
-    if n_parts > n_rows:
-        raise InputError(
-            f"accumulate={n_parts} batches of batch_size={size} make steps of {n_parts * size} "
-            f"rows, but there are only {n_rows} training rows, fewer than one per batch. Use "
-            f"accumulate={-(-n_rows // size)} to use all of them in one step."
-        )
+        return is_own_pooling_trained_on_pairs(run.network, run.train_items, self.freeze)
 
 
 def draw_seed(random_state: Any) -> int:

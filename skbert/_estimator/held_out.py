@@ -5,23 +5,28 @@ Depends on the plan of a fit and on ``_core``; imports no estimator.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from skbert._arrays import Array
+from skbert._arrays import Array, IntArray
 from skbert._core.batches import collate
 from skbert._core.infer import infer, mean_loss
 from skbert._core.models.network import Network
 from skbert._core.runtime.device import Precision
 from skbert._core.task import Items, Task
 from skbert._core.text.tokens import Ragged, TextTokenizer
-from skbert._core.training.watch import hold_out
+from skbert._core.training.watch import hold_out, hold_out_groups
+from skbert._estimator.fit_data import FitData
 from skbert._estimator.plan import Metric, TrainingPlan, Tune
 from skbert.exceptions import InputError
 
-__all__ = ["HeldOut", "decode", "loss_of", "split", "validate"]
+__all__ = [
+    "HeldOut", "best_pass", "decode", "held_out_items", "loss_of", "merit_of", "rows_to_hold_out",
+    "split", "validate",
+]  # fmt: skip
 
 _CPU = torch.device("cpu")
 
@@ -34,29 +39,56 @@ class HeldOut:
     task: Task
     metric: Metric | None
     tune: Tune | None  # after training
+    scoring: Callable[[], float] | None = None  # computes the score in place of the metric
+
+    @property
+    def rows(self) -> IntArray:
+        """The numbers of the rows, ascending; those with a weight of 0 are left out."""
+        return np.unique(self.items.samples)
 
 
-def split(
-    items: Items, fraction: float | None, plan: TrainingPlan, seed: int, tokenizer: TextTokenizer
-) -> tuple[Items, HeldOut | None]:
-    """Items to train on and rows held out, by sample; items held out are drawn only once."""
-    if fraction is None:
-        return items.weighted(plan.weights), None
-    n_samples = int(items.samples[-1]) + 1
-    if n_samples < 2:
+def rows_to_hold_out(
+    fraction: float | None, data: FitData, plan: TrainingPlan, seed: int
+) -> tuple[IntArray, IntArray] | None:
+    """Rows of X to train on and rows to hold out, by group or else by stratum; None: all."""
+    if fraction is None or data.validation is not None:
+        return None
+    n_rows, rng = len(data.rows), np.random.default_rng(seed)
+    if n_rows < 2:
         raise InputError(
             "validation_fraction needs at least 2 rows, one to train on and one to hold out; "
             "X has 1. Use validation_fraction=None."
         )
-    parts = hold_out(n_samples, fraction, np.random.default_rng(seed), plan.strata)
+    if data.groups is not None:
+        return hold_out_groups(data.groups, fraction, rng)
+    return hold_out(n_rows, fraction, rng, plan.strata)
+
+
+def split(
+    items: Items, parts: tuple[IntArray, IntArray], plan: TrainingPlan, seed: int,
+    tokenizer: TextTokenizer,
+) -> tuple[Items, HeldOut]:  # fmt: skip
+    """Items of the rows to train on, and of the rows held out."""
     training, validation = (items.of_samples(part).weighted(plan.weights) for part in parts)
     if not len(training) or not len(validation):
         raise InputError(
             "All training rows or all validation rows have a weight of 0. Use "
             "validation_fraction=None, or drop the rows with a weight of 0."
         )
-    drawn = plan.draw(tokenizer, validation, np.random.default_rng(seed))
-    return training, HeldOut(drawn, plan.task, plan.metric, plan.tune)
+    return training, held_out_items(validation, plan, seed, tokenizer)
+
+
+def held_out_items(
+    items: Items, plan: TrainingPlan, seed: int, tokenizer: TextTokenizer
+) -> HeldOut:
+    """These items, to validate on; what a pass draws from them is drawn only once."""
+    if not len(items):
+        raise InputError(
+            "All rows to validate on have a weight of 0. Give one of them a weight above 0, or "
+            "leave out validation_fraction and X_val."
+        )
+    drawn = plan.draw(tokenizer, items, np.random.default_rng(seed))
+    return HeldOut(drawn, plan.task, plan.metric, plan.tune)
 
 
 def loss_of(outputs: Ragged, held_out: HeldOut, precision: Precision) -> float:
@@ -73,16 +105,30 @@ def decode(
     """The head's outputs for the items held out, what the task decodes from them, and the rows."""
     items = held_out.items
     outputs = infer(network, items, precision)
-    return outputs, held_out.task.decode(outputs, items), np.unique(items.samples)
+    return outputs, held_out.task.decode(outputs, items), held_out.rows
 
 
 def validate(network: Network, held_out: HeldOut, precision: Precision) -> dict[str, float]:
     """Loss and score on the rows held out with the weights as they are now."""
     if held_out.metric is None:
-        loss = mean_loss(network, held_out.task, held_out.items, precision)
-        return {"validation_loss": loss}
-    outputs, decoded, rows = decode(network, held_out, precision)
-    return {
-        "validation_loss": loss_of(outputs, held_out, precision),
-        "validation_score": held_out.metric(decoded, rows),
-    }
+        record = {"validation_loss": mean_loss(network, held_out.task, held_out.items, precision)}
+    else:
+        outputs, decoded, rows = decode(network, held_out, precision)
+        record = {
+            "validation_loss": loss_of(outputs, held_out, precision),
+            "validation_score": held_out.metric(decoded, rows),
+        }
+    if held_out.scoring is not None:
+        record["validation_score"] = held_out.scoring()
+    return record
+
+
+def merit_of(record: Mapping[str, float], scoring: object) -> float:
+    """How good the weights are after a pass, as ``scoring`` says; a larger number is better."""
+    return -record["validation_loss"] if scoring == "loss" else record["validation_score"]
+
+
+def best_pass(history: list[dict[str, float]], scoring: object) -> int:
+    """The first of the best passes, which is the one whose weights are kept; the last without."""
+    merits = np.array([merit_of(record, scoring) for record in history])
+    return len(merits) - 1 if np.isnan(merits).all() else int(np.nanargmax(merits))

@@ -35,3 +35,5 @@ class TrainingPlan(NamedTuple):
     tune: Tune | None = None  # after training
     draw: DrawItems = as_they_are
     output_map: IntArray | None = None  # index of each old output among the new; None: unchanged
+    # The same plan, with what y is standardised by learned from these rows only.
+    learned_from: Callable[[IntArray], TrainingPlan] | None = None

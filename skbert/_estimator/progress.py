@@ -6,8 +6,8 @@ Depends on tqdm, scikit-learn and ``_core``; imports no estimator.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import replace
-from operator import itemgetter
 from types import TracebackType
 from typing import Any, Self
 
@@ -16,6 +16,7 @@ from tqdm.auto import tqdm
 
 from skbert._core.models.network import copy_network
 from skbert._estimator.fitted import Fitted
+from skbert._estimator.held_out import best_pass
 from skbert._estimator.run import Run
 
 __all__ = ["Report"]
@@ -53,12 +54,18 @@ class Report:
         self.partly_fitted = fitted
         self.context: Any = None
         self.subcontext: Any = None
+        self.history: list[dict[str, float]] = []
+        self.n_steps = 0
+        # The methods on_step of the callbacks that have one: they are told the loss of each step.
+        self.of_steps: list[Callable[..., object]] = []
 
     def __enter__(self) -> Self:
         estimator = self.call["estimator"]
         if hasattr(estimator, "_init_callback_context"):
             self.context = estimator._init_callback_context(max_subtasks=self.n_epochs)
             self.context.call_on_fit_task_begin(**self.call)
+            callbacks = getattr(estimator, "_skl_callbacks", [])
+            self.of_steps = [each.on_step for each in callbacks if hasattr(each, "on_step")]
             self._begin_epoch()
         return self
 
@@ -76,10 +83,10 @@ class Report:
 
     def _compare(self, estimator: BaseEstimator) -> None:
         """Say so where training scores no better than the linear model that it started from."""
-        compared = hasattr(estimator, "probe_score_") and estimator.validation_fraction is not None
+        compared = hasattr(estimator, "probe_score_") and "validation_loss" in self.history[0]
         if not (estimator.verbose and compared):
             return
-        best = min(estimator.history_, key=itemgetter("validation_loss"))["validation_score"]
+        best = self.history[best_pass(self.history, estimator.scoring)]["validation_score"]
         if best <= estimator.probe_score_:
             self.bar.write(
                 "On the validation set a linear model on frozen features scores "
@@ -89,21 +96,28 @@ class Report:
             )
 
     def _state_after_epoch(self) -> dict[str, Any]:
-        """Attributes with which a copy of the estimator predicts as it does after this pass."""
+        """Attributes with which a copy of the estimator is as if the fit ended with this pass."""
         network = copy_network(self.partly_fitted.network)
-        return {"_fitted": replace(self.partly_fitted, network=network)}
+        passes = {"history_": [*self.history], "n_iter_": len(self.history)}
+        attributes = {**self.partly_fitted.attributes, **passes}
+        fitted = replace(self.partly_fitted, network=network, attributes=attributes)
+        return {"_fitted": fitted}
 
     def _begin_epoch(self) -> None:
         self.subcontext = self.context.subcontext(task_name="pass")
         self.subcontext.call_on_fit_task_begin(**self.call)
 
     def on_step(self, loss: float) -> None:
-        """Show one more optimizer step and its loss."""
+        """Show one more optimizer step and its loss, and tell the callbacks that ask for it."""
         self.bar.update()
         self.bar.set_postfix(self.shown | {"loss": f"{loss:.4f}"}, refresh=False)
+        self.n_steps += 1
+        for on_step in self.of_steps:
+            on_step(self.call["estimator"], self.subcontext, step=self.n_steps, loss=loss)
 
     def finish_epoch(self, record: dict[str, float], *, last: bool) -> bool:
         """Show one more pass; whether it was the last, or a callback asks to stop."""
+        self.history.append(record)
         self.shown = {
             name: f"{record[name]:.4f}"
             for name in ("validation_loss", "validation_score")

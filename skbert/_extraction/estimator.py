@@ -95,12 +95,17 @@ class BertSpanExtractor(BertEstimator):
     missing : {"raise", "empty"}, default="raise"
         Raise an error if texts are missing, or read missing texts as empty texts.
     validation_fraction : float or None, default=None
-        Fraction of the rows to hold out as a validation set, in (0, 1). The validation loss is
-        computed after each epoch, and the weights with the lowest one are kept. None holds out no
-        rows.
+        Fraction of the rows to hold out as a validation set, in (0, 1). It is validated after each
+        epoch, and the best weights are kept, as ``scoring`` says. None holds out no rows;
+        ``X_val`` of ``fit`` takes the place of rows held out.
     patience : int or None, default=None
-        Number of epochs without a lower validation loss after which training stops; None never
-        stops early.
+        Number of epochs without an improvement on the validation set after which training stops;
+        None never stops early.
+    scoring : str or callable, default="loss"
+        What says which weights are best on the validation set: ``"loss"``, the lowest loss; the
+        name of a scorer of scikit-learn, such as ``"f1_macro"``, or of
+        :func:`skbert.metrics.get_scorer`; or a scorer, called with ``(estimator, X, y)``, larger
+        being better. The first of equal scores is kept, and NaN is no improvement.
     precision : {"auto", "float32", "bfloat16", "float16", "float64"}, default="auto"
         Floating-point type of matrix products; weights stay in float32, or in float64 with
         ``"float64"``. ``"auto"`` is bfloat16 if the hardware is fast at it, otherwise float32.

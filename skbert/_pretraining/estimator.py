@@ -26,6 +26,7 @@ from skbert._estimator.callbacks import with_callbacks
 from skbert._estimator.fitted import Fitted
 from skbert._estimator.fitting import TrainedEstimator, draw_seed
 from skbert._estimator.plan import TrainingPlan
+from skbert._estimator.validation_set import ValidationInput
 from skbert._pretraining.completion import (
     check_temperature,
     continue_texts,
@@ -136,12 +137,17 @@ class BertPretrainer(TrainedEstimator):
     missing : {"raise", "empty"}, default="raise"
         Raise an error if texts are missing, or read missing texts as empty texts.
     validation_fraction : float or None, default=None
-        Fraction of the rows to hold out as a validation set, in (0, 1). The validation loss is
-        computed after each epoch, and the weights with the lowest one are kept. None holds out no
-        rows.
+        Fraction of the rows to hold out as a validation set, in (0, 1). It is validated after each
+        epoch, and the best weights are kept, as ``scoring`` says. None holds out no rows;
+        ``X_val`` of ``fit`` takes the place of rows held out.
     patience : int or None, default=None
-        Number of epochs without a lower validation loss after which training stops; None never
-        stops early.
+        Number of epochs without an improvement on the validation set after which training stops;
+        None never stops early.
+    scoring : str or callable, default="loss"
+        What says which weights are best on the validation set: ``"loss"``, the lowest loss; the
+        name of a scorer of scikit-learn, such as ``"f1_macro"``, or of
+        :func:`skbert.metrics.get_scorer`; or a scorer, called with ``(estimator, X, y)``, larger
+        being better. The first of equal scores is kept, and NaN is no improvement.
     precision : {"auto", "float32", "bfloat16", "float16", "float64"}, default="auto"
         Floating-point type of matrix products; weights stay in float32, or in float64 with
         ``"float64"``. ``"auto"`` is bfloat16 if the hardware is fast at it, otherwise float32.
@@ -239,6 +245,7 @@ class BertPretrainer(TrainedEstimator):
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **TrainedEstimator._parameter_constraints,
         "model": [str, os.PathLike, None],
+        "scoring": [StrOptions({"loss"}), callable],
         "objective": [StrOptions(set(TASKS))],
         "mask_fraction": [RealInterval(0, 1, closed="neither")],
         "whole_words": ["boolean"],
@@ -255,7 +262,7 @@ class BertPretrainer(TrainedEstimator):
     )  # fmt: skip
 
     @with_callbacks
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, X_val: object = None, groups: object = None) -> Self:
         """Pre-train on texts.
 
         Parameters
@@ -264,6 +271,12 @@ class BertPretrainer(TrainedEstimator):
             One text per row, or one document as a list of its sentences.
         y : object, default=None
             Not used.
+        X_val : array-like of str, or of lists of str, default=None
+            Texts to validate on, in the form of X; none of X is then held out, whatever
+            ``validation_fraction`` is.
+        groups : array-like of shape (n_samples,), default=None
+            Group of each row of X, such as its author. With ``validation_fraction`` all rows of a
+            group are held out, or none of them.
 
         Returns
         -------
@@ -279,7 +292,8 @@ class BertPretrainer(TrainedEstimator):
         NonFiniteError
             If a loss or gradient is not finite; the estimator then stays as it was.
         """
-        return self._learn(X, y, None, continue_training=self.warm_start)
+        validation = ValidationInput(X_val, groups=groups)
+        return self._learn(X, y, None, continue_training=self.warm_start, validation=validation)
 
     def score(self, X: Any, y: Any = None) -> float:  # noqa: ARG002
         """Return the negative loss on texts.

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 
-from skbert._arrays import Array
+from skbert._arrays import Array, IntArray
 from skbert._core.families.record import Job
 from skbert._core.models.network import Network
 from skbert._core.models.output import scale_output
@@ -100,12 +100,17 @@ class BertRegressor(RegressorMixin, BertEstimator):
     missing : {"raise", "empty"}, default="raise"
         Raise an error if texts are missing, or read missing texts as empty texts.
     validation_fraction : float or None, default=None
-        Fraction of the rows to hold out as a validation set, in (0, 1). The validation loss is
-        computed after each epoch, and the weights with the lowest one are kept. None holds out no
-        rows.
+        Fraction of the rows to hold out as a validation set, in (0, 1). It is validated after each
+        epoch, and the best weights are kept, as ``scoring`` says. None holds out no rows;
+        ``X_val`` of ``fit`` takes the place of rows held out.
     patience : int or None, default=None
-        Number of epochs without a lower validation loss after which training stops; None never
-        stops early.
+        Number of epochs without an improvement on the validation set after which training stops;
+        None never stops early.
+    scoring : str or callable, default="loss"
+        What says which weights are best on the validation set: ``"loss"``, the lowest loss; the
+        name of a scorer of scikit-learn, such as ``"f1_macro"``, or of
+        :func:`skbert.metrics.get_scorer`; or a scorer, called with ``(estimator, X, y)``, larger
+        being better. The first of equal scores is kept, and NaN is no improvement.
     precision : {"auto", "float32", "bfloat16", "float16", "float64"}, default="auto"
         Floating-point type of matrix products; weights stay in float32, or in float64 with
         ``"float64"``. ``"auto"`` is bfloat16 if the hardware is fast at it, otherwise float32.
@@ -262,23 +267,18 @@ class BertRegressor(RegressorMixin, BertEstimator):
         dtype = np.float64 if self.precision == "float64" else np.float32
         numbers = check_targets(y, len(rows), dtype, estimator_name=type(self).__name__)
         columns = numbers.reshape(len(rows), -1)
-        n_outputs = columns.shape[1]
-        if previous is None:
-            mean, scale = _standard(columns, weight)
-        else:
+        task = Numbers(columns.shape[1], max_length, self.long_text)
+        if previous is not None:
             _check_columns(numbers, previous)
-            mean, scale = previous.attributes["mean_"], previous.attributes["scale_"]
-        attributes = {"mean_": mean, "scale_": scale, "n_outputs_": n_outputs}
-        task = Numbers(n_outputs, max_length, self.long_text)
-        with np.errstate(over="ignore"):
-            targets = (columns - mean) / scale
-        targets = np.where(np.isfinite(targets), targets, columns / scale - mean / scale)
+            learned = previous.attributes
+            return _plan(task, columns, weight, learned["mean_"], learned["scale_"])
 
-        def r2(predicted: Array, held_out: Array) -> float:
-            is_defined = len(held_out) > 1
-            return float(r2_score(targets[held_out], predicted)) if is_defined else np.nan
+        def learned_from(rows: IntArray) -> TrainingPlan:
+            is_weighted = weight is not None and weight[rows].any()
+            own_weight = weight[rows] if is_weighted else None
+            return _plan(task, columns, weight, *_standard(columns[rows], own_weight))
 
-        return TrainingPlan(task, targets, attributes, r2, None, weight)
+        return learned_from(np.arange(len(rows)))._replace(learned_from=learned_from)
 
     def _starts_random(self, run: Run) -> bool:
         # A linear model of few rows leaves the encoder no errors to learn from.
@@ -306,6 +306,22 @@ class BertRegressor(RegressorMixin, BertEstimator):
         network: Network = copy.deepcopy(fitted.network)
         scale_output(network, fitted.attributes["scale_"], fitted.attributes["mean_"])
         return network
+
+
+def _plan(
+    task: Numbers, columns: Array, weight: Array | None, mean: Array, scale: Array
+) -> TrainingPlan:
+    """The plan for columns of numbers that are standardised by these."""
+    with np.errstate(over="ignore"):
+        targets = (columns - mean) / scale
+    targets = np.where(np.isfinite(targets), targets, columns / scale - mean / scale)
+
+    def r2(predicted: Array, held_out: Array) -> float:
+        is_defined = len(held_out) > 1
+        return float(r2_score(targets[held_out], predicted)) if is_defined else np.nan
+
+    attributes = {"mean_": mean, "scale_": scale, "n_outputs_": columns.shape[1]}
+    return TrainingPlan(task, targets, attributes, r2, None, weight)
 
 
 def _check_columns(numbers: Array, fitted: Fitted) -> None:

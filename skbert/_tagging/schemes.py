@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -130,6 +130,12 @@ class CharacterSpans:
     rows: list[list[Entity]]  # sorted, none overlaps the next
     tags: list[str]  # all tags there are
     scheme: str
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """Positions in ``tags`` of the tags of each text's entities, as far as they are known."""
+        for entities in self.rows:
+            labels = {label for _, _, label in entities}
+            yield [code for code, tag in enumerate(self.tags) if tag.partition("-")[2] in labels]
 
     def codes(self, places: Sequence[Array]) -> list[Array]:
         """Return per text the position in ``tags`` of each word's tag.

@@ -19,6 +19,7 @@ from skbert._core.training.optim import RANGE_TEST, rate_factor
 from skbert._estimator.bar import ProgressBar
 from skbert._estimator.fitting import TrainedEstimator, draw_seed
 from skbert._estimator.run import Run
+from skbert._estimator.validation_set import ValidationInput
 from skbert._validation.numbers import check_count
 from skbert.exceptions import InputError, InputTypeError, NonFiniteError, warn
 from skbert.inspection._displays.drawing import COLOURS, Display
@@ -228,13 +229,12 @@ def _range_test(
     settings: TrainedEstimator, X: object, y: object, n_steps: int
 ) -> LearningRateDisplay:
     """Learning rates and losses of the run of an estimator of its own."""
-    settings._check_parameters()
+    settings._validate_params()
     precision = Precision(settings.precision, pick_device(settings.device))
-    data = settings._check_data(X, y, None, None)
+    data = settings._check_data(X, y, None, None, ValidationInput())
     seed = draw_seed(settings.random_state)
     with seeded(seed, precision.device):
-        network, plan = settings._open(data, None, precision, {})
-        whole = settings._make_run(network, plan, data.rows, precision, seed, None)
+        _, whole = settings._prepare(data, None, precision, seed, None, {})
         run = _shortened(whole, n_steps)
         settings._start(run)
         recipe = run.recipe

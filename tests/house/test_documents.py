@@ -65,6 +65,7 @@ FEWEST_EXAMPLES = {
     "skbert._tagging.estimator": 6,
     "skbert._embedding.estimator": 8,
     "skbert._conversion.tensorflow": 3,
+    "skbert._estimator.fitting": 6,
     "skbert._estimator.loading": 5,
     "skbert.datasets": 30,
     "skbert.inspection._attributions": 8,

@@ -13,7 +13,7 @@ import torch
 
 from skbert._arrays import IntArray, arange_within
 
-__all__ = ["EarlyStopping", "hold_out"]
+__all__ = ["EarlyStopping", "hold_out", "hold_out_groups"]
 
 
 def hold_out(
@@ -31,8 +31,34 @@ def hold_out(
         place = arange_within(counts)
         share = (place + rng.random(len(counts))[strata[grouped]]) / counts[strata[grouped]]
         order = grouped[np.argsort(share, kind="stable")]
-    n_out = min(max(1, round(fraction * n_samples)), n_samples - 1)
+    n_out = _number_held_out(n_samples, fraction)
     return np.sort(order[n_out:]), np.sort(order[:n_out])
+
+
+def hold_out_groups(
+    groups: IntArray, fraction: float, rng: np.random.Generator
+) -> tuple[IntArray, IntArray]:
+    """Samples to train on and samples held out, each group on one side; both ascending.
+
+    ``groups``, ``(n_samples,)``, has the code of at least two groups. In a random order, a group
+    is held out if that brings the number of samples held out nearer to the fraction.
+    """
+    sizes = np.bincount(groups)
+    wanted, n_out = _number_held_out(len(groups), fraction), 0
+    is_out = np.zeros(len(sizes), bool)
+    for group in rng.permutation(len(sizes)):
+        if abs(n_out + sizes[group] - wanted) < abs(n_out - wanted):
+            is_out[group] = True
+            n_out += sizes[group]
+    if is_out.all() or not is_out.any():
+        is_out[sizes.argmin()] ^= True
+    is_held_out = is_out[groups]
+    return np.flatnonzero(~is_held_out), np.flatnonzero(is_held_out)
+
+
+def _number_held_out(n_samples: int, fraction: float) -> int:
+    """How many samples to hold out, so that at least one is on either side."""
+    return min(max(1, round(fraction * n_samples)), n_samples - 1)
 
 
 class EarlyStopping:
@@ -41,22 +67,22 @@ class EarlyStopping:
     Attributes
     ----------
     best : float
-        The lowest loss so far.
+        The best score so far.
     """
 
     def __init__(self, model: torch.nn.Module, patience: int | None) -> None:
         self._model = model
         self._patience = math.inf if patience is None else patience
-        self.best = math.inf
+        self.best = -math.inf
         self._waited = 0
         self._weights: dict[str, Any] = {}
 
-    def note(self, loss: float) -> None:
-        """Note the loss after one more pass."""
-        if not loss < self.best:  # NaN is no improvement
+    def note(self, score: float) -> None:
+        """Note the score after one more pass, of which a larger one is better."""
+        if not score > self.best:  # NaN is no improvement
             self._waited += 1
             return
-        self.best, self._waited = loss, 0
+        self.best, self._waited = score, 0
         for name, tensor in self._model.state_dict().items():
             self._weights.setdefault(name, torch.empty_like(tensor)).copy_(tensor)
 

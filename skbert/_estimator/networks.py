@@ -1,0 +1,48 @@
+"""Networks to train: copied, moved to their device, compiled. Depends on ``_core`` only."""
+
+from __future__ import annotations
+
+from skbert._core.models.network import Network, copy_network
+from skbert._core.runtime.device import Precision
+from skbert._core.task import Items
+from skbert._core.training.optim import is_encoder_frozen, trainable_parameters
+from skbert._core.training.stepper import check_compiling, check_recomputing
+
+__all__ = ["copy_to_train", "get_ready", "is_own_pooling_trained_on_pairs"]
+
+
+def get_ready(
+    network: Network, precision: Precision, *, compiled: bool, recomputing: bool
+) -> None:
+    """Move a network to the device of computation, and compile it if asked to.
+
+    ``recomputing`` says whether the model must be able to recompute its activations.
+    """
+    if recomputing:
+        check_recomputing(network.model)
+    network.to(precision.device, precision.weight_dtype)
+    if compiled:
+        check_compiling(network)
+        network.compile()
+
+
+def is_own_pooling_trained_on_pairs(network: Network, items: Items, layers: int | str) -> bool:
+    """Whether a head over pairs reads what its class does, and layers below are trained as well.
+
+    BERT's pooler says little of a pair without that, and a random head learns as much beside it.
+    """
+    tokens = items.tokens
+    pooled = network.head.reads == "rows" and network.pooling == network.head_class.pooling
+    single = len(tokens) == len(items)  # options are compared with each other
+    pairs = pooled and single and bool((tokens.second < tokens.lengths).any())
+    return pairs and not is_encoder_frozen(network.model, layers)
+
+
+def copy_to_train(network: Network, freeze: int | str, precision: Precision) -> Network:
+    """A copy of a network to train further; weights that are not trained are shared."""
+    if (network.device, network.dtype) != (precision.device, precision.weight_dtype):
+        return copy_network(network)
+    trainable = trainable_parameters(network.model, network.head_class.prefixes, freeze)
+    trainable_ids = set(map(id, trainable))
+    frozen = [p for p in network.model.parameters() if id(p) not in trainable_ids]
+    return copy_network(network, frozen)
