@@ -13,8 +13,16 @@ from sklearn.utils._param_validation import StrOptions
 from skbert._arrays import Array
 from skbert._classification.calibration import fit_temperature
 from skbert._classification.classes import is_right
+from skbert._classification.label_texts import (
+    LabelTextsLike,
+    check_label_texts,
+    label_rows,
+    read_label_texts,
+    with_labels,
+)
 from skbert._classification.predictions import Predictions, predictions_of
 from skbert._classification.targets import (
+    SingleTargets,
     Targets,
     TargetSettings,
     learned_of_indicator,
@@ -35,7 +43,7 @@ from skbert._estimator.fitting import BertEstimator
 from skbert._estimator.guidance import requires_y
 from skbert._estimator.plan import TrainingPlan
 from skbert._estimator.run import Run
-from skbert._validation.targets import as_sequence, check_labels
+from skbert._validation.targets import as_sequence, check_classes, check_labels
 from skbert._validation.weights import check_sample_weight
 from skbert.exceptions import InputError, ModelError
 
@@ -154,6 +162,12 @@ class BertClassifier(ClassifierMixin, BertEstimator):
         For each label, choose the threshold with the best F1 on the validation set; for
         multi-label targets only, needs ``validation_fraction`` or
         ``X_val``.
+    label_texts : dict, list, bool or None, default=None
+        Texts that say what labels mean, from which the head starts: ``{label: text}`` or
+        ``{label: [text, ...]}``. A list of labels, or True for those in y, means the labels
+        themselves, with ``_``, ``-``, ``.`` and ``/`` read as spaces. Each text is a row to train
+        on beside those of X, in every fit, and labels that y lacks are classes too. For
+        multi-label targets the keys are column numbers.
 
     Attributes
     ----------
@@ -212,6 +226,7 @@ class BertClassifier(ClassifierMixin, BertEstimator):
     label_smoothing: float = 0.0
     calibrate: bool = False
     tune_thresholds: bool = False
+    label_texts: LabelTextsLike | bool | None = None
 
     classes_ = Learned[Array](are_classes, "n_outputs")
     temperature_ = Learned[float](is_positive)
@@ -224,6 +239,7 @@ class BertClassifier(ClassifierMixin, BertEstimator):
         "label_smoothing": [RealInterval(0, 1, closed="left")],
         "calibrate": ["boolean"],
         "tune_thresholds": ["boolean"],
+        "label_texts": [dict, "array-like", "boolean", None],
     }
     _of_held_out: ClassVar[tuple[str, ...]] = (
         *BertEstimator._of_held_out, "calibrate", "tune_thresholds",
@@ -231,6 +247,53 @@ class BertClassifier(ClassifierMixin, BertEstimator):
     _tasks: ClassVar[tuple[type, ...]] = (SingleLabel, MultiLabel)
     _opens: ClassVar[tuple[Job, ...]] = ("sequence classification",)
     _y_holds: ClassVar[str] = "a label per row, or an indicator matrix"
+    _without_rows: ClassVar[str] = (
+        " Without rows the texts of labels can do: type "
+        "BertClassifier.from_label_texts({'refund': 'the customer wants money back', ...})."
+    )
+
+    @classmethod
+    def from_label_texts(cls, label_texts: LabelTextsLike, **params: Any) -> Self:
+        """Train on nothing but texts that say what labels mean, without a row of X.
+
+        It is a fit on these texts as rows. The parameter ``label_texts`` is set, so that a later
+        ``fit`` on rows trains on the texts beside them.
+
+        Parameters
+        ----------
+        label_texts : dict or list
+            ``{label: text}``, ``{label: [text, ...]}``, or a list of labels that say what they
+            mean themselves.
+        **params : dict
+            Other parameters of the estimator.
+
+        Returns
+        -------
+        estimator : BertClassifier
+            The fitted estimator.
+
+        Raises
+        ------
+        InputError, InputTypeError
+            If there is a label without a text, or a parameter that needs rows.
+
+        Examples
+        --------
+        >>> from skbert import BertClassifier
+        >>> classifier = BertClassifier.from_label_texts(
+        ...     {"refund": "the customer wants money back",
+        ...      "login": "the customer cannot sign in"}, random_state=0)
+        >>> classifier.predict(["I forgot my password"])
+        array(['login'], dtype='<U6')
+        """
+        estimator = cls(label_texts=label_texts, **params)
+        if estimator.validation_fraction is not None:
+            raise InputError(
+                f"validation_fraction={estimator.validation_fraction} holds out rows of X, and "
+                "from_label_texts has none. Leave it out, and set it before a fit on rows."
+            )
+        labels, texts = read_label_texts(label_texts)
+        return estimator._learn(texts, labels, None, continue_training=False, are_label_texts=True)
 
     @requires_y
     @with_callbacks
@@ -347,15 +410,27 @@ class BertClassifier(ClassifierMixin, BertEstimator):
         previous: Fitted | None,
         weight: Any,
         classes: Any = None,
+        are_label_texts: bool = False,  # whether the rows are those texts, and y their labels
     ) -> TrainingPlan:
-        targets = read_targets(y, len(rows), classes, previous, type(self).__name__)
+        if are_label_texts:
+            targets: Targets = SingleTargets(y, check_classes(None))
+        else:
+            targets = read_targets(y, len(rows), classes, previous, type(self).__name__)
         self._check_thresholds(targets)
         settings = TargetSettings(
             max_length, self.long_text, self.label_smoothing, self.class_weight,
             self.tune_thresholds,
         )  # fmt: skip
         known = None if previous is None else previous.attributes["classes_"]
-        return targets.plan(settings, weight, known)
+        given = self.label_texts
+        if given is None or given is False:
+            return targets.plan(settings, weight, known)
+        check_label_texts(self.head_init, rows)
+        texts = None if given is True else read_label_texts(given)
+        plan = with_labels(targets, texts).plan(settings, weight, known)
+        return plan._replace(
+            label_rows=label_rows(texts, plan, self.class_weight, are_all=are_label_texts)
+        )
 
     def _check_thresholds(self, targets: Targets) -> None:
         """Refuse to tune thresholds where there is nothing to tune."""

@@ -111,6 +111,19 @@ class Items:
         """The items of these samples, in their order here."""
         return self.take(np.flatnonzero(np.isin(self.samples, samples)))
 
+    def followed_by(self, others: Items) -> Items:
+        """These items, and then others of further samples, whose targets are of the same kind."""
+        assert self.targets is not None
+        assert others.targets is not None
+        return replace(
+            self,
+            tokens=self.tokens.followed_by(others.tokens),
+            rows=np.concatenate([self.rows, self.rows[-1] + others.rows[1:]]),
+            samples=np.concatenate([self.samples, self.samples[-1] + 1 + others.samples]),
+            weights=np.concatenate([self.weights, others.weights]),
+            targets=np.concatenate([self.targets, others.targets]),
+        )
+
     def take(self, item_indices: IntArray) -> Items:
         """The items with these indices, in that order."""
         counts = np.diff(self.rows)[item_indices]

@@ -103,6 +103,7 @@ class TextEstimator(PortableEstimator):
         "device": [str],
         "verbose": ["verbose"],
     }
+    _without_rows: ClassVar[str] = ""  # what to call where fit has no rows, in words
     _tasks: ClassVar[tuple[Any, ...]] = ()  # the task classes of this estimator
     _opens: ClassVar[tuple[Job, ...]] = ()  # the jobs of heads that from_pretrained opens
 
@@ -234,6 +235,7 @@ class TextEstimator(PortableEstimator):
             missing=self.missing,
             fitted=record,
             estimator_name=type(self).__name__,
+            without_rows="" if record else self._without_rows,
         )
 
     def _columns_of(self, X: Any, rows: Any) -> dict[str, Any]:

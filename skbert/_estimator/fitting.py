@@ -43,6 +43,7 @@ from skbert._estimator.held_out import (
     split,
     validate,
 )
+from skbert._estimator.label_rows import with_label_rows
 from skbert._estimator.networks import (
     copy_to_train,
     get_ready,
@@ -306,13 +307,14 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
             training = items.weighted(plan.weights)
         else:
             training, held_out = split(items, parts, plan, seed, network.text_tokenizer)
+        training, n_labels = with_label_rows(training, plan.label_rows, plan.task, network)
         if held_out is not None and self.scoring != "loss":
             held_out = scored(self, self.scoring, held_out, fitted, data.validation or data)
         use_encoder_rate = is_own_pooling_trained_on_pairs(network, training, self.freeze)
         recipe = recipe_of(self, training, epochs, use_encoder_rate=use_encoder_rate)
         run = Run(
             network, plan.task, training, held_out, recipe, precision, seed, plan.draw,
-            items.n_truncated,
+            items.n_truncated, n_labels,
         )  # fmt: skip
         return fitted, run
 
@@ -419,7 +421,7 @@ class BertEstimator(TrainedEstimator):
     def _start(self, run: Run) -> dict[str, Any]:
         if self.head_init == "random" or (self.head_init == "auto" and self._starts_random(run)):
             return {}
-        probe(run.network, run.task, run.train_items, run.precision)
+        probe(run.network, run.task, run.train_items, run.precision, run.n_label_items)
         if run.held_out is None:
             return {}
         scores = validate(run.network, run.held_out, run.precision)

@@ -1,6 +1,6 @@
 """TrainingPlan: what to train, as an estimator understands ``y``.
 
-Depends on the task of ``_core`` only.
+Depends on the task of ``_core``, and on the rows that texts of labels make.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from skbert._arrays import Array, IntArray
 from skbert._core.task import Task
 from skbert._core.training.loop import DrawItems, as_they_are
+from skbert._estimator.label_rows import LabelRows
 
 __all__ = ["Metric", "TrainingPlan", "Tune"]
 
@@ -37,3 +38,4 @@ class TrainingPlan(NamedTuple):
     output_map: IntArray | None = None  # index of each old output among the new; None: unchanged
     # The same plan, with what y is standardised by learned from these rows only.
     learned_from: Callable[[IntArray], TrainingPlan] | None = None
+    label_rows: LabelRows | None = None  # to train on beside X

@@ -26,3 +26,4 @@ class Run(NamedTuple):
     seed: int
     draw_items: DrawItems
     n_truncated: int  # rows of X that were cut
+    n_label_items: int = 0  # the last items to train on, which are texts of labels

@@ -201,13 +201,13 @@ def split_rows(table: Table, name: str = "X", hint: str = TWO_COLUMNS) -> Table:
     return Table((len(cells), width), cache(lambda i: [row[i] for row in cells]), None)
 
 
-def check_not_empty(table: Table) -> None:
-    """Raise when there are no rows or no columns, in scikit-learn's words."""
+def check_not_empty(table: Table, hint: str = "") -> None:
+    """Raise when there are no rows or no columns, in scikit-learn's words; ``hint`` ends them."""
     for size, kind in ((table.shape[0], "sample"), (table.width, "feature")):
         if size == 0:
             msg = (
                 f"Found array with 0 {kind}(s) (shape={table.shape}) while a minimum of 1 is "
-                "required. X must hold at least one row, and in it at least one text."
+                f"required. X must hold at least one row, and in it at least one text.{hint}"
             )
             raise InputError(msg)
 

@@ -91,19 +91,20 @@ def check_texts(
     missing: str = "raise",
     fitted: FitRecord | None = None,
     estimator_name: str = "BertClassifier",
+    without_rows: str = "",
 ) -> Texts:
     """Return the texts of X, or raise an error that names the first bad row.
 
     `columns` chooses the text columns of a frame or 2-D array, and may name fields. `missing` is
-    "raise" or "empty", and `fitted` is what fit saw when X comes after fit. The lists returned are
-    new and hold exact ``str`` objects.
+    "raise" or "empty", and `fitted` is what fit saw when X comes after fit. `without_rows` says in
+    the error what to do where there are no rows. The lists returned are new and hold exact ``str``
+    objects.
     """
+    table = open_table(X, hint=None)
+    if table.shape[0] == 0:
+        check_not_empty(table, without_rows)
     return read_texts(
-        open_table(X, hint=None),
-        columns=columns,
-        missing=missing,
-        fitted=fitted,
-        estimator_name=estimator_name,
+        table, columns=columns, missing=missing, fitted=fitted, estimator_name=estimator_name
     )
 
 

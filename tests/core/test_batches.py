@@ -368,6 +368,20 @@ def test_items_of_samples_keep_their_order() -> None:
     assert chosen.sizes.tolist() == [1, 2, 4, 5]
 
 
+def test_items_followed_by_others_are_all_items() -> None:
+    first = make_items([3, 1, 2], samples=[0, 0, 2], targets=np.array([5, 5, 6]))
+    others = make_items([2, 4, 1], rows=[1, 2], targets=np.array([7, 8]))
+    both = first.followed_by(others)
+    assert both.samples.tolist() == [0, 0, 2, 3, 4]
+    for part, items in ((slice(0, 3), first), (slice(3, 5), others)):
+        own = both.take(np.arange(5)[part])
+        assert unragged(own.tokens.ids) == unragged(items.tokens.ids)
+        assert own.tokens.second.tolist() == items.tokens.second.tolist()
+        assert own.rows.tolist() == items.rows.tolist()
+        assert own.weights.tolist() == items.weights.tolist()
+        assert own.targets.tolist() == items.targets.tolist()
+
+
 def test_the_mean_of_a_sample_is_over_its_items() -> None:
     items = replace(make_items([1, 1, 1, 1]), samples=np.array([4, 0, 4, 4]))
     values = np.array([[1.0, 0.0], [5.0, 6.0], [3.0, 3.0], [5.0, 0.0]], np.float32)

@@ -59,7 +59,7 @@ FEWEST_BLOCKS = {
 FEWEST_EXAMPLES = {
     **dict.fromkeys(ESTIMATORS.values(), 4),
     "skbert._choice.estimator": 5,
-    "skbert._classification.estimator": 5,
+    "skbert._classification.estimator": 11,
     "skbert._pretraining.estimator": 5,
     "skbert._regression.estimator": 6,
     "skbert._tagging.estimator": 6,

@@ -1493,6 +1493,117 @@ refuse(
     "classifier",
 )
 
+
+def labels_in_words(label_texts: Any, **more: Any) -> Make:
+    params = {"label_texts": label_texts, "head_init": "auto"} | more.pop("params", {})
+    return lambda _: {"params": params, **more}
+
+
+for name, make in {
+    "dict": labels_in_words({"good": "it is good", "bad": "it is bad"}),
+    "of-one": labels_in_words({"bad": "it is bad"}),
+    "several": labels_in_words({"good": ["it is good", "i love it"], "bad": ("awful",)}),
+    "true": labels_in_words(True),
+    "false": labels_in_words(False, params={"head_init": "random"}),
+    "list": labels_in_words(["good", "bad"]),
+    "array": labels_in_words(np.array(["good", "bad"])),
+    "of-ints": labels_in_words({0: "it is bad", np.int64(1): "it is good"}, y=ONES),
+    "of-ints-for-bools": labels_in_words({False: "bad"}, y=[bool(one) for one in ONES]),
+    "of-columns": labels_in_words({0: "the first", 2: ["the last", "the end"]}, y=INDICATOR),
+    "long": labels_in_words({"good": "good " * 500}, params={"long_text": "windows"}),
+}.items():
+    accept(f"label-texts-{name}", "label", make, "classifier")
+accept(
+    "label-texts-without-rows",
+    "label",
+    labels_in_words({"ugly": "it is ugly"}),
+    "classifier",
+    lambda fitted: fitted.classes_.tolist() == ["bad", "good", "ugly"],
+)
+for name, (make, error, words) in {
+    "str": (labels_in_words("good"), ValueError, ("label_texts", "'good'")),
+    "set": (labels_in_words({"good", "bad"}), InputTypeError, ("of type set", "label_texts=")),
+    "series": (
+        labels_in_words(pd.Series({"good": "it is good"})),
+        InputTypeError,
+        ("of type Series", "label_texts="),
+    ),
+    "none-at-all": (labels_in_words({}), InputError, ("label_texts is empty", "label_texts=None")),
+    "empty-text": (
+        labels_in_words({"good": ""}),
+        InputError,
+        (r"label_texts\['good'\] is empty",),
+    ),
+    "blank-text": (labels_in_words({"good": [" \n"]}), InputError, (r"\['good'\] is empty",)),
+    "no-texts": (labels_in_words({"good": []}), InputError, (r"\['good'\] is an empty list",)),
+    "half-a-character": (
+        labels_in_words({"good": "\ud800 good"}),
+        InputError,
+        (r"\['good'\]", "half a character"),
+    ),
+    "number": (labels_in_words({"good": 3}), InputTypeError, (r"\['good'\] holds 3", "int")),
+    "none": (labels_in_words({"good": None}), InputTypeError, (r"\['good'\] holds None",)),
+    "int-keys-for-str": (
+        labels_in_words({0: "bad", 1: "good"}),
+        InputTypeError,
+        ("label 0, of type int", "row 0 of y is 'good'", r"str\(label\)"),
+    ),
+    "str-keys-for-int": (
+        labels_in_words({"0": "bad", "1": "good"}, y=ONES),
+        InputTypeError,
+        ("label '0', of type str", r"int\(label\)"),
+    ),
+    "mixed-keys": (
+        labels_in_words({"good": "good", 1: "bad"}),
+        InputTypeError,
+        ("mixes str and numbers", "'good' and 1"),
+    ),
+    "odd-key": (
+        labels_in_words({"good": "good", None: "bad"}),
+        InputTypeError,
+        ("label None", "NoneType"),
+    ),
+    "fraction-key": (labels_in_words({0.5: "half"}, y=ONES), InputTypeError, ("label 0.5",)),
+    "twice": (labels_in_words(["good", "bad", "good"]), InputError, ("'good' 2 times",)),
+    "ints-in-a-list": (
+        labels_in_words([0, 1], y=ONES),
+        InputTypeError,
+        ("label 0, of type int", "says nothing in words"),
+    ),
+    "true-for-ints": (
+        labels_in_words(True, y=ONES),
+        InputTypeError,
+        ("label 0, of type int", "says nothing in words", "label_texts={0:"),
+    ),
+    "true-for-columns": (
+        labels_in_words(True, y=INDICATOR),
+        InputTypeError,
+        ("label 0, of type int", "says nothing in words"),
+    ),
+    "name-of-a-column": (
+        labels_in_words({"first": "the first"}, y=INDICATOR),
+        InputError,
+        (r"no column of y: \['first'\]", r"\[0, 1, 2\]"),
+    ),
+    "absent-column": (
+        labels_in_words({3: "the fourth"}, y=INDICATOR),
+        InputError,
+        (r"no column of y: \[3\]", r"\[0, 1, 2\]"),
+    ),
+    "without-words": (labels_in_words(["good", "_"]), InputError, (r"\['_'\] is empty",)),
+    "random-head": (
+        labels_in_words({"good": "good"}, params={"head_init": "random"}),
+        InputError,
+        ("label_texts", "head_init='auto'"),
+    ),
+    "pairs": (
+        labels_in_words({"good": "good"}, X=PAIRS),
+        InputError,
+        ("one text per row", "pairs of texts"),
+    ),
+}.items():
+    refuse(f"label-texts-{name}", "label", error, words, make, "classifier")
+
 # --- parameters --------------------------------------------------------------------------------
 
 

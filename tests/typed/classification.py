@@ -22,6 +22,8 @@ def construct() -> list[object]:
         BertClassifier(),
         BertClassifier("model", epochs=2, class_weight={"good": 2.0}, random_state=0),
         BertClassifier(Path("model"), text_columns=["title", "text"], freeze="all"),
+        BertClassifier(label_texts={"good": "it is good", "bad": ["awful", "poor"]}),
+        BertClassifier(label_texts=True),
     ]
 
 
@@ -31,6 +33,7 @@ def learn(model: Path) -> BertClassifier:
     assert_type(classifier.fit(TEXTS, LABELS), BertClassifier)
     assert_type(classifier.partial_fit(TEXTS, LABELS, classes=["good", "bad"]), BertClassifier)
     assert_type(classifier.set_params(epochs=2), BertClassifier)
+    assert_type(BertClassifier.from_label_texts({"good": "it is good"}), BertClassifier)
     assert_type(classifier.fit(TEXTS, LABELS).predict(TEXTS), Array)
     assert_type(classifier.predict_proba(TEXTS), Array)
     assert_type(classifier.score(TEXTS, LABELS), float)

@@ -111,6 +111,16 @@ class TokenTable:
         """The rows with these indices, in that order."""
         return TokenTable(self.ids.take(rows), self.second[rows])
 
+    def followed_by(self, others: TokenTable) -> TokenTable:
+        """These rows, and then others."""
+        return TokenTable(
+            Ragged(
+                np.concatenate([self.ids.values, others.ids.values]),
+                np.concatenate([self.ids.starts, self.ids.starts[-1] + others.ids.starts[1:]]),
+            ),
+            np.concatenate([self.second, others.second]),
+        )
+
 
 @dataclass(frozen=True)
 class TextTokenizer:

@@ -26,20 +26,29 @@ _TOLERANCE = 1e-4  # on the largest entry of the gradient of the mean loss
 _MAX_TOKENS = 100_000  # about how many to compute features of at most
 
 
-def probe(network: Network, task: Task, items: Items, precision: Precision) -> None:
+def probe(
+    network: Network, task: Task, items: Items, precision: Precision, n_label_items: int = 0
+) -> None:
     """Fit the output layer on frozen features, by L-BFGS on the task's loss.
 
     The L2 penalty is half the squared norm of the weights over the total sample weight, which for
     a cross-entropy of three classes or more is scikit-learn's ``LogisticRegression(C=1)``; it is
     larger where the task's head says so. For numbers of variance 1 it is the variance of the
     features, as if they explained half of the numbers.
+
+    The last ``n_label_items`` items are texts of labels. Such texts are short, and the mean of few
+    tokens is a longer vector than that of many: their features get the length that those of the
+    other items have on average, or they themselves where there are no others.
     """
     layer = network.output_layer
     share = _MAX_TOKENS / items.sizes.sum()
     if share < 1.0:
-        some = torch.randperm(len(items))[: max(1, int(share * len(items)))]
-        items = items.take(some.sort().values.numpy())
+        n_others = len(items) - n_label_items
+        some = torch.randperm(n_others)[: max(1, int(share * n_others))].sort().values.numpy()
+        items = items.take(np.concatenate([some, np.arange(n_others, len(items))]))
     features = torch.from_numpy(infer(network, items, precision, features=True).values)
+    if n_label_items:
+        _scale_last(features, n_label_items)
     features = features.to(network.device)
     everything = collate(items, np.arange(len(items)), network.device, precision.weight_dtype)
     least = _variance(features, everything.weights) if network.head.has_standard_targets else 1.0
@@ -69,3 +78,10 @@ def _variance(features: torch.Tensor, weights: torch.Tensor) -> float:
     shares = (weights / weights.sum()).to(features.dtype)
     deviations = features - shares @ features
     return float(shares @ deviations.square().sum(dim=1))
+
+
+def _scale_last(features: torch.Tensor, n_last: int) -> None:
+    """Give the last rows the mean length of those before, or of all where there are no others."""
+    lengths = features.norm(dim=1, keepdim=True)
+    usual = (lengths[:-n_last] if n_last < len(features) else lengths).mean()
+    features[-n_last:] *= usual / lengths[-n_last:].clamp(min=torch.finfo(lengths.dtype).tiny)

@@ -183,6 +183,42 @@ def test_of_many_rows_it_reads_some(minilm: Path, monkeypatch: pytest.MonkeyPatc
     assert (logits.argmax(axis=1) == codes).all()
 
 
+@pytest.mark.parametrize("n_rows", [0, 40])
+def test_texts_of_labels_have_vectors_of_the_usual_length(minilm: Path, n_rows: int) -> None:
+    texts, codes = topics(3)
+    texts = [*texts[:n_rows], *["film book"[:n] for n in (4, 9)], "the late service", "phone"]
+    codes = np.array([*codes[:n_rows], 0, 0, 1, 2])
+    network = open_model(minilm, n_outputs=3, pooling="mean")
+    items = Labels(3).encode((texts, None), codes, network.text_tokenizer)
+    probe(network, Labels(3), items, SINGLE, 4)
+    features = infer(network, items, SINGLE, features=True).values
+    lengths = np.linalg.norm(features, axis=1, keepdims=True)
+    assert np.ptp(lengths[n_rows:]) > 0.1
+    features[n_rows:] *= (lengths[:n_rows] if n_rows else lengths).mean() / lengths[n_rows:]
+    model = logistic().fit(features, codes)
+    with torch.no_grad():
+        logits = network.output_layer(torch.from_numpy(features)).numpy()
+    assert_same_solution(logits, model, features, codes)
+
+
+def test_texts_of_labels_are_always_read(minilm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = ["a great movie"] * 60 + ["late food", "the phone"]
+    codes = np.array([0] * 60 + [1, 2])
+    network = open_model(minilm, n_outputs=3)
+    items = Labels(3).encode((texts, None), codes, network.text_tokenizer)
+    read: list[int] = []
+
+    def noted(network: Network, items: Items, *args: Any, **kwargs: Any) -> Any:
+        read.extend(items.samples)
+        return infer(network, items, *args, **kwargs)
+
+    monkeypatch.setattr("skbert._core.training.probe._MAX_TOKENS", 60)
+    monkeypatch.setattr("skbert._core.training.probe.infer", noted)
+    probe(network, Labels(3), items, SINGLE, 2)
+    assert read[-2:] == [60, 61]
+    assert 5 < len(read) < 20
+
+
 def test_rows_that_weigh_nothing_are_not_seen(minilm: Path) -> None:
     texts, codes = topics(3)
     weights = np.where(np.arange(len(codes)) % 4 == 0, 0.0, 1.0)

@@ -1,0 +1,35 @@
+"""LabelRows: texts that say what labels mean, as rows to train on beside those of X.
+
+Depends on the engine and on how texts are encoded; imports no job.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from skbert._arrays import Array
+from skbert._core.models.network import Network
+from skbert._core.task import Items, Task
+from skbert._estimator.base import encode
+
+__all__ = ["LabelRows", "with_label_rows"]
+
+
+class LabelRows(NamedTuple):
+    """Texts of labels, as rows to train on; they are never held out."""
+
+    texts: Any | None  # what the task's encode takes as X; None: X holds nothing else
+    targets: Array  # what it takes as y
+    weights: Array  # (n_texts,) of the loss
+
+
+def with_label_rows(
+    items: Items, rows: LabelRows | None, task: Task, network: Network
+) -> tuple[Items, int]:
+    """The items of X, and then those of texts of labels; how many of them are of such texts."""
+    if rows is None:
+        return items, 0
+    if rows.texts is None:
+        return items, len(items)
+    own = encode(task, rows.texts, rows.targets, network, "label_texts").weighted(rows.weights)
+    return items.followed_by(own), len(own)
