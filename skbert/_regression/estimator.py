@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import RegressorMixin
@@ -18,6 +18,7 @@ from skbert._core.task import Task
 from skbert._core.text.tokens import LongText
 from skbert._core.training.optim import is_encoder_frozen
 from skbert._estimator.base import ROW_HEAD_CONSTRAINTS
+from skbert._estimator.callbacks import with_callbacks
 from skbert._estimator.checks import are_numbers, is_count
 from skbert._estimator.fitted import Fitted, Learned
 from skbert._estimator.fitting import BertEstimator
@@ -143,8 +144,8 @@ class BertRegressor(RegressorMixin, BertEstimator):
     n_outputs_ : int
         Number of targets, that is of numbers predicted per row.
     mean_, scale_ : ndarray of shape (`n_outputs_`,)
-        Weighted mean and standard deviation of the targets in ``fit``; for a constant target
-        ``scale_`` is 1.
+        Weighted mean and standard deviation of the targets in ``fit``, or in the first call of
+        ``partial_fit``; for a constant target ``scale_`` is 1.
     history_ : list of dict
         One dict per epoch: loss, learning rate, seconds, and with a validation set
         ``validation_loss`` and ``validation_score``, R² averaged over the outputs.
@@ -197,6 +198,49 @@ class BertRegressor(RegressorMixin, BertEstimator):
     _tasks: ClassVar[tuple[type, ...]] = (Numbers,)
     _opens: ClassVar[tuple[Job, ...]] = ("sequence classification",)
     _y_holds: ClassVar[str] = "a number per row, or several"
+
+    @requires_y
+    @with_callbacks
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Learn from one more batch of rows, in one pass at constant learning rates.
+
+        Targets are standardised by ``mean_`` and ``scale_`` of the first batch, so it should hold
+        numbers of the size that later ones have. ``warmup`` and ``schedule`` apply to ``fit``
+        only.
+
+        Parameters
+        ----------
+        X : array-like of str of shape (n_samples,), or pairs of shape (n_samples, 2)
+            One text, or one pair of texts, per row.
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+            A number per row, or several.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weight of each row in the loss; None gives all rows the same weight.
+
+        Returns
+        -------
+        self : BertRegressor
+            The fitted estimator.
+
+        Raises
+        ------
+        InputError, InputTypeError
+            If X, y or a weight cannot be used; the message names the first bad row.
+
+        Examples
+        --------
+        >>> from skbert import BertRegressor
+        >>> from skbert.datasets import load_ratings
+        >>> X, y = load_ratings(return_X_y=True)
+        >>> regressor = BertRegressor(freeze="all", random_state=0)
+        >>> for start in range(0, len(X), 100):
+        ...     part = slice(start, start + 100)
+        ...     regressor = regressor.partial_fit(X[part], y[part])
+        >>> good, bad = regressor.predict(["Works perfectly, I love it", "Broke on the first day"])
+        >>> bool(good > bad)
+        True
+        """
+        return self._learn(X, y, sample_weight, continue_training=True, epochs=1)
 
     def predict(self, X: Any) -> Array:
         """Predict a number per row, or several.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -25,6 +26,7 @@ from skbert._estimator.run import Run
 from skbert._estimator.validation_set import ValidationInput
 from skbert._tagging.schemes import Chain, guess_scheme, warn_if_prefixed
 from skbert._tagging.targets import (
+    checked_names,
     checked_targets,
     decoded,
     entity_table,
@@ -35,9 +37,12 @@ from skbert._tagging.targets import (
 from skbert._tagging.task import WordTags
 from skbert._validation.columns import FitRecord
 from skbert._validation.entities import SCHEMES, entities_of
+from skbert._validation.texts import Texts
 from skbert._validation.words import WordRows, check_words
 
 __all__ = ["BertTokenTagger"]
+
+Tags = Sequence[str] | Array | None
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -283,6 +288,52 @@ class BertTokenTagger(BertEstimator):
             X, y, sample_weight, continue_training=self.warm_start, validation=validation
         )
 
+    @requires_y
+    @with_callbacks
+    def partial_fit(self, X: Any, y: Any, classes: Tags = None, sample_weight: Any = None) -> Self:
+        """Learn from one more batch of rows, in one pass at constant learning rates.
+
+        New tags are allowed, in the scheme of the first batch: the output layer grows and keeps
+        what it has learned. ``warmup`` and ``schedule`` apply to ``fit`` only.
+
+        Parameters
+        ----------
+        X : array-like of lists of str, or of str, of shape (n_samples,)
+            The words of each row, or one text per row.
+        y : array-like of lists of shape (n_samples,)
+            A tag for each word, or for texts the spans, as in ``fit``.
+        classes : array-like of str of shape (n_tags,), default=None
+            Further tags for ``classes_``, for texts too, which need not be in ``y``. In the first
+            batch they also show the scheme.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weight of each row in the loss, applied to each of its words; None gives all rows the
+            same weight.
+
+        Returns
+        -------
+        self : BertTokenTagger
+            The fitted estimator.
+
+        Raises
+        ------
+        InputError, InputTypeError
+            If X, y, a weight or a tag cannot be used, or ``y`` follows another scheme than the
+            first batch; the message names the first bad row.
+
+        Examples
+        --------
+        >>> from skbert import BertTokenTagger
+        >>> from skbert.datasets import load_entities
+        >>> X, y = load_entities(return_X_y=True)
+        >>> tagger = BertTokenTagger(freeze="all", random_state=0)
+        >>> for start in range(0, len(X), 100):
+        ...     part = slice(start, start + 100)
+        ...     tagger = tagger.partial_fit(X[part], y[part])
+        >>> tagger.predict([["Hedda", "moved", "to", "Paris", "."]])[0]
+        ['B-PER', 'O', 'O', 'B-LOC', 'O']
+        """
+        return self._learn(X, y, sample_weight, continue_training=True, epochs=1, classes=classes)
+
     def predict(self, X: Any) -> Array:
         """Predict a tag for each word; for texts, the spans of the entities.
 
@@ -380,7 +431,7 @@ class BertTokenTagger(BertEstimator):
             estimator_name=type(self).__name__,
         )
 
-    def _tags(self, fitted: Fitted, rows: Any) -> list[list[Any]]:
+    def _tags(self, fitted: Fitted, rows: WordRows | Texts) -> list[list[Any]]:
         """The predicted tags of rows of words, or the predicted spans of texts."""
         scheme, in_words = fitted.attributes["scheme_"], isinstance(rows, WordRows)
         return decoded(self._chain(fitted), self._outputs(fitted, rows), scheme, in_words=in_words)
@@ -391,11 +442,17 @@ class BertTokenTagger(BertEstimator):
         return Chain(tags.tolist(), scheme, constrained=self.decoding == "viterbi")
 
     def _prepare_targets(
-        self, y: Any, rows: Any, max_length: int, previous: Fitted | None, weight: Any
+        self,
+        y: Any,
+        rows: Any,
+        max_length: int,
+        previous: Fitted | None,
+        weight: Array | None,
+        classes: Tags = None,
     ) -> TrainingPlan:
         learned = None if previous is None else previous.attributes
         tags = plan_tags(
-            checked_targets(y, rows), self.scheme, learned,
+            checked_targets(y, rows), self.scheme, learned, checked_names(classes),
             in_words=isinstance(rows, WordRows), constrained=self.decoding == "viterbi",
         )  # fmt: skip
         classes = tags.attributes["classes_"]

@@ -6,7 +6,7 @@ Depends on `task`, `schemes` and the checks, on pandas and on ``metrics``.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,15 +14,27 @@ import pandas as pd
 from scipy.special import log_softmax
 
 from skbert._arrays import Array, IntArray
-from skbert._tagging.schemes import Chain, CharacterSpans, convert, follow
+from skbert._tagging.schemes import Chain, CharacterSpans, convert, follow, guess_scheme
 from skbert._tagging.task import ScoredWords
-from skbert._validation.entities import Entity, check_spans, check_tags, tag_names
+from skbert._validation.entities import (
+    Entity,
+    check_spans,
+    check_tags,
+    entities_of,
+    join_tag,
+    split_tag,
+    tag_names,
+)
+from skbert._validation.targets import check_classes
 from skbert._validation.texts import Texts
 from skbert._validation.words import WordRows
-from skbert.exceptions import InputError
+from skbert.exceptions import InputError, InputTypeError
 from skbert.metrics import entity_f1
 
-__all__ = ["TagPlan", "checked_targets", "decoded", "entity_table", "f1", "objects", "plan_tags"]
+__all__ = [
+    "TagPlan", "checked_names", "checked_targets", "decoded", "entity_table", "f1", "objects",
+    "plan_tags",
+]  # fmt: skip
 
 
 class TagPlan(NamedTuple):
@@ -41,19 +53,39 @@ def checked_targets(y: Any, rows: WordRows | Texts) -> list[Any]:
     return check_spans(y, rows.first)
 
 
+def checked_names(classes: Sequence[str] | Array | None) -> list[str]:
+    """The tags that need not be in ``y``; none for None."""
+    tags: list[Any] = check_classes(classes).tolist()
+    odd = [row for row, tag in enumerate(tags) if not (isinstance(tag, str) and tag)]
+    if odd:
+        tag = tags[odd[0]]
+        msg = (
+            f"Tags must be str, but row {odd[0]} of classes is {tag!r}. Give tags as they are in "
+            "classes_: type classes=['B-PER', 'I-PER', 'O']."
+        )
+        raise InputError(msg) if tag == "" else InputTypeError(msg)
+    return tags
+
+
 def plan_tags(
-    gold: list[Any], scheme: str | None, previous: Mapping[str, Any] | None, *, in_words: bool,
-    constrained: bool,
+    gold: list[Any], scheme: str | None, previous: Mapping[str, Any] | None, named: list[str], *,
+    in_words: bool, constrained: bool,
 ) -> TagPlan:  # fmt: skip
-    """The plan for tags or spans; with the attributes of ``previous``, in their scheme."""
-    scheme, learned, old = _known(scheme, previous)
+    """The plan for tags or spans; with the attributes of ``previous``, in their scheme.
+
+    ``named`` are tags that need not be in ``gold``.
+    """
+    chosen, (scheme, learned, old) = scheme, _known(scheme, previous)
     if in_words:
+        if chosen == "auto" and scheme in ("auto", None):
+            scheme = _guessed([*gold, *([tag] for tag in named)], scheme)
         gold, scheme = follow(gold, scheme)
     else:
         scheme = _scheme_of_spans(scheme)
     if learned is None:  # where IOB1 has B or I depends on the words before, not on the word
         learned = "IOB2" if scheme == "IOB1" else scheme
-    tags, targets = (_code_words if in_words else _code_spans)(gold, learned, old)
+    known = [*old, *_written_in(learned, named)]
+    tags, targets = (_code_words if in_words else _code_spans)(gold, learned, known)
     chain = Chain(tags, learned, constrained=constrained)
 
     def score(scored: Array, held: Array) -> float:
@@ -96,12 +128,35 @@ def _known(
     """The scheme of ``y``, that of the network and its tags, as far as they are known."""
     if previous is None:
         return scheme, None, []
+    if previous["scheme_"] is None and previous["classes_"].tolist() == ["O"]:
+        return scheme, None, ["O"]  # which says nothing of the scheme
     if scheme not in ("auto", previous["scheme_"]):
         raise InputError(
             f"scheme={scheme!r}, but the fitted estimator learned tags in "
             f"{previous['scheme_']!r}. Use scheme='auto', or fit anew with warm_start=False."
         )
     return previous["scheme_"], previous["learned_scheme_"], previous["classes_"].tolist()
+
+
+def _guessed(rows: list[list[str]], scheme: str | None) -> str | None:
+    """The scheme of rows; ``scheme`` is None where a network has learned tags that stand alone."""
+    guessed = guess_scheme(rows)
+    if scheme is None and guessed is not None:
+        raise InputError(
+            f"The tags of y follow the scheme {guessed}, but the fitted estimator learned tags "
+            "that stand alone. Use scheme=None if these do too, or fit anew with "
+            "warm_start=False."
+        )
+    return guessed or scheme
+
+
+def _written_in(scheme: str | None, named: list[str]) -> list[str]:
+    """The tags of ``classes`` in the letters of the scheme."""
+    if scheme is None:
+        return named
+    for tag in named:
+        entities_of([tag], scheme, place="classes")
+    return ["O" if tag == "O" else join_tag(*split_tag(tag)) for tag in named]
 
 
 def _scheme_of_spans(scheme: str | None) -> str:
@@ -114,7 +169,9 @@ def _scheme_of_spans(scheme: str | None) -> str:
     return "IOB2" if scheme == "auto" else scheme
 
 
-def decoded(chain: Chain, scored: Any, scheme: str | None, *, in_words: bool) -> list[list[Any]]:
+def decoded(
+    chain: Chain, scored: Iterable[ScoredWords], scheme: str | None, *, in_words: bool
+) -> list[list[Any]]:
     """The best tags of every row in ``scheme``, or the spans that they stand for."""
     rows: list[list[Any]] = []
     for row in scored:
@@ -127,7 +184,9 @@ def decoded(chain: Chain, scored: Any, scheme: str | None, *, in_words: bool) ->
     return rows
 
 
-def entity_table(chain: Chain, rows: WordRows | Texts, scored: Any) -> pd.DataFrame:
+def entity_table(
+    chain: Chain, rows: WordRows | Texts, scored: Iterable[ScoredWords]
+) -> pd.DataFrame:
     """One line per entity: row, start, end, label, score and text."""
     lines: list[tuple[Any, ...]] = []
     for number, row in enumerate(scored):

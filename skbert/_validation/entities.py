@@ -26,7 +26,7 @@ from skbert.exceptions import InputError, InputTypeError
 
 __all__ = [
     "OUTSIDE", "SCHEMES", "Entity", "can_follow", "check_scheme", "check_spans", "check_tags",
-    "entities_of", "is_continuation", "is_tag", "split_tag", "tag_names", "tags_of",
+    "entities_of", "is_continuation", "is_tag", "join_tag", "split_tag", "tag_names", "tags_of",
 ]  # fmt: skip
 
 Entity = tuple[int, int, str]  # first word, word after the last, type

@@ -141,7 +141,7 @@ def test_a_constructor_of_a_user_takes_what_it_likes() -> None:
 @pytest.mark.parametrize("method", ["fit", "partial_fit", "score"])
 def test_a_missing_y_names_the_estimator_and_what_to_give(cls: type, method: str) -> None:
     if not hasattr(cls, method):
-        pytest.skip("only BertClassifier learns in parts")
+        pytest.skip("learns all rows at once")
     call = getattr(cls(), method)
     answer = (
         rf"^{cls.__name__}\.{method}\(\) missing .*'y', which holds "

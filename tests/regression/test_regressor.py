@@ -172,6 +172,53 @@ def test_warm_start_keeps_the_scale(tiny_model: Path, sentiment: Sentiment) -> N
         warm.fit(X, np.column_stack([y, y]))
 
 
+# --- one batch after another ---------------------------------------------------------------------
+
+
+def test_partial_fit_learns_in_the_scale_of_the_first_batch(
+    tiny_model_no_dropout: Path, sentiment: Sentiment
+) -> None:
+    X, y = sentiment.texts, numbers(sentiment)
+    online = regressor(tiny_model_no_dropout, **{**LEARNS, "epochs": 99})
+    losses = []
+    for _ in range(8):
+        assert online.partial_fit(X[:12], y[:12]) is online
+        losses.append(online.history_[-1]["loss"])
+        assert online.n_iter_ == 1
+    assert losses[-1] < 0.85 * losses[0]
+    mean, scale = y[:12].mean(), y[:12].std()
+    online.partial_fit(X, y * 100)
+    np.testing.assert_allclose(online.mean_, [mean])
+    np.testing.assert_allclose(online.scale_, [scale])
+
+
+def test_the_first_part_is_a_fit_of_one_pass_at_constant_rates(
+    tiny_model: Path, sentiment: Sentiment
+) -> None:
+    X, y = sentiment.texts, numbers(sentiment)
+    weight = np.linspace(0, 1, len(X))
+    part = regressor(tiny_model, epochs=3).partial_fit(X, y, sample_weight=weight)
+    whole = regressor(tiny_model, schedule="constant").fit(X, y, sample_weight=weight)
+    np.testing.assert_array_equal(part.predict(X), whole.predict(X))
+
+
+def test_a_part_that_is_refused_leaves_the_fit(tiny_model: Path, sentiment: Sentiment) -> None:
+    X, y = sentiment.texts, numbers(sentiment)
+    online = regressor(tiny_model).partial_fit(X, y)
+    before = online.predict(X)
+    for bad, error, words in (
+        (np.column_stack([y, y]), InputError, "y has 2 columns"),
+        ([*y[:-1], np.nan], InputError, f"row {len(y) - 1}"),
+        (["good"] * len(X), SkbertError, "row 0"),
+        (y[:-1], InputError, "inconsistent"),
+    ):
+        with pytest.raises(error, match=words):
+            online.partial_fit(X, bad)
+    np.testing.assert_array_equal(online.predict(X), before)
+    with pytest.raises(TypeError, match="classes"):
+        online.partial_fit(X, y, classes=[1.0])
+
+
 # --- the passes ----------------------------------------------------------------------------------
 
 

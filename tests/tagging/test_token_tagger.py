@@ -740,6 +740,93 @@ def test_warm_start_makes_room_for_new_tags(tiny_model: Path) -> None:
     assert len(fitted.classes_) == fitted.model_.config.num_labels == n_before
 
 
+def test_partial_fit_learns_in_batches(tiny_model: Path) -> None:
+    online = tagger(tiny_model, **LEARNS)
+    for _ in range(4):
+        for part in (slice(20), slice(20, 40)):
+            assert online.partial_fit(X[part], Y[part]) is online
+            assert online.n_iter_ == 1
+    assert online.score(X, Y) > 0.9
+    part = tagger(tiny_model, epochs=9).partial_fit(X, Y)
+    whole = tagger(tiny_model, schedule="constant").fit(X, Y)
+    assert part.predict_proba(X)[0].tolist() == whole.predict_proba(X)[0].tolist()
+
+
+def test_classes_make_room_for_tags(tiny_model: Path) -> None:
+    online = tagger(tiny_model).partial_fit(X[:4], Y[:4], classes=[*TAGS, "B-NEW"])
+    assert online.classes_.tolist() == sorted([*TAGS, "B-NEW"])
+    online.partial_fit(TEXTS[:4], SPANS[:4], classes=np.array(["I-NEW"], object))
+    assert online.classes_.tolist() == sorted([*TAGS, "B-NEW", "I-NEW", "I-WHO"])
+    assert online.model_.config.num_labels == 7
+    online.set_params(learning_rate=1e-12, head_learning_rate=1e-12)
+    before = online.model_.classifier.weight.detach().clone()
+    online.partial_fit(X, Y, sample_weight=np.arange(len(X)))
+    torch.testing.assert_close(online.model_.classifier.weight, before)
+
+
+def test_classes_show_the_scheme_of_the_first_batch(tiny_model: Path) -> None:
+    bare = [["O"] * len(words) for words in X]
+    for classes, scheme, learned in (
+        (["B-A", "I-A"], "IOB2", ["B-A", "I-A", "O"]),
+        (["B-A", "L-A", "U-A", "I-A"], "BIOES", ["B-A", "E-A", "I-A", "O", "S-A"]),
+        (["I-A"], "IO", ["I-A", "O"]),
+        (["NOUN"], None, ["NOUN", "O"]),
+    ):
+        online = tagger(tiny_model).partial_fit(X[:4], bare[:4], classes=classes)
+        assert (online.scheme_, online.classes_.tolist()) == (scheme, learned)
+    old = tagger(tiny_model).partial_fit(X, told_in("IOB1"), classes=["B-NEW"])
+    assert (old.scheme_, old.learned_scheme_) == ("IOB1", "IOB2")
+    assert old.classes_.tolist() == sorted([*TAGS, "B-NEW"])
+
+
+@pytest.mark.parametrize("scheme", ["IOB2", "BIOES"])
+def test_a_first_batch_without_entities_leaves_the_scheme_open(
+    scheme: str, tiny_model: Path
+) -> None:
+    online = tagger(tiny_model).partial_fit(X[:4], [["O"] * len(words) for words in X[:4]])
+    assert (online.scheme_, online.classes_.tolist()) == (None, ["O"])
+    online.partial_fit(X, told_in(scheme))
+    assert online.scheme_ == scheme
+    assert online.predict(X[:1])[0]
+
+
+def test_a_batch_in_another_scheme_is_refused(tiny_model: Path) -> None:
+    alone = [[tag[-3:] for tag in row] for row in Y]
+    with_scheme, without = (tagger(tiny_model).partial_fit(X, y) for y in (Y, alone))
+    for fitted, y, words in (
+        (with_scheme, told_in("BIOES"), "'S-.*' at word .*not a tag of scheme='IOB2'"),
+        (with_scheme, alone, "not a tag of scheme='IOB2'"),
+        (without, Y, "follow the scheme IOB2.*scheme=None"),
+    ):
+        before = fitted.predict_proba(X[:1])[0]
+        with pytest.raises(InputError, match=words):
+            fitted.partial_fit(X, y)
+        np.testing.assert_array_equal(fitted.predict_proba(X[:1])[0], before)
+    without.set_params(scheme=None).partial_fit(X, Y)
+    assert set(TAGS) < {*without.classes_}
+
+
+@pytest.mark.parametrize(
+    ("classes", "error", "words"),
+    [
+        ({"B-A"}, InputTypeError, r"type set.*sorted\(classes\)"),
+        ("B-A", InputTypeError, "type str.*a list of labels"),
+        ([1, 2], InputTypeError, "row 0 of classes is 1.*classes_"),
+        (["B-A", ""], InputError, "row 1 of classes is ''"),
+        (["B-A", None], InputError, "1 missing.*position 1"),
+        ([["B-A"]], InputError, r"row 0 of classes holds \['B-A'\]"),
+        (["THING"], InputError, "classes holds 'THING'.*not a tag of scheme='IOB2'"),
+        (["S-THING", "B-THING"], InputError, "not a tag|B-THING"),
+    ],
+)
+def test_classes_that_are_no_tags(
+    classes: Any, error: type[Exception], words: str, tiny_model: Path
+) -> None:
+    for gold in ((X, Y), (TEXTS, SPANS)):
+        with pytest.raises(error, match=words):
+            tagger(tiny_model, scheme="IOB2").partial_fit(*gold, classes=classes)
+
+
 # --- scikit-learn --------------------------------------------------------------------------------
 
 

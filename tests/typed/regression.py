@@ -25,6 +25,7 @@ def learn(model: Path) -> BertRegressor:
     texts, numbers = ["good film", "bad film", "nice food", "poor food"], np.arange(4.0)
     regressor = BertRegressor(model, epochs=1, random_state=0).fit(texts, numbers)
     assert_type(regressor, BertRegressor)
+    assert_type(regressor.partial_fit(texts, numbers, sample_weight=numbers), BertRegressor)
     assert_type(regressor.predict(texts), Array)
     assert_type(regressor.mean_, Array)
     assert_type(regressor.n_outputs_, int)

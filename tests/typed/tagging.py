@@ -20,6 +20,7 @@ def learn(model: Path) -> BertTokenTagger:
     words, tags = [["good", "film"], ["bad", "film"]], [["B-X", "O"], ["O", "B-X"]]
     tagger = BertTokenTagger(model, epochs=1, random_state=0).fit(words, tags)
     assert_type(tagger, BertTokenTagger)
+    assert_type(tagger.partial_fit(words, tags, classes=["I-X"]), BertTokenTagger)
     assert_type(tagger.predict_spans(words), pd.DataFrame)
     assert_type(tagger.scheme_, str | None)
     return tagger

@@ -12,6 +12,6 @@ JOB = Job(
         "several numbers": Form(TEXTS, [[number, -number] for number in NUMBERS]),
         "pairs": Form(PAIRS, NUMBERS),
     },
-    {"fit", "predict", "score"},
+    {"fit", "partial_fit", "predict", "score"},
     {"numbers": "neg_mean_absolute_error"},
 )
