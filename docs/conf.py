@@ -79,6 +79,7 @@ GALLERY = {
         "pairs",
         "regression",
         "learning_rate",
+        "validation",
     ],
     "read": [
         "names",
@@ -103,6 +104,7 @@ GALLERY = {
         "report",
         "label_errors",
         "pictures_of_a_fit",
+        "training_log",
         "pruned_heads",
     ],
     "libraries": [

@@ -5,7 +5,7 @@ Depends on the plan of a fit and on ``_core``; imports no estimator.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -128,7 +128,7 @@ def merit_of(record: Mapping[str, float], scoring: object) -> float:
     return -record["validation_loss"] if scoring == "loss" else record["validation_score"]
 
 
-def best_pass(history: list[dict[str, float]], scoring: object) -> int:
+def best_pass(history: Sequence[Mapping[str, float]], scoring: object) -> int:
     """The first of the best passes, which is the one whose weights are kept; the last without."""
     merits = np.array([merit_of(record, scoring) for record in history])
     return len(merits) - 1 if np.isnan(merits).all() else int(np.nanargmax(merits))

@@ -203,7 +203,8 @@ class BertPretrainer(TrainedEstimator):
     for a small one. Otherwise the vocabulary, sizes and head of ``model`` are kept.
 
     A text longer than ``max_length`` is split into several consecutive rows. Masks and pairs are
-    drawn anew in each epoch, from ``random_state``, and only once for the validation set.
+    drawn anew in each epoch, from ``random_state``, and only once for the validation set. A scorer
+    given as ``scoring`` is a function, called with None as y.
 
     With next sentences, a row is made of consecutive sentences of one document, split in two
     between sentences; in half of the rows the second part comes from another document. A str is

@@ -555,3 +555,14 @@ def test_names_lie_within_the_figure() -> None:
     assert box.y0 >= 0
     assert box.x1 <= display.figure_.bbox.width
     assert box.y1 <= display.figure_.bbox.height
+
+
+def test_the_star_stands_at_the_epoch_that_scoring_chose() -> None:
+    history = [
+        {"epoch": 1 + i, "loss": 1.0, "learning_rate": 1e-5, "validation_loss": loss,
+         "validation_score": score}
+        for i, (loss, score) in enumerate([(0.8, 0.5), (0.4, 0.7), (0.6, 0.9), (0.6, 0.9)])
+    ]  # fmt: skip
+    for scoring, epoch in {"loss": 2, "accuracy": 3}.items():
+        star = FitDisplay(history, scoring=scoring).plot().axes_["loss"].get_lines()[2]
+        assert star.get_xdata()[0] == epoch

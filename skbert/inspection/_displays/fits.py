@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from sklearn.utils.validation import check_is_fitted
 
+from skbert._estimator.held_out import best_pass
 from skbert.exceptions import InputError, InputTypeError
 from skbert.inspection._displays.drawing import COLOURS, Display, panels
 
@@ -32,6 +33,8 @@ class FitDisplay(Display):
         One dict per epoch, as in ``history_`` of an estimator.
     probe_score : float, default=None
         Validation score before the first epoch, as in ``probe_score_`` of an estimator.
+    scoring : str or callable, default="loss"
+        What says which epoch is the best, as the parameter ``scoring`` of an estimator.
 
     Attributes
     ----------
@@ -39,6 +42,8 @@ class FitDisplay(Display):
         One row per epoch.
     probe_score : float or None
         Validation score before the first epoch.
+    scoring : str or callable
+        What says which epoch is the best.
     axes_ : dict of str to matplotlib Axes
         The panels: ``"loss"``, ``"score"`` if there is a validation score, ``"learning_rate"``.
     ax_ : matplotlib Axes
@@ -74,10 +79,13 @@ class FitDisplay(Display):
     axes_: dict[str, Axes]
 
     def __init__(
-        self, history: Sequence[Mapping[str, float]], *, probe_score: float | None = None
-    ) -> None:
+        self, history: Sequence[Mapping[str, float]], *, probe_score: float | None = None,
+        scoring: object = "loss",
+    ) -> None:  # fmt: skip
         self.history = pd.DataFrame(history)
         self.probe_score = probe_score
+        self.scoring = scoring
+        self._records = history
         if absent := [name for name in _NEEDED if name not in self.history]:
             raise InputError(
                 f"history has no {absent[0]!r}. Give the history_ of a fitted estimator: one dict "
@@ -116,7 +124,9 @@ class FitDisplay(Display):
                 "that learns by training; of a Pipeline, such a step; of a search, its "
                 "best_estimator_."
             )
-        return cls(history, probe_score=getattr(estimator, "probe_score_", None)).plot(ax)
+        probe_score = getattr(estimator, "probe_score_", None)
+        scoring = getattr(estimator, "scoring", "loss")
+        return cls(history, probe_score=probe_score, scoring=scoring).plot(ax)
 
     def _size(self) -> tuple[float, float]:
         return 6.4, 6.3 if "validation_score" in self.history else 5.0
@@ -142,7 +152,8 @@ class FitDisplay(Display):
         if "validation_loss" in table:
             losses = table["validation_loss"]
             ax.plot(epochs, losses, "s--", color=COLOURS[3], label="validation")
-            best = int(np.argmin(losses))
+            scoring = self.scoring if "validation_score" in table else "loss"
+            best = best_pass(self._records, scoring)
             ax.plot(
                 epochs[best], losses[best], "*", color="black", markersize=13, zorder=3,
                 label="weights that are kept",
