@@ -218,6 +218,14 @@ class BertClassifier(ClassifierMixin, BertEstimator):
     >>> classifier = BertClassifier(epochs=1, freeze="all", random_state=0).fit(X, y)
     >>> classifier.predict(["I forgot my password and cannot sign in"])
     array(['login'], dtype=object)
+
+    Columns of a frame as fields of one text:
+
+    >>> table = X.to_frame("message").assign(subject=X.str[:20], channel="mail")
+    >>> fields = ["channel", "subject", "message"]
+    >>> classifier = BertClassifier(text_columns=fields, epochs=1, freeze="all", random_state=0)
+    >>> classifier.fit(table, y).predict(table[:1])
+    array(['payment'], dtype=object)
     """
 
     pooling: str = "auto"

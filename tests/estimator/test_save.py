@@ -612,7 +612,7 @@ def test_a_score_of_too_few_rows_is_saved(tiny_model: Path, tmp_path: Path) -> N
     assert math.isnan(BertRegressor.load(tmp_path / "saved").probe_score_)
 
 
-@pytest.mark.parametrize("seen", [1, [], {"tuple": [None, 3]}, {"tuple": [{"tuple": [1]}, 1]},
+@pytest.mark.parametrize("seen", [1, [], {"tuple": [None, 0]}, {"tuple": [{"tuple": [1]}, 1]},
                                   {"tuple": ["ab", 1]}, {"tuple": [None]}])  # fmt: skip
 def test_a_record_of_x_that_no_fit_makes(seen: Any, tmp_path: Path) -> None:
     kind: Any = forged("classifier", tmp_path / "f", lambda state: state.update(seen=seen))

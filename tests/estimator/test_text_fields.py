@@ -235,7 +235,8 @@ def test_pages_show_fields(long_text: str, tiny_model: Path, table: pd.DataFrame
     assert "Subject" in page
     assert "great movie" in page
     text = repr(report(classifier, table, Y))
-    assert "max_length" in text
+    words = classifier.tokenizer_(f"Subject: {TITLES[4]} body: {BODIES[4]}")["input_ids"]
+    assert f"the longest {len(words)}, special tokens included" in " ".join(text.split())
     worst = worst_errors(classifier, table, Y)
     assert "body" in repr(worst)
 

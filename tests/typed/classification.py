@@ -24,6 +24,9 @@ def construct() -> list[object]:
         BertClassifier(Path("model"), text_columns=["title", "text"], freeze="all"),
         BertClassifier(label_texts={"good": "it is good", "bad": ["awful", "poor"]}),
         BertClassifier(label_texts=True),
+        BertClassifier(text_columns=["title", "text", "tags"]),
+        BertClassifier(text_columns={"title": "subject", "text": "body"}),
+        BertClassifier(text_columns={0: "subject", 2: "body"}),
     ]
 
 
