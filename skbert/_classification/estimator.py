@@ -38,8 +38,8 @@ from skbert._core.text.tokens import LongText
 from skbert._estimator.base import ROW_HEAD_CONSTRAINTS, RealInterval
 from skbert._estimator.callbacks import with_callbacks
 from skbert._estimator.checks import are_classes, are_numbers, is_positive
+from skbert._estimator.features import FeatureEstimator
 from skbert._estimator.fitted import Fitted, Learned
-from skbert._estimator.fitting import BertEstimator
 from skbert._estimator.guidance import requires_y
 from skbert._estimator.plan import TrainingPlan
 from skbert._estimator.run import Run
@@ -51,7 +51,7 @@ __all__ = ["BertClassifier"]
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class BertClassifier(ClassifierMixin, BertEstimator):
+class BertClassifier(ClassifierMixin, FeatureEstimator):
     """Classify texts or pairs of texts with a fine-tuned BERT.
 
     It supports binary and multiclass targets, and multi-label ones as an indicator matrix.
@@ -115,6 +115,13 @@ class BertClassifier(ClassifierMixin, BertEstimator):
         shares of ``max_length``; what one does not need is shared by the others.
         ``BertSpanExtractor`` reads two columns, ``BertTokenTagger`` and ``BertPretrainer`` read
         one, and ``BertChoiceRanker`` reads the prompt, then its options. None uses all columns.
+    feature_columns : str, int, sequence of these, or None, default=None
+        Columns of numbers and categories that the output layer reads beside the vector of a row;
+        with ``text_columns=None`` all other columns are texts. ``fit`` decides by its values what
+        a column holds. Numbers are standardised; for missing ones the median stands in, and if
+        some are missing in ``fit`` there is a feature that says so. Categories, such as str, are
+        one-hot encoded, missing ones as a category of their own; one that ``fit`` has not seen is
+        all zeros.
     missing : {"raise", "empty"}, default="raise"
         Raise an error if texts are missing, or read missing texts as empty texts.
     validation_fraction : float or None, default=None
@@ -241,7 +248,7 @@ class BertClassifier(ClassifierMixin, BertEstimator):
     thresholds_ = Learned[Array](are_numbers, "n_outputs", task=MultiLabel)
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **BertEstimator._parameter_constraints,
+        **FeatureEstimator._parameter_constraints,
         **ROW_HEAD_CONSTRAINTS,
         "class_weight": [dict, StrOptions({"balanced"}), None],
         "label_smoothing": [RealInterval(0, 1, closed="left")],

@@ -40,7 +40,7 @@ class SingleLabel:
     def encode(self, X: Texts, y: Any, tokenizer: TextTokenizer) -> Items:
         """One item per text, or per window of a long one."""
         rows = encode_rows(tokenizer, X, self.max_length, self.long_text)
-        return Items.one_row_each(rows, y)
+        return Items.one_row_each(rows, y, X.features)
 
     def head(self) -> Head:
         """One logit per class."""

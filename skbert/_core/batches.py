@@ -99,6 +99,7 @@ def collate(
             np.repeat(starts[back], selected.lengths) + selected.values),
         selected_per_item=None if selected is None else send(np.diff(selected.starts[part.rows])),
         targets=None if targets is None else send(targets),
+        features=None if part.features is None else send(part.features),
     )  # fmt: skip
 
 

@@ -93,6 +93,8 @@ def _distinct_rows(rows: Items) -> tuple[IntArray, IntArray]:
     keys: list[Any] = list(zip(_bytes_of_rows(table), rows.tokens.second.tolist(), strict=True))
     if selected is not None:
         keys = list(zip(keys, _bytes_of_rows(selected), strict=True))
+    if rows.features is not None:
+        keys = list(zip(keys, map(bytes, rows.features), strict=True))
     numbers: dict[Any, int] = {}
     equal_to = np.array([numbers.setdefault(key, len(numbers)) for key in keys])
     _, firsts = np.unique(equal_to, return_index=True)

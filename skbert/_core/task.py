@@ -34,6 +34,7 @@ class Head:
     fresh: bool = True  # whether all of it is drawn anew; else only what the checkpoint lacks
     ridge: float = 0.0  # L2 penalty of the probe per squared total weight; 1 in all at least
     has_standard_targets: bool = False  # numbers of variance 1; the probe's penalty fits them
+    n_features: int = 0  # numbers that the output layer reads beside the vector of a row
 
     @property
     def has_output_layer(self) -> bool:
@@ -63,14 +64,21 @@ class Items:
     n_truncated: int = 0
     selected_tokens: Ragged | None = None  # for a head that reads them: positions in each row
     is_counted_alone: bool = False  # whether a step counts items, not samples
+    features: FloatArray | None = None  # (n_items, n_features), beside the vectors of rows
 
     @classmethod
-    def one_row_each(cls, encoded: EncodedTexts, targets: Array | None) -> Items:
-        """Items of one row each; the windows of a sample share its target and its weight."""
+    def one_row_each(
+        cls, encoded: EncodedTexts, targets: Array | None, features: FloatArray | None = None
+    ) -> Items:
+        """Items of one row each; windows share their sample's target, weight and features."""
         tokens, windows, n_truncated, places = encoded
         samples, rows = windows.samples, np.arange(len(tokens) + 1)
         targets = None if targets is None else targets[samples]
-        return cls(tokens, rows, samples, windows.weights, targets, places, n_truncated)
+        features = None if features is None else features[samples]
+        return cls(
+            tokens, rows, samples, windows.weights, targets, places, n_truncated,
+            features=features,
+        )  # fmt: skip
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -105,6 +113,7 @@ class Items:
         return Items(
             self.tokens, np.arange(len(owner) + 1), self.samples[owner], self.weights[owner],
             selected_tokens=self.selected_tokens,
+            features=None if self.features is None else self.features[owner],
         )  # fmt: skip
 
     def of_samples(self, samples: IntArray) -> Items:
@@ -145,6 +154,7 @@ class Items:
             self.n_truncated,
             None if self.selected_tokens is None else self.selected_tokens.take(owned.values),
             self.is_counted_alone,
+            None if self.features is None else self.features[item_indices],
         )
 
 
@@ -223,6 +233,7 @@ class Batch:
     selected_tokens: torch.Tensor | None  # (n_selected,)
     selected_per_item: torch.Tensor | None  # (n_items,)
     targets: torch.Tensor | None
+    features: torch.Tensor | None = None  # (n_items, n_features)
 
 
 class Task(Protocol):

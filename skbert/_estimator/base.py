@@ -160,15 +160,21 @@ class TextEstimator(PortableEstimator):
         Raises
         ------
         ModelError
-            If the head uses another pooling than transformers' class, attention heads were pruned,
-            or positions are relative. transformers has no class for such a model; use ``save``
-            instead.
+            If the head uses another pooling than transformers' class or reads feature columns,
+            attention heads were pruned, or positions are relative. transformers has no class for
+            such a model; use ``save`` instead.
         SaveError
             If the path is invalid, you may not write there, or the disk is full.
         """
         fitted = self._state()
         head, pooling = fitted.network.head, fitted.network.pooling
         own = fitted.network.head_class.own_pooling(vars(fitted.network.model.config))
+        if head.n_features:
+            raise ModelError(
+                "The head reads feature_columns beside the texts, and transformers has no class "
+                "with such a head. Use save(path) to keep the estimator as it is, or fit with "
+                "feature_columns=None."
+            )
         if head.has_output_layer and head.reads == "rows" and pooling != own:
             raise ModelError(
                 f"The head reads pooling={pooling!r}, and transformers has no class "

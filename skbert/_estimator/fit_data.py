@@ -33,5 +33,6 @@ def read(
     """Read X, and check that there is a weight for each row."""
     rows = estimator._rows(X, record)
     weight = rescale_weights(check_sample_weight(as_sequence(sample_weight), len(rows)))
-    record = record or FitRecord(rows.names, rows.n_columns)
+    features = getattr(rows, "feature_columns", ())
+    record = record or FitRecord(rows.names, rows.n_columns, features)
     return FitData(X, rows, as_sequence(y), weight, record, {})

@@ -272,7 +272,7 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
         plan: TrainingPlan = self._prepare_targets(
             data.y, data.rows, max_length, previous, data.weight, **labels
         )
-        head = plan.task.head()
+        head = replace(plan.task.head(), n_features=data.record.n_features)
         if isinstance(source, Network):
             network = copy_to_train(source, self.freeze, precision)
             if plan.output_map is not None:

@@ -32,9 +32,11 @@ def is_own_pooling_trained_on_pairs(network: Network, items: Items, layers: int 
     BERT's pooler says little of a pair without that, and a random head learns as much beside it.
     """
     tokens = items.tokens
-    pooled = network.head.reads == "rows" and network.pooling == network.head_class.pooling
+    head = network.head
+    pooled = head.reads == "rows" and network.pooling == network.head_class.pooling
     single = len(tokens) == len(items)  # options are compared with each other
-    pairs = pooled and single and bool((tokens.second < tokens.lengths).any())
+    has_pairs = single and bool((tokens.second < tokens.lengths).any())
+    pairs = pooled and has_pairs and not head.n_features
     return pairs and not is_encoder_frozen(network.model, layers)
 
 

@@ -9,7 +9,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -163,7 +163,7 @@ def _build(
     with _describing(*description):
         state = _read_state(cls, header, members.pop(_STATE))
     with seeded(0, pick_device("cpu")):  # draws a pooler where none was saved
-        network = _opened(members, tensors, state.task.head(), state.dtype, where)
+        network = _opened(members, tensors, state.head, state.dtype, where)
     with _describing(*description):
         return _complete(state, network, folder)
 
@@ -176,6 +176,12 @@ class _State(NamedTuple):
     record: FitRecord | None
     attributes: dict[str, Any]
     dtype: torch.dtype
+
+    @property
+    def head(self) -> Head:
+        """The head that was saved."""
+        head: Head = self.task.head()
+        return head if self.record is None else replace(head, n_features=self.record.n_features)
 
 
 def _read_state(cls: type[Any], header: Mapping[str, Any], data: bytes) -> _State:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from skbert._validation.columns import FitRecord
+from skbert._validation.features import feature_column_of
 from skbert.exceptions import SaveError
 
 __all__ = ["dumps", "loads", "plain", "record_of"]
@@ -114,8 +115,9 @@ def record_of(seen: object) -> FitRecord | None:
     match seen:
         case None:
             return None
-        case ((None | tuple()) as names, int(n_columns)) if n_columns > 0 and all(
+        case ((None | tuple()) as names, int(n_columns), *rest) if n_columns > 0 and all(
             isinstance(name, str) for name in names or ()
         ):
-            return FitRecord(names, n_columns)
+            features: Any = rest[0] if rest else ()  # none in folders of older versions
+            return FitRecord(names, n_columns, tuple(map(feature_column_of, features)))
     raise ValueError(f"seen={seen!r:.80}")

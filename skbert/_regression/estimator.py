@@ -20,8 +20,8 @@ from skbert._core.training.optim import is_encoder_frozen
 from skbert._estimator.base import ROW_HEAD_CONSTRAINTS
 from skbert._estimator.callbacks import with_callbacks
 from skbert._estimator.checks import are_numbers, is_count
+from skbert._estimator.features import FeatureEstimator
 from skbert._estimator.fitted import Fitted, Learned
-from skbert._estimator.fitting import BertEstimator
 from skbert._estimator.guidance import requires_y
 from skbert._estimator.plan import TrainingPlan
 from skbert._estimator.run import Run
@@ -34,7 +34,7 @@ __all__ = ["BertRegressor"]
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class BertRegressor(RegressorMixin, BertEstimator):
+class BertRegressor(RegressorMixin, FeatureEstimator):
     """Predict numbers from texts or pairs of texts with a fine-tuned BERT.
 
     Each target is standardised internally, so that the learning rates suit targets of any scale.
@@ -98,6 +98,13 @@ class BertRegressor(RegressorMixin, BertEstimator):
         shares of ``max_length``; what one does not need is shared by the others.
         ``BertSpanExtractor`` reads two columns, ``BertTokenTagger`` and ``BertPretrainer`` read
         one, and ``BertChoiceRanker`` reads the prompt, then its options. None uses all columns.
+    feature_columns : str, int, sequence of these, or None, default=None
+        Columns of numbers and categories that the output layer reads beside the vector of a row;
+        with ``text_columns=None`` all other columns are texts. ``fit`` decides by its values what
+        a column holds. Numbers are standardised; for missing ones the median stands in, and if
+        some are missing in ``fit`` there is a feature that says so. Categories, such as str, are
+        one-hot encoded, missing ones as a category of their own; one that ``fit`` has not seen is
+        all zeros.
     missing : {"raise", "empty"}, default="raise"
         Raise an error if texts are missing, or read missing texts as empty texts.
     validation_fraction : float or None, default=None
@@ -192,7 +199,7 @@ class BertRegressor(RegressorMixin, BertEstimator):
     scale_ = Learned[Array](are_numbers, "n_outputs")
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **BertEstimator._parameter_constraints,
+        **FeatureEstimator._parameter_constraints,
         **ROW_HEAD_CONSTRAINTS,
     }
     _tasks: ClassVar[tuple[type, ...]] = (Numbers,)

@@ -1,6 +1,6 @@
 """Which columns of a table hold the texts, and whether they are those of fit.
 
-Depends on `tables` and `skbert.exceptions`.
+Depends on `tables`, `features` and `skbert.exceptions`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from skbert._validation.features import FeatureColumn
 from skbert._validation.tables import (
     MAX_NAMES,
     TWO_COLUMNS,
@@ -27,10 +28,16 @@ TextColumns = str | int | Sequence[str | int] | Mapping[str, str] | Mapping[int,
 
 
 class FitRecord(NamedTuple):
-    """The columns of the X of fit: all names, and how many columns hold texts."""
+    """The columns of the X of fit: all names, how many hold texts, and what others hold."""
 
     names: tuple[str, ...] | None
     n_columns: int
+    features: tuple[FeatureColumn, ...] = ()  # learned of the columns beside the texts
+
+    @property
+    def n_features(self) -> int:
+        """Number of features that these columns make."""
+        return sum(column.n_features for column in self.features)
 
 
 def wanted_columns(columns: TextColumns, width: int) -> list[str | int]:
@@ -110,7 +117,26 @@ def many_columns_error(table: Table) -> InputError:
     )
 
 
-def _position(column: str | int, labels: list[Any]) -> int:
+def feature_positions(table: Table, wanted: Sequence[str | int]) -> list[int]:
+    """Return the positions of the columns beside the texts."""
+    labels = list(range(table.width) if table.labels is None else table.labels)
+    return [_position(column, labels, "feature_columns") for column in wanted]
+
+
+def wanted_features(columns: Any) -> list[str | int]:
+    """Return the chosen columns beside the texts as a list."""
+    wanted = [columns] if isinstance(columns, (str, int, np.integer)) else list(columns)
+    good = all(isinstance(c, (str, int, np.integer)) and not isinstance(c, bool) for c in wanted)
+    if not good or not 0 < len(set(wanted)) == len(wanted):
+        msg = (
+            f"feature_columns={columns!r} does not choose columns. It must be None, or different "
+            "names or positions; type feature_columns=['price', 'channel']."
+        )
+        raise InputError(msg)
+    return [column if isinstance(column, str) else int(column) for column in wanted]
+
+
+def _position(column: str | int, labels: list[Any], parameter: str = "text_columns") -> int:
     """Return the position of one chosen column."""
     if isinstance(column, str) and labels.count(column) == 1:
         return labels.index(column)
@@ -119,7 +145,7 @@ def _position(column: str | int, labels: list[Any]) -> int:
     close = difflib.get_close_matches(str(column), [str(label) for label in labels], n=1)
     hint = f" Did you mean {close[0]!r}?" if close and close[0] != column else ""
     msg = (
-        f"text_columns names the column {column!r}, which X has {labels.count(column)} times "
+        f"{parameter} names the column {column!r}, which X has {labels.count(column)} times "
         f"instead of once; the columns of X are {labels}.{hint}"
     )
     raise InputError(msg)
@@ -127,7 +153,7 @@ def _position(column: str | int, labels: list[Any]) -> int:
 
 def input_names(input_features: Any, fitted: FitRecord | None, columns: TextColumns) -> list[str]:
     """Return the names of the text columns, from `input_features` or from fit; empty for none."""
-    names, n_columns = (None, 0) if fitted is None else fitted
+    names, n_columns = (None, 0) if fitted is None else fitted[:2]
     if input_features is not None:
         features = _feature_names(input_features)
         _check_input_features(features, names, n_columns)

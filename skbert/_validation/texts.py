@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from skbert._arrays import FloatArray
 from skbert._validation.columns import (
     FitRecord,
     TextColumns,
@@ -23,6 +24,7 @@ from skbert._validation.columns import (
     many_columns_error,
     wanted_columns,
 )
+from skbert._validation.features import FeatureColumn
 from skbert._validation.tables import (
     ROW_TYPES,
     TWO_COLUMNS,
@@ -62,6 +64,8 @@ class Texts:
     names: tuple[str, ...] | None  # all column names of a frame with str columns, else None
     n_columns: int  # text columns used
     fields: tuple[TextField, ...] = ()  # two or more where columns are fields, first among them
+    features: FloatArray | None = None  # (n_rows, n_features), of the columns beside the texts
+    feature_columns: tuple[FeatureColumn, ...] = ()  # what fit learned of these columns
 
     def __len__(self) -> int:
         return len(self.first)
@@ -81,7 +85,8 @@ class Texts:
         fields = tuple(
             field._replace(texts=texts) for field, texts in zip(self.fields, columns, strict=False)
         )
-        return replace(self, first=columns[0], second=second, fields=fields)
+        features = None if self.features is None else self.features[positions]
+        return replace(self, first=columns[0], second=second, fields=fields, features=features)
 
 
 def check_texts(

@@ -102,7 +102,7 @@ def head_importance(
     rows, task = estimator._rows(X, fitted.record), fitted.task
     network = _opened(estimator, fitted)
     plan = estimator._prepare_targets(as_sequence(y), rows, task.max_length, fitted, None)
-    if plan.task.head() != fitted.network.head:
+    if plan.task.head().n_outputs != fitted.network.head.n_outputs:
         raise InputError(
             f"y would need {plan.task.head().n_outputs} outputs, but the estimator has "
             f"{fitted.network.head.n_outputs}: some of its labels were not in fit. "

@@ -146,7 +146,7 @@ class Network:
 
         A tuple of two such tables where the head reads selected tokens and rows.
         """
-        if self.head.has_output_layer and not self.is_packed:
+        if self.head.has_output_layer and not self.is_packed and batch.features is None:
             return _logits_of_model(self, batch)
         features = self.features(batch)
         if not self.head.has_output_layer:
@@ -157,19 +157,8 @@ class Network:
 
     def features(self, batch: Batch) -> Any:
         """The output layer's inputs in the order of the items; a tuple of two where it has two."""
-        hidden, settings = self.hidden(batch), vars(self.model.config)
-        match self.head.reads:
-            case "tokens":
-                features = _in_order(hidden, batch.token_order)
-            case "rows" if self.head_class.is_pooled_last(settings, self.pooling):
-                return _pooled(self, self.head_class.transform(self.model, hidden), batch)
-            case "rows":
-                features = _pooled(self, hidden, batch)
-            case "selected tokens":
-                features = hidden[batch.selected_tokens]
-            case _:
-                return hidden[batch.selected_tokens], _pooled(self, hidden, batch)
-        return self.head_class.transform(self.model, features)
+        features = _features_of_texts(self, batch)
+        return features if batch.features is None else torch.cat([features, batch.features], dim=1)
 
     def hidden(self, batch: Batch) -> torch.Tensor:
         """Hidden states of all tokens in packed order, ``(n_tokens, size)``."""
@@ -266,6 +255,24 @@ def can_pack(network: Network) -> bool:
 
 
 # --- forward -------------------------------------------------------------------------------------
+
+
+def _features_of_texts(network: Network, batch: Batch) -> Any:
+    """The result of ``Network.features``, without the numbers that come beside texts."""
+    hidden, settings = network.hidden(batch), vars(network.model.config)
+    head_class = network.head_class
+    match network.head.reads:
+        case "tokens":
+            features = _in_order(hidden, batch.token_order)
+        case "rows" if head_class.is_pooled_last(settings, network.pooling):
+            return _pooled(network, head_class.transform(network.model, hidden), batch)
+        case "rows":
+            features = _pooled(network, hidden, batch)
+        case "selected tokens":
+            features = hidden[batch.selected_tokens]
+        case _:
+            return hidden[batch.selected_tokens], _pooled(network, hidden, batch)
+    return head_class.transform(network.model, features)
 
 
 def _packed_states(network: Network, batch: Batch) -> list[torch.Tensor]:

@@ -49,7 +49,7 @@ from skbert._core.models.network import (
 )
 from skbert._core.models.new_model import Lowercase, NewModel, special_ids
 from skbert._core.models.opened_tokenizer import check_opened
-from skbert._core.models.output import draw_head_layers, draw_output
+from skbert._core.models.output import draw_head_layers, draw_output, widen_output
 from skbert._core.models.pooled import TokenPooled
 from skbert._core.models.vocabulary import Pieces, described
 from skbert._core.runtime.interrupts import deferred_interrupts
@@ -127,9 +127,21 @@ def with_model(network: Network, model: object) -> Network:
             " model= and call fit."
         )
     twin = network_of(unwrapped.eval(), network.tokenizer, network.head, network.pooling)
+    if network.head.n_features:
+        _check_inputs(*(getattr(each.output_layer, "in_features", 0) for each in (network, twin)))
     twin.layers, twin.layer_join = network.layers, network.layer_join
     twin.anatomy, twin.is_handed_out = network.anatomy, True
     return twin
+
+
+def _check_inputs(needed: int, given: int) -> None:
+    """Refuse an output layer with other inputs; 0 stands for one that does not say."""
+    if needed and given and needed != given:
+        raise InputTypeError(
+            f"The output layer of the new model_ reads {given} numbers of a row, but {needed} are "
+            "needed: its vector, and what feature_columns adds. Change a copy of the model that "
+            "is there: copy.deepcopy(estimator.model_)."
+        )
 
 
 def _outline(model: object) -> str:
@@ -235,7 +247,8 @@ def _make(new_model: NewModel, head: Head, dtype: torch.dtype, pooling: str) -> 
     )
     config.vocab_size = max(config.vocab_size, len(tokenizer))  # some classes add tokens
     with _quiet(), single_precision():  # weights are drawn in float32 and converted afterwards
-        model = _as_configured(getattr(transformers, head_class.name))(config).to(dtype).eval()
+        make = _as_configured(getattr(transformers, head_class.name), head)
+        model = make(config).to(dtype).eval()
     return model, tokenizer
 
 
@@ -284,7 +297,7 @@ def _quietly_load(
     head_class = checkpoint.family.head_class(head.job)
     settings = checkpoint.config | head_class.pooled_settings(pooling, checkpoint.config)
     model_class = getattr(transformers, head_class.name)
-    loader = _as_configured(model_class, settings.pop("pruned_heads", None))
+    loader = _as_configured(model_class, head, settings.pop("pruned_heads", None))
     with _quiet():
         config = transformers.AutoConfig.for_model(**checkpoint.family.own_settings(settings))
         config.is_decoder = head.is_causal
@@ -305,10 +318,12 @@ def _quietly_load(
     return model, {*loaded["missing_keys"], *(name for name, *_ in loaded["mismatched_keys"])}
 
 
-def _as_configured(model_class: Any, pruned: dict[str, list[int]] | None = None) -> Any:
+def _as_configured(
+    model_class: Any, head: Head, pruned: dict[str, list[int]] | None = None
+) -> Any:
     """A class that makes models of ``model_class``, with relative positions and pruned heads.
 
-    These modules are there before weights are loaded into them.
+    These modules, and the inputs of the output layer, are there before weights are loaded.
     """
 
     def make(self: Any, config: Any) -> None:
@@ -321,6 +336,7 @@ def _as_configured(model_class: Any, pruned: dict[str, list[int]] | None = None)
                 module.chunk_size_feed_forward = 0
         if pruned:
             prune(self, pruned)
+        widen_output(self, head)
 
     name = {"__module__": model_class.__module__, "__qualname__": model_class.__qualname__}
     return type(model_class.__name__, (model_class,), {**name, "__init__": make})
@@ -358,12 +374,12 @@ def drop_pooler(network: Network) -> None:
     network.anatomy = anatomy_of(network.model)
 
 
-def _has_configured_shapes(model: Any) -> bool:
+def _has_configured_shapes(model: Any, head: Head) -> bool:
     """Whether a model made from this one's configuration has weights of the same shapes."""
     config = copy.deepcopy(model.config)
     pruned, config.pruned_heads = getattr(config, "pruned_heads", None), {}
     with torch.device("meta"):
-        remade = _as_configured(type(model), pruned)(config)
+        remade = _as_configured(type(model), head, pruned)(config)
     sizes = {name: weight.shape for name, weight in remade.named_parameters()}
     return all(sizes.get(name) == weight.shape for name, weight in model.named_parameters())
 
@@ -371,7 +387,8 @@ def _has_configured_shapes(model: Any) -> bool:
 @deferred_interrupts()
 def write_folder(network: Network, folder: Path, *, weights: bool = True) -> None:
     """Write a plain transformers folder: configuration, safetensors and tokenizer files."""
-    if not (has_own_modules(network) and _has_configured_shapes(network.model)):
+    model = network.model
+    if not (has_own_modules(network) and _has_configured_shapes(model, network.head)):
         raise ModelError(
             "Modules of model_ were replaced or added, and such a model cannot be opened again. "
             "Put back those it had, merge the adapter (merge_and_unload in peft), or pickle the "

@@ -1,4 +1,4 @@
-"""The layers of a head: drawn anew, given more outputs, or scaled.
+"""The layers of a head: drawn anew, given more inputs or outputs, or scaled.
 
 Depends on torch, the network and the record of its family.
 """
@@ -15,9 +15,10 @@ from skbert._core.attention.pooling import POOLER
 from skbert._core.families import family_of
 from skbert._core.families.record import HeadClass
 from skbert._core.models.network import Network
+from skbert._core.task import Head
 from skbert.exceptions import ModelError
 
-__all__ = ["draw_head_layers", "draw_output", "grow_output", "scale_output"]
+__all__ = ["draw_head_layers", "draw_output", "grow_output", "scale_output", "widen_output"]
 
 
 def draw_output(model: Any, path: str) -> None:
@@ -27,6 +28,15 @@ def draw_output(model: Any, path: str) -> None:
     layer = model.get_submodule(path)
     torch.nn.init.normal_(layer.weight, std=model.config.initializer_range)
     torch.nn.init.zeros_(layer.bias)
+
+
+def widen_output(model: Any, head: Head) -> None:
+    """Let the output layer read the features of a head beside the vector of a row."""
+    if head.n_features:
+        path = family_of(model).head_class(head.job).output_layer
+        old = model.get_submodule(path)
+        wide = torch.nn.Linear(old.in_features + head.n_features, old.out_features)
+        model.set_submodule(path, wide)
 
 
 def draw_head_layers(model: torch.nn.Module, head_class: HeadClass, missing: set[str]) -> None:

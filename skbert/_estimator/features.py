@@ -1,0 +1,145 @@
+"""FeatureEstimator: numbers and categories that stand beside the texts, learned and encoded.
+
+scikit-learn's own transformers learn from the columns; what they learned is kept as small records,
+without pickle. Depends on scikit-learn and the base of the estimators; knows no task by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from numbers import Integral
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.impute import SimpleImputer
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+from skbert._arrays import FloatArray
+from skbert._core.task import Head
+from skbert._estimator.fitting import BertEstimator
+from skbert._validation.columns import FitRecord, feature_positions, wanted_features
+from skbert._validation.features import (
+    CategoryColumn,
+    FeatureColumn,
+    NumberColumn,
+    check_categories,
+    encode_features,
+    is_category,
+    read_categories,
+    read_feature_numbers,
+)
+from skbert._validation.tables import Table, check_not_empty, open_table, split_rows
+from skbert._validation.texts import Texts, read_texts
+from skbert.exceptions import InputError
+
+__all__ = ["FeatureEstimator"]
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class FeatureEstimator(BertEstimator):
+    """Base of the estimators that read columns of numbers and categories beside the texts."""
+
+    feature_columns: str | int | Sequence[str | int] | None = None
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **BertEstimator._parameter_constraints,
+        "feature_columns": [str, Integral, "array-like", None],
+    }
+
+    def _rows(self, X: Any, record: FitRecord | None) -> Texts:
+        wanted = [] if self.feature_columns is None else wanted_features(self.feature_columns)
+        if record is not None and [column for column, *_ in record.features] != wanted:
+            raise InputError(
+                f"feature_columns={self.feature_columns!r}, but the estimator was fitted with "
+                f"{[column for column, *_ in record.features] or None}. Set it to that, or fit "
+                "anew with warm_start=False."
+            )
+        if not wanted:
+            rows: Texts = super()._rows(X, record)
+            return rows
+        table = split_rows(open_table(X, hint=None))
+        check_not_empty(table)
+        positions = feature_positions(table, wanted)
+        rows = read_texts(
+            table,
+            columns=_text_columns(table, positions, self.text_columns),
+            missing=self.missing,
+            fitted=record,
+            estimator_name=type(self).__name__,
+        )
+        columns = _learned(X, table, wanted, positions) if record is None else record.features
+        features = encode_features(columns, table, positions)
+        return replace(rows, features=features, feature_columns=columns)
+
+    def _columns_of(self, X: Any, rows: Any) -> dict[str, Any]:
+        attributes = super()._columns_of(X, rows)
+        if rows.feature_columns and not rows.names:
+            attributes["n_features_in_"] = rows.n_columns + len(rows.feature_columns)
+        return attributes
+
+    def _checkpoint_head(self, n_outputs: int) -> Head:
+        if self.feature_columns is not None:
+            raise InputError(
+                f"feature_columns={self.feature_columns!r} needs a fit: checkpoints know no such "
+                "columns. Open it without, or pass its folder as model= and call fit."
+            )
+        return super()._checkpoint_head(n_outputs)
+
+
+def _text_columns(table: Table, positions: Sequence[int], chosen: Any) -> Any:
+    """The columns of texts; for None all columns that hold no features."""
+    labels = list(range(table.width) if table.labels is None else table.labels)
+    if chosen is None:
+        rest = [label for at, label in enumerate(labels) if at not in positions]
+        if not 0 < len(rest) <= 2:
+            raise InputError(
+                f"Beside feature_columns X has {len(rest)} columns, {rest}, and nothing says "
+                "which hold texts. Choose one or two: type text_columns=['question', 'context']."
+            )
+        return rest if all(isinstance(label, str) for label in rest) else [
+            at for at in range(table.width) if at not in positions]  # fmt: skip
+    names = [chosen] if isinstance(chosen, (str, int)) else list(chosen)
+    both = [name for name in names if name in [labels[at] for at in positions]]
+    if both:
+        raise InputError(
+            f"text_columns and feature_columns both name {both[0]!r}. A column is read as a text "
+            "or as a feature: leave it out of one of them."
+        )
+    return chosen
+
+
+def _learned(
+    X: Any, table: Table, wanted: Sequence[str | int], positions: Sequence[int]
+) -> tuple[FeatureColumn, ...]:
+    """What there is to learn of the columns of X in fit."""
+    dtypes = list(getattr(X, "dtypes", ()))  # of a frame
+    return tuple(
+        _learned_categories(column, read_categories(table, at))
+        if is_category(table, at, column, is_declared=dtypes[at : at + 1] == ["category"])
+        else _learned_numbers(column, read_feature_numbers(table, at))
+        for column, at in zip(wanted, positions, strict=True)
+    )
+
+
+def _learned_numbers(column: str | int, numbers: FloatArray) -> NumberColumn:
+    """The median of a column, and the mean and standard deviation of its features."""
+    imputer, scaler = SimpleImputer(strategy="median", add_indicator=True), StandardScaler()
+    with np.errstate(over="ignore", invalid="ignore"):
+        scaler.fit(imputer.fit_transform(numbers[:, None]))
+    means, scales = tuple(scaler.mean_.tolist()), tuple(scaler.scale_.tolist())
+    if not np.isfinite([*means, *scales]).all():
+        raise InputError(
+            f"The column {column!r} of feature_columns holds numbers up to "
+            f"{np.nanmax(np.abs(numbers)):g}, too large to compute with. Give smaller units."
+        )
+    return NumberColumn(column, float(imputer.statistics_[0]), means, scales)
+
+
+def _learned_categories(column: str | int, labels: Sequence[str | None]) -> CategoryColumn:
+    """The categories of a column."""
+    check_categories(labels, column)
+    array = np.empty((len(labels), 1), dtype=object)
+    array[:, 0] = labels
+    (categories,) = OneHotEncoder(handle_unknown="ignore").fit(array).categories_
+    return CategoryColumn(column, tuple(categories.tolist()))
