@@ -121,7 +121,8 @@ class BertClassifier(ClassifierMixin, FeatureEstimator):
         a column holds. Numbers are standardised; for missing ones the median stands in, and if
         some are missing in ``fit`` there is a feature that says so. Categories, such as str, are
         one-hot encoded, missing ones as a category of their own; one that ``fit`` has not seen is
-        all zeros.
+        all zeros. With such columns ``"auto"`` is ``"probe"`` for ``head_init`` and 1e-3 for
+        ``head_learning_rate``.
     missing : {"raise", "empty"}, default="raise"
         Raise an error if texts are missing, or read missing texts as empty texts.
     validation_fraction : float or None, default=None

@@ -99,7 +99,7 @@ def _text_columns(table: Table, positions: Sequence[int], chosen: Any) -> Any:
             )
         return rest if all(isinstance(label, str) for label in rest) else [
             at for at in range(table.width) if at not in positions]  # fmt: skip
-    names = [chosen] if isinstance(chosen, (str, int)) else list(chosen)
+    names = [chosen] if isinstance(chosen, (str, int, np.integer)) else list(chosen)
     both = [name for name in names if name in [labels[at] for at in positions]]
     if both:
         raise InputError(

@@ -104,7 +104,8 @@ class BertRegressor(RegressorMixin, FeatureEstimator):
         a column holds. Numbers are standardised; for missing ones the median stands in, and if
         some are missing in ``fit`` there is a feature that says so. Categories, such as str, are
         one-hot encoded, missing ones as a category of their own; one that ``fit`` has not seen is
-        all zeros.
+        all zeros. With such columns ``"auto"`` is ``"probe"`` for ``head_init`` and 1e-3 for
+        ``head_learning_rate``.
     missing : {"raise", "empty"}, default="raise"
         Raise an error if texts are missing, or read missing texts as empty texts.
     validation_fraction : float or None, default=None
@@ -332,8 +333,10 @@ class BertRegressor(RegressorMixin, FeatureEstimator):
         return learned_from(np.arange(len(rows)))._replace(learned_from=learned_from)
 
     def _starts_random(self, run: Run) -> bool:
-        # A linear model of few rows leaves the encoder no errors to learn from.
-        return not is_encoder_frozen(run.network.model, self.freeze)
+        # A linear model of few rows leaves the encoder no errors to learn from. But weights of
+        # features would take too many steps to learn.
+        network = run.network
+        return not network.head.n_features and not is_encoder_frozen(network.model, self.freeze)
 
     def _load_checkpoint(self, network: Network, max_length: int) -> tuple[Task, dict[str, Any]]:
         n_outputs = network.model.config.num_labels
