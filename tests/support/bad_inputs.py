@@ -24,6 +24,7 @@ import collections
 import datetime as dt
 import decimal
 import enum
+import math
 import re
 import tempfile
 from collections.abc import Callable
@@ -1690,6 +1691,44 @@ for name, (params, words) in {
     refuse(
         name, "parameter", ValueError, (first, re.escape(words)), parameter(**params), "classifier"
     )
+for name, (columns, error, words) in {
+    "empty": ([], InputError, "does not choose columns"),
+    "twice": (["stars", "stars"], InputError, "does not choose columns"),
+    "absent": ("strs", InputError, "'stars'"),
+    "also-text": (["stars", "text"], InputError, "both name 'text'"),
+    "of-texts": ("about", InputError, "an id or a text"),
+    "of-dates": ("day", InputTypeError, "row 0 of column 'day'"),
+    "of-lists": ("list", InputTypeError, "row 0 of column 'list'"),
+    "of-infinity": ("inf", InputError, "row 1 of column 'inf'"),
+}.items():
+    refuse(
+        f"feature-columns-{name}",
+        "parameter",
+        error,
+        ("feature_columns", words),
+        lambda _, columns=columns: {
+            "X": wide().assign(
+                day=pd.date_range("2024-01-01", periods=6),
+                list=[[1, 2]] * 6,
+                inf=[0.5, math.inf, 1.0, 2.0, 3.0, 4.0],
+            ),
+            "params": {"text_columns": "text", "feature_columns": columns},
+        },
+        "learners",
+    )
+refuse(
+    "later-number-written-as-text",
+    "cell",
+    InputTypeError,
+    ("feature_columns", "row 1 of column 'stars'", "to_numeric"),
+    lambda _: {
+        "X": wide(),
+        "predict_X": wide().assign(stars=[4.5, "1,0", 4.0, 1.5, 5.0, 0.5]),
+        "params": {"text_columns": "text", "feature_columns": "stars"},
+    },
+    "learners",
+    when="predict",
+)
 refuse(
     "text-columns-absent",
     "parameter",
