@@ -258,7 +258,7 @@ class BertClassifier(ClassifierMixin, FeatureEstimator):
         "label_texts": [dict, "array-like", "boolean", None],
     }
     _of_held_out: ClassVar[tuple[str, ...]] = (
-        *BertEstimator._of_held_out, "calibrate", "tune_thresholds",
+        *FeatureEstimator._of_held_out, "calibrate", "tune_thresholds",
     )  # fmt: skip
     _tasks: ClassVar[tuple[type, ...]] = (SingleLabel, MultiLabel)
     _opens: ClassVar[tuple[Job, ...]] = ("sequence classification",)

@@ -29,8 +29,8 @@ from skbert._core.models.opening import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
     open_network,
-    with_model,
 )
+from skbert._core.models.replacing import with_model
 from skbert._core.runtime.device import Precision, pick_device, seeded
 from skbert._core.task import Head, Items, Task
 from skbert._core.text.tokens import LongText

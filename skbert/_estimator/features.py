@@ -16,9 +16,21 @@ from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from skbert._arrays import FloatArray
+from skbert._core.models.network import Network
+from skbert._core.runtime.device import Precision
 from skbert._core.task import Head
+from skbert._estimator.fit_data import FitData
+from skbert._estimator.fitted import Fitted
 from skbert._estimator.fitting import BertEstimator
-from skbert._validation.columns import FitRecord, feature_positions, wanted_features
+from skbert._estimator.plan import TrainingPlan
+from skbert._validation.columns import (
+    FitRecord,
+    TextColumns,
+    column_positions,
+    feature_positions,
+    wanted_columns,
+    wanted_features,
+)
 from skbert._validation.features import (
     CategoryColumn,
     FeatureColumn,
@@ -47,7 +59,7 @@ class FeatureEstimator(BertEstimator):
         "feature_columns": [str, Integral, "array-like", None],
     }
 
-    def _rows(self, X: Any, record: FitRecord | None) -> Texts:
+    def _rows(self, X: object, record: FitRecord | None) -> Texts:
         wanted = [] if self.feature_columns is None else wanted_features(self.feature_columns)
         if record is not None and [column for column, *_ in record.features] != wanted:
             raise InputError(
@@ -72,7 +84,18 @@ class FeatureEstimator(BertEstimator):
         features = encode_features(columns, table, positions)
         return replace(rows, features=features, feature_columns=columns)
 
-    def _columns_of(self, X: Any, rows: Any) -> dict[str, Any]:
+    def _open(
+        self, data: FitData, previous: Fitted | None, precision: Precision, labels: dict[str, Any]
+    ) -> tuple[Network, TrainingPlan]:
+        n_features = data.record.n_features
+        if previous is not None and previous.network.head.n_features != n_features:
+            raise InputError(
+                "The weights to continue from were learned without feature_columns. Use "
+                "feature_columns=None, or fit anew with warm_start=False."
+            )
+        return super()._open(data, previous, precision, labels)
+
+    def _columns_of(self, X: object, rows: Any) -> dict[str, Any]:
         attributes = super()._columns_of(X, rows)
         if rows.feature_columns and not rows.names:
             attributes["n_features_in_"] = rows.n_columns + len(rows.feature_columns)
@@ -87,30 +110,35 @@ class FeatureEstimator(BertEstimator):
         return super()._checkpoint_head(n_outputs)
 
 
-def _text_columns(table: Table, positions: Sequence[int], chosen: Any) -> Any:
+def _text_columns(table: Table, positions: Sequence[int], chosen: TextColumns) -> TextColumns:
     """The columns of texts; for None all columns that hold no features."""
-    labels = list(range(table.width) if table.labels is None else table.labels)
     if chosen is None:
-        rest = [label for at, label in enumerate(labels) if at not in positions]
-        if not 0 < len(rest) <= 2:
-            raise InputError(
-                f"Beside feature_columns X has {len(rest)} columns, {rest}, and nothing says "
-                "which hold texts. Choose one or two: type text_columns=['question', 'context']."
-            )
-        return rest if all(isinstance(label, str) for label in rest) else [
-            at for at in range(table.width) if at not in positions]  # fmt: skip
-    names = [chosen] if isinstance(chosen, (str, int, np.integer)) else list(chosen)
-    both = [name for name in names if name in [labels[at] for at in positions]]
+        return _remaining_columns(table, positions)
+    both = {*positions} & {*column_positions(table, wanted_columns(chosen, table.width))}
     if both:
+        at = min(both)
         raise InputError(
-            f"text_columns and feature_columns both name {both[0]!r}. A column is read as a text "
-            "or as a feature: leave it out of one of them."
+            "text_columns and feature_columns both name "
+            f"{at if table.labels is None else table.labels[at]!r}. A column is read as a text or "
+            "as a feature: leave it out of one of them."
         )
     return chosen
 
 
+def _remaining_columns(table: Table, positions: Sequence[int]) -> list[str] | list[int]:
+    """The columns that hold no features, which must be one text or a pair."""
+    rest = [at for at in range(table.width) if at not in positions]
+    labels = rest if table.labels is None else [table.labels[at] for at in rest]
+    if not 0 < len(rest) <= 2:
+        raise InputError(
+            f"Beside feature_columns X has {len(rest)} columns, {labels}, and nothing says which "
+            "hold texts. Choose some: type text_columns=['question', 'context']."
+        )
+    return rest if table.names is None else labels
+
+
 def _learned(
-    X: Any, table: Table, wanted: Sequence[str | int], positions: Sequence[int]
+    X: object, table: Table, wanted: Sequence[str | int], positions: Sequence[int]
 ) -> tuple[FeatureColumn, ...]:
     """What there is to learn of the columns of X in fit."""
     dtypes = list(getattr(X, "dtypes", ()))  # of a frame

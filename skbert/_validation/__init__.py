@@ -1,10 +1,11 @@
 """Checks of X, y and weights, made before anything heavy is loaded.
 
-Nothing here imports torch, a tokenizer or an estimator. `tables`, `columns` and `texts` build on
-those before them, and every other module on these three alone, but for `probabilities`, which
-builds on `targets`:
+Nothing here imports torch, a tokenizer or an estimator. `tables`, `features`, `columns` and `texts`
+build on those before them, and every other module on these four alone, but for `probabilities`,
+which builds on `targets`:
 
 - `tables`: any container as a table; its columns as lists or as numbers; lengths, missing y
+- `features`: columns of numbers and categories beside the texts
 - `columns`: which columns hold the texts, and whether they are those of fit
 - `texts`: X of texts or pairs of texts
 - `words`: X of a tagger, rows of words

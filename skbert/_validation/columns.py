@@ -123,7 +123,7 @@ def feature_positions(table: Table, wanted: Sequence[str | int]) -> list[int]:
     return [_position(column, labels, "feature_columns") for column in wanted]
 
 
-def wanted_features(columns: Any) -> list[str | int]:
+def wanted_features(columns: str | int | Sequence[str | int]) -> list[str | int]:
     """Return the chosen columns beside the texts as a list."""
     wanted = [columns] if isinstance(columns, (str, int, np.integer)) else list(columns)
     good = all(isinstance(c, (str, int, np.integer)) and not isinstance(c, bool) for c in wanted)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any, NamedTuple
 
@@ -119,20 +119,22 @@ def is_category(table: Table, position: int, column: str | int, *, is_declared: 
 
     ``is_declared`` says whether the container calls it a column of categories.
     """
-    cells = [(row, cell) for row, cell in enumerate(table.read(position)) if not is_missing(cell)]
+    cells = {row: cell for row, cell in enumerate(table.read(position)) if not is_missing(cell)}
     if not cells:
         raise InputError(
             f"The column {column!r} of feature_columns has no value in any row. Leave it out."
         )
-    for row, cell in cells:
-        if not (isinstance(cell, str) or _number_of(cell) is not None):
-            raise _neither(cell, table.place(row, position))
-    texts = [pair for pair in cells if isinstance(pair[1], str)]
-    if is_declared or len(texts) == len(cells):
-        return True
-    if texts:
-        raise _text_among_numbers(*texts[0], table, position)
-    return False
+    texts = [row for row, cell in cells.items() if isinstance(cell, str)]
+    return is_declared or (bool(texts) and not _others(cells, table, position))
+
+
+def _others(cells: Mapping[int, object], table: Table, position: int) -> list[int]:
+    """The rows of cells that are no str; an error if one of them is no number either."""
+    rows = [row for row, cell in cells.items() if not isinstance(cell, str)]
+    for row in rows:
+        if _number_of(cells[row]) is None:
+            raise _neither(cells[row], table.place(row, position))
+    return rows
 
 
 def read_feature_numbers(table: Table, position: int) -> FloatArray:

@@ -55,7 +55,7 @@ from skbert._core.models.vocabulary import Pieces, described
 from skbert._core.runtime.interrupts import deferred_interrupts
 from skbert._core.runtime.modes import default_modes, single_precision
 from skbert._core.task import Head
-from skbert.exceptions import InputError, InputTypeError, ModelError, SkbertError
+from skbert.exceptions import InputError, ModelError, SkbertError
 
 __all__ = [
     "PreTrainedModel",
@@ -65,7 +65,6 @@ __all__ = [
     "network_of",
     "new_tokenizer",
     "open_network",
-    "with_model",
     "write_folder",
 ]
 
@@ -115,41 +114,6 @@ def network_of(model: Any, tokenizer: Any, head: Head, pooling: str) -> Network:
             " 'mean'."
         )
     return network
-
-
-def with_model(network: Network, model: object) -> Network:
-    """A network with another model in the place of its own, or with its own in peft's wrapper."""
-    unwrapped: Any = getattr(model, "get_base_model", lambda: model)()
-    if _outline(unwrapped) != _outline(network.model):
-        raise InputTypeError(
-            f"model_ can be replaced by {_outline(network.model)}, or by such a model in peft's"
-            f" wrapper, not by {_outline(unwrapped)}. To use another model, pass its folder as"
-            " model= and call fit."
-        )
-    twin = network_of(unwrapped.eval(), network.tokenizer, network.head, network.pooling)
-    if network.head.n_features:
-        _check_inputs(*(getattr(each.output_layer, "in_features", 0) for each in (network, twin)))
-    twin.layers, twin.layer_join = network.layers, network.layer_join
-    twin.anatomy, twin.is_handed_out = network.anatomy, True
-    return twin
-
-
-def _check_inputs(needed: int, given: int) -> None:
-    """Refuse an output layer with other inputs; 0 stands for one that does not say."""
-    if needed and given and needed != given:
-        raise InputTypeError(
-            f"The output layer of the new model_ reads {given} numbers of a row, but {needed} are "
-            "needed: its vector, and what feature_columns adds. Change a copy of the model that "
-            "is there: copy.deepcopy(estimator.model_)."
-        )
-
-
-def _outline(model: object) -> str:
-    """What two models have in common that can take each other's place."""
-    name = f"a {type(model).__name__}"
-    if not isinstance(model, PreTrainedModel):
-        return name
-    return f"{name} with {model.config.vocab_size} tokens and {model.config.num_labels} outputs"
 
 
 def copy_encoder(network: Network, head: Head, pooling: str, dtype: torch.dtype) -> Network:
@@ -247,8 +211,7 @@ def _make(new_model: NewModel, head: Head, dtype: torch.dtype, pooling: str) -> 
     )
     config.vocab_size = max(config.vocab_size, len(tokenizer))  # some classes add tokens
     with _quiet(), single_precision():  # weights are drawn in float32 and converted afterwards
-        make = _as_configured(getattr(transformers, head_class.name), head)
-        model = make(config).to(dtype).eval()
+        model = _as_configured(getattr(transformers, head_class.name))(config).to(dtype).eval()
     return model, tokenizer
 
 
@@ -297,7 +260,7 @@ def _quietly_load(
     head_class = checkpoint.family.head_class(head.job)
     settings = checkpoint.config | head_class.pooled_settings(pooling, checkpoint.config)
     model_class = getattr(transformers, head_class.name)
-    loader = _as_configured(model_class, head, settings.pop("pruned_heads", None))
+    loader = _as_configured(model_class, settings.pop("pruned_heads", None), head)
     with _quiet():
         config = transformers.AutoConfig.for_model(**checkpoint.family.own_settings(settings))
         config.is_decoder = head.is_causal
@@ -319,7 +282,7 @@ def _quietly_load(
 
 
 def _as_configured(
-    model_class: Any, head: Head, pruned: dict[str, list[int]] | None = None
+    model_class: Any, pruned: dict[str, list[int]] | None = None, head: Head | None = None
 ) -> Any:
     """A class that makes models of ``model_class``, with relative positions and pruned heads.
 
@@ -336,7 +299,8 @@ def _as_configured(
                 module.chunk_size_feed_forward = 0
         if pruned:
             prune(self, pruned)
-        widen_output(self, head)
+        if head:
+            widen_output(self, head)
 
     name = {"__module__": model_class.__module__, "__qualname__": model_class.__qualname__}
     return type(model_class.__name__, (model_class,), {**name, "__init__": make})
@@ -379,7 +343,7 @@ def _has_configured_shapes(model: Any, head: Head) -> bool:
     config = copy.deepcopy(model.config)
     pruned, config.pruned_heads = getattr(config, "pruned_heads", None), {}
     with torch.device("meta"):
-        remade = _as_configured(type(model), head, pruned)(config)
+        remade = _as_configured(type(model), pruned, head)(config)
     sizes = {name: weight.shape for name, weight in remade.named_parameters()}
     return all(sizes.get(name) == weight.shape for name, weight in model.named_parameters())
 

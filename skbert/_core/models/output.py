@@ -18,7 +18,13 @@ from skbert._core.models.network import Network
 from skbert._core.task import Head
 from skbert.exceptions import ModelError
 
-__all__ = ["draw_head_layers", "draw_output", "grow_output", "scale_output", "widen_output"]
+__all__ = [
+    "draw_head_layers",
+    "draw_output",
+    "grow_output",
+    "scale_output",
+    "widen_output",
+]
 
 
 def draw_output(model: Any, path: str) -> None:
@@ -30,11 +36,11 @@ def draw_output(model: Any, path: str) -> None:
     torch.nn.init.zeros_(layer.bias)
 
 
-def widen_output(model: Any, head: Head) -> None:
+def widen_output(model: torch.nn.Module, head: Head) -> None:
     """Let the output layer read the features of a head beside the vector of a row."""
     if head.n_features:
         path = family_of(model).head_class(head.job).output_layer
-        old = model.get_submodule(path)
+        old: Any = model.get_submodule(path)
         wide = torch.nn.Linear(old.in_features + head.n_features, old.out_features)
         model.set_submodule(path, wide)
 
