@@ -109,6 +109,7 @@ GALLERY = {
     ],
     "libraries": [
         "with_cleanlab",
+        "with_mapie",
         "with_shap",
         "with_skrub",
         "with_optuna",

@@ -24,7 +24,12 @@ from sklearn import config_context
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
-from sklearn.ensemble import BaggingClassifier, StackingClassifier, VotingClassifier
+from sklearn.ensemble import (
+    AdaBoostClassifier,
+    BaggingClassifier,
+    StackingClassifier,
+    VotingClassifier,
+)
 from sklearn.exceptions import FitFailedWarning
 from sklearn.experimental import enable_halving_search_cv  # noqa: F401
 from sklearn.feature_extraction.text import TfidfVectorizer
@@ -45,9 +50,16 @@ from sklearn.model_selection import (
     learning_curve,
     validation_curve,
 )
-from sklearn.multioutput import MultiOutputRegressor
+from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
+from sklearn.multioutput import (
+    ClassifierChain,
+    MultiOutputClassifier,
+    MultiOutputRegressor,
+    RegressorChain,
+)
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
+from sklearn.semi_supervised import SelfTrainingClassifier
 
 from skbert import BertClassifier, BertRegressor
 from skbert._core.models.network import Network
@@ -413,11 +425,58 @@ def test_stacking_and_voting(
     np.testing.assert_allclose(voting.predict_proba(texts), mean, rtol=1e-6)
 
 
+def test_one_classifier_for_each_class_or_column(
+    classifier: BertClassifier, texts: list[str], labels: np.ndarray
+) -> None:
+    kinds = np.where(np.arange(40) % 4, labels, "odd")
+    each = OneVsRestClassifier(classifier).fit(texts, kinds)
+    assert each.predict_proba(texts).shape == (40, 3)
+    alone = clone(classifier).fit(texts, (kinds == "odd").astype(int))
+    got = each.estimators_[list(each.classes_).index("odd")]
+    np.testing.assert_array_equal(got.predict_proba(texts), alone.predict_proba(texts))
+    columns = np.stack([labels, kinds], axis=1)
+    several = MultiOutputClassifier(classifier).fit(texts, columns)
+    first = clone(classifier).fit(texts, labels)
+    np.testing.assert_array_equal(several.predict(texts)[:, 0], first.predict(texts))
+    several.partial_fit(texts, columns)
+    assert several.predict(texts).shape == (40, 2)
+
+
+def test_what_turns_texts_into_numbers_takes_numbers_of_rows(
+    classifier: BertClassifier, regressor: BertRegressor, texts: list[str], labels: np.ndarray
+) -> None:
+    codes = np.where(np.arange(40) % 4, (labels == "good").astype(int), -1)
+    columns = np.stack([codes == 1, np.arange(40) % 2], axis=1).astype(int)
+    for refusing, y in (
+        (SelfTrainingClassifier(classifier), codes),
+        (OneVsOneClassifier(classifier), labels),
+        (ClassifierChain(classifier), columns),
+        (RegressorChain(regressor), columns),
+    ):
+        with pytest.raises(ValueError, match="could not convert string to float: "):
+            refusing.fit(np.array(texts, object)[:, None], y)
+    lookup = FunctionTransformer(lambda rows: np.array(texts)[rows.ravel()])
+    rows = np.arange(40)[:, None]
+    trained = SelfTrainingClassifier(make_pipeline(lookup, classifier), threshold=0.5)
+    trained.fit(rows, codes)
+    labelled = np.flatnonzero(trained.transduction_ != -1)
+    assert len(labelled) > (codes != -1).sum()
+    alone = clone(classifier).fit(take(texts, labelled), trained.transduction_[labelled])
+    np.testing.assert_array_equal(
+        trained.estimator_[-1].predict_proba(texts), alone.predict_proba(texts)
+    )
+    pairwise = OneVsOneClassifier(make_pipeline(lookup, classifier)).fit(rows, labels)
+    both = clone(classifier).fit(texts, (labels == "good").astype(int))
+    np.testing.assert_array_equal(pairwise.predict(rows) == "good", both.predict(texts) == 1)
+
+
 def test_bagging(classifier: BertClassifier, texts: list[str], labels: np.ndarray) -> None:
     column = np.array(texts, dtype=object)[:, None]
     bagged = BaggingClassifier(classifier, n_estimators=3, random_state=0).fit(column, labels)
     members = [member.predict_proba(column) for member in bagged.estimators_]
     assert (members[0] != members[1]).any()  # other rows, and another random_state
+    boosted = AdaBoostClassifier(classifier, n_estimators=2, random_state=0).fit(column, labels)
+    assert boosted.score(column, labels) == 1.0
     np.testing.assert_allclose(bagged.predict_proba(column), np.mean(members, axis=0), rtol=1e-6)
     assert bagged.score(column, labels) > 0.9
 

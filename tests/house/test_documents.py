@@ -48,6 +48,7 @@ FEWEST_BLOCKS = {
     "docs/features.md": 3,
     "docs/index.md": 4,
     "docs/inspection.md": 5,
+    "docs/libraries.md": 1,
     "docs/looking.md": 3,
     "docs/pretraining.md": 5,
     "docs/questions.md": 2,

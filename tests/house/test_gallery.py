@@ -24,8 +24,8 @@ LINES_OF_CODE = 60
 SECONDS = 60
 # What the package needs, and what the extras "plot", "polars" and "docs" install.
 ALLOWED = set(
-    """cleanlab imblearn joblib matplotlib numpy optuna pandas polars scipy shap skbert sklearn
-    skrub torch transformers""".split()
+    """cleanlab imblearn joblib mapie matplotlib numpy optuna pandas polars scipy shap skbert
+    sklearn skrub torch transformers""".split()
 )
 
 
