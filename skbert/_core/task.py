@@ -121,7 +121,10 @@ class Items:
         return self.take(np.flatnonzero(np.isin(self.samples, samples)))
 
     def followed_by(self, others: Items) -> Items:
-        """These items, and then others of further samples, whose targets are of the same kind."""
+        """These items, and then others of further samples, whose targets are of the same kind.
+
+        They are to train on, where nobody asks for places.
+        """
         assert self.targets is not None
         assert others.targets is not None
         return replace(
@@ -131,6 +134,7 @@ class Items:
             samples=np.concatenate([self.samples, self.samples[-1] + 1 + others.samples]),
             weights=np.concatenate([self.weights, others.weights]),
             targets=np.concatenate([self.targets, others.targets]),
+            places=None,
         )
 
     def take(self, item_indices: IntArray) -> Items:

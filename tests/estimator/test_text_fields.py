@@ -206,6 +206,13 @@ def test_the_cache_knows_fields(tiny_model: Path, tmp_path: Path, table: pd.Data
         np.testing.assert_array_equal(fresh.transform(X), first)
 
 
+def test_beside_texts_of_labels_and_rows_held_out(tiny_model: Path, table: pd.DataFrame) -> None:
+    classifier = made(BertClassifier, tiny_model, text_columns=FIELDS, label_texts=True)
+    classifier.fit(table, Y, X_val=table[:4], y_val=Y[:4])
+    assert "validation_loss" in classifier.history_[0]
+    assert set(classifier.predict(table)) <= {"yes", "no"}
+
+
 # --- inspection ----------------------------------------------------------------------------------
 
 
