@@ -5,12 +5,13 @@ Depends on the plan of a fit and on `skbert.exceptions`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
 
+from skbert._arrays import Array
 from skbert._estimator.plan import TrainingPlan
 from skbert.exceptions import InputError, InputTypeError
 
@@ -78,14 +79,29 @@ def in_validation_set() -> Iterator[None]:
 
 def check_unseen(plan: TrainingPlan, beside: TrainingPlan) -> None:
     """Refuse labels of y_val that y does not hold, about which nothing is learned."""
-    known = np.asarray(plan.attributes.get("classes_", ())).tolist()
-    classes = np.asarray(beside.attributes.get("classes_", ())).tolist()
-    unseen = [label for label in classes if label not in known]
-    if unseen:
-        codes = [classes.index(label) for label in unseen]
-        rows = [row for row, own in enumerate(beside.targets) if np.isin(own, codes).any()]
-        raise InputError(
-            f"y_val holds {len(unseen)} class(es) that y does not hold, the first in row "
-            f"{rows[0]}: {unseen!r:.200}. Nothing is learned about them: give X and y rows of "
-            "these classes too, or leave their rows out of X_val and y_val."
-        )
+    known, seen = (_classes_of(each) for each in (plan, beside))
+    for column, (old, new) in enumerate(zip(known, seen, strict=True)):
+        unseen = [label for label in new if label not in old]
+        if unseen:
+            targets = beside.targets[:, column] if len(seen) > 1 else beside.targets
+            rows = _rows_with(targets, [new.index(label) for label in unseen])
+            where = f", the first in row {rows[0]}" if len(rows) else ""
+            raise InputError(
+                f"y_val holds {len(unseen)} class(es) that y does not hold{where}: "
+                f"{unseen!r:.200}. Nothing is learned about them: give X and y rows of these "
+                "classes too, or leave their rows out of X_val and y_val."
+            )
+
+
+def _classes_of(plan: TrainingPlan) -> list[list[object]]:
+    """The classes of each column of y; without classes there is none."""
+    classes = plan.attributes.get("classes_", ())
+    columns = classes if isinstance(classes, list) else [np.asarray(classes)]
+    return [column.tolist() for column in columns]
+
+
+def _rows_with(targets: Array | list[Array], codes: list[int]) -> Sequence[int]:
+    """The rows whose targets are one of these classes, or share in one."""
+    if isinstance(targets, np.ndarray) and targets.dtype.kind == "f":
+        return np.flatnonzero(targets[:, codes].any(axis=1)).tolist()
+    return [row for row, own in enumerate(targets) if np.isin(own, codes).any()]
