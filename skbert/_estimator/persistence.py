@@ -275,6 +275,11 @@ def _parameters(estimator: FittedEstimator) -> dict[str, Any]:
         params["model"] = ""
     if isinstance(params.get("random_state"), np.random.RandomState):
         params["random_state"] = None
+    if callable(params.get("scoring")):
+        raise SaveError(
+            f"scoring is {params['scoring']!r:.80}, and a folder holds no functions. Only fit "
+            "reads it, so type estimator.set_params(scoring='loss') before you save."
+        )
     if "memory" in params:  # a cache folder of this machine means nothing elsewhere
         params["memory"] = None
     return params

@@ -21,7 +21,7 @@ from support.jobs import FORMS
 from skbert import BertClassifier, BertPretrainer, BertRegressor, BertTokenTagger
 from skbert._core.training.watch import hold_out_groups
 from skbert._estimator import fitting
-from skbert.exceptions import InputError, InputTypeError, TruncationWarning
+from skbert.exceptions import InputError, InputTypeError, SaveError, TruncationWarning
 from skbert.metrics import get_scorer, squad_f1
 
 if TYPE_CHECKING:
@@ -395,6 +395,11 @@ def test_scoring_survives_saving_and_cloning(
     scorer = sklearn.metrics.make_scorer(sklearn.metrics.accuracy_score)
     own = clone(fitted).set_params(scoring=scorer).fit(*sentiment)
     assert passes(own) == passes(fitted)
+    for save in (own.__getstate__, lambda: own.save(tmp_path / "own")):
+        with pytest.raises(SaveError, match=r"scoring is make_scorer.*scoring='loss'"):
+            save()
+    own.set_params(scoring="loss").save(tmp_path / "own")
+    assert BertClassifier.load(tmp_path / "own").predict(["good"]) == own.predict(["good"])
 
 
 # --- what is refused -----------------------------------------------------------------------------
