@@ -605,7 +605,11 @@ def test_what_load_would_refuse_is_not_saved(
 
 def test_a_score_of_too_few_rows_is_saved(tiny_model: Path, tmp_path: Path) -> None:
     X = ["a good book", "a bad book", "a nice room", "a poor room"]
-    held = {"validation_fraction": 0.25, "pooling": "mean"}  # of one row there is no R²
+    held = {
+        "validation_fraction": 0.25,
+        "pooling": "mean",
+        "head_init": "probe",
+    }  # of one row there is no R²
     fitted = plain(BertRegressor, tiny_model, **held).fit(X, [1.0, 2.0, 3.0, 4.0])
     assert math.isnan(fitted.probe_score_)
     fitted.save(tmp_path / "saved")
