@@ -56,6 +56,12 @@ def check_label_texts(head_init: str, rows: Texts) -> None:
             "label_texts needs one text per row, or fields of one, but X holds pairs of texts, "
             "and a label cannot be described by a pair. Join both texts, or set label_texts=None."
         )
+    if rows.features is not None:
+        raise InputError(
+            "label_texts describes labels by texts alone, but with feature_columns each row has "
+            "numbers and categories, too. Leave one of them out: set label_texts=None or "
+            "feature_columns=None."
+        )
 
 
 def read_label_texts(given: object) -> LabelTexts:

@@ -127,6 +127,7 @@ class Items:
         """
         assert self.targets is not None
         assert others.targets is not None
+        assert self.features is None
         return replace(
             self,
             tokens=self.tokens.followed_by(others.tokens),

@@ -1602,6 +1602,15 @@ for name, (make, error, words) in {
         InputError,
         ("one text per row", "pairs of texts"),
     ),
+    "feature-columns": (
+        labels_in_words(
+            {"good": "good"},
+            X=pd.DataFrame({"text": TEXTS, "stars": range(6)}),
+            params={"feature_columns": "stars"},
+        ),
+        InputError,
+        ("label_texts", "feature_columns=None"),
+    ),
 }.items():
     refuse(f"label-texts-{name}", "label", error, words, make, "classifier")
 

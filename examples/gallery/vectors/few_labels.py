@@ -33,8 +33,8 @@ few(2).sort_values("label").head(6)
 # No rows
 # -------
 #
-# What a label means can be said in words, and the encoder reads them. ``from_label_texts`` needs no
-# labelled text at all.
+# What a label means can be said in words, and the encoder reads them. ``from_label_texts`` needs
+# no labelled text at all.
 
 from skbert import BertClassifier, BertTransformer
 
@@ -55,8 +55,8 @@ print(f"without rows: {without_rows.score(test['text'], test['label']):.2f}")
 # Few rows
 # --------
 #
-# With ``label_texts`` the same texts are rows to train on beside the others, which helps most where
-# these are fewest. With 16 rows of each class the texts no longer help.
+# With ``label_texts`` the same texts are rows to train on beside the others, which helps most
+# where these are fewest. With 16 rows of each class the texts no longer help.
 #
 # A fit begins with a linear model on the frozen encoder and goes on from there. With two rows of
 # each class both do about as well; with more, fine-tuning is ahead.
