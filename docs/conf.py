@@ -74,6 +74,7 @@ GALLERY = {
     "classify": [
         "first_classifier",
         "csv_columns",
+        "feature_columns",
         "thresholds",
         "many_labels",
         "pairs",

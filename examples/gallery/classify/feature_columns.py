@@ -33,8 +33,8 @@ table.head()
 # With and without
 # ----------------
 #
-# Numbers are standardised, and the median stands in for the missing ones. Categories become columns
-# of 0 and 1. All of this is learned in ``fit``, from the training rows.
+# Numbers are standardised, and the median stands in for the missing ones. Categories become
+# columns of 0 and 1. All of this is learned in ``fit``, from the training rows.
 
 from sklearn.model_selection import train_test_split
 
@@ -47,8 +47,8 @@ for columns in (None, ["plan", "days"]):
     print(f"{columns!s:17} accuracy {classifier.score(test, y_test):.2f}")
 
 # %%
-# The output layer is linear, but the welcome team is a matter of a threshold. Where you know such a
-# thing, make a column of it.
+# The output layer is linear, but the welcome team is a matter of a threshold. Where you know such
+# a thing, make a column of it.
 
 for part in (train, test):
     part["is_new"] = (part["days"] <= 14).map({True: "yes", False: "no"})
