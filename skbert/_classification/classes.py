@@ -5,43 +5,19 @@ Depends on numpy and ``skbert.exceptions``.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
-from skbert._arrays import Array
+from skbert._arrays import Array, IntArray
 from skbert.exceptions import InputError, InputTypeError
 
-__all__ = ["codes_of", "indicator_columns", "is_right", "union_of"]
-
-
-def indicator_columns(n_classes: int, known: int, named: Array) -> Array:
-    """The labels of an indicator matrix, which are its column numbers."""
-    if n_classes != known:
-        raise InputError(
-            f"y has {n_classes} columns, but the fitted estimator knows {known} labels. Give the "
-            "same columns, or fit anew with warm_start=False."
-        )
-    classes = np.arange(n_classes)
-    if len(named) and not np.array_equal(np.unique(named), classes):
-        raise InputError(
-            f"classes={named.tolist()!r:.80} does not fit y, an indicator matrix of {n_classes} "
-            "columns, whose labels are the column numbers. Leave classes out, and give y a column "
-            "for every label there will be."
-        )
-    return classes
+__all__ = ["codes_of", "grow_classes", "is_right", "union_of"]
 
 
 def is_right(labels: Array, predicted: Array, classes: Array) -> Array:
-    """Whether what was predicted of each row is its label, or all its labels."""
-    if labels.shape != predicted.shape:
-        one, several = "one label", "an indicator matrix of {} columns"
-        forms = [one if part.ndim == 1 else several.format(part.shape[1])
-                 for part in (labels, predicted)]  # fmt: skip
-        raise InputError(
-            f"y holds {forms[0]} per row, but the estimator predicts {forms[1]}. Give y in the "
-            "form that it had in fit."
-        )
-    if labels.ndim == 2:
-        return np.asarray((labels == predicted).all(axis=1))
+    """Whether what was predicted of each row is its label."""
     _refuse_other_kind(labels, classes)
     # As objects: numpy rounds integers of 64 bits that it compares with floats.
     return np.asarray(labels.astype(object) == predicted.astype(object))
@@ -88,3 +64,14 @@ def codes_of(labels: Array, classes: Array) -> Array:
     if classes.dtype.kind in "biuf":  # else numpy compares integers of two types as floats
         labels = labels.astype(classes.dtype)
     return np.searchsorted(classes, labels)
+
+
+def grow_classes(
+    labels: Array, more: Array, learned: Mapping[str, Any] | None
+) -> tuple[Array, IntArray | None]:
+    """All classes there are, and the index of each old output among them."""
+    if learned is None:
+        return union_of(labels, more), None
+    old = learned["classes_"]
+    classes = union_of(labels, more, old)
+    return classes, codes_of(old, classes)

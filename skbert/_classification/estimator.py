@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -12,7 +13,6 @@ from sklearn.utils._param_validation import StrOptions
 
 from skbert._arrays import Array
 from skbert._classification.calibration import fit_temperature
-from skbert._classification.classes import is_right
 from skbert._classification.label_texts import (
     LabelTextsLike,
     check_label_texts,
@@ -21,14 +21,26 @@ from skbert._classification.label_texts import (
     with_labels,
 )
 from skbert._classification.predictions import Predictions, predictions_of
+from skbert._classification.reading import read_targets
+from skbert._classification.several import (
+    SeveralTargets,
+    are_classes_of_columns,
+    check_columns,
+)
 from skbert._classification.targets import (
+    IndicatorTargets,
     SingleTargets,
     Targets,
     TargetSettings,
     learned_of_indicator,
-    read_targets,
 )
-from skbert._classification.task import MultiLabel, SingleLabel, describe
+from skbert._classification.task import (
+    SEVERAL,
+    MultiLabel,
+    SeveralLabels,
+    SingleLabel,
+    describe,
+)
 from skbert._core.families.record import Job
 from skbert._core.infer import infer
 from skbert._core.models.network import Network
@@ -37,13 +49,14 @@ from skbert._core.task import Task
 from skbert._core.text.tokens import LongText
 from skbert._estimator.base import ROW_HEAD_CONSTRAINTS, RealInterval
 from skbert._estimator.callbacks import with_callbacks
-from skbert._estimator.checks import are_classes, are_numbers, is_positive
+from skbert._estimator.checks import are_labels, are_numbers, is_positive
 from skbert._estimator.features import FeatureEstimator
 from skbert._estimator.fitted import Fitted, Learned
 from skbert._estimator.guidance import requires_y
 from skbert._estimator.plan import TrainingPlan
 from skbert._estimator.run import Run
-from skbert._validation.targets import as_sequence, check_classes, check_labels
+from skbert._estimator.validation_set import ValidationInput
+from skbert._validation.targets import as_sequence
 from skbert._validation.weights import check_sample_weight
 from skbert.exceptions import InputError, ModelError
 
@@ -54,7 +67,8 @@ __all__ = ["BertClassifier"]
 class BertClassifier(ClassifierMixin, FeatureEstimator):
     """Classify texts or pairs of texts with a fine-tuned BERT.
 
-    It supports binary and multiclass targets, and multi-label ones as an indicator matrix.
+    It supports binary and multiclass targets, also as probabilities (soft labels), multi-label
+    ones as an indicator matrix, and several columns of classes at once.
 
     Parameters
     ----------
@@ -159,7 +173,9 @@ class BertClassifier(ClassifierMixin, FeatureEstimator):
     class_weight : dict, "balanced" or None, default=None
         Factor for each class by which the weights of its rows are multiplied. ``"balanced"`` gives
         every class the same total weight. For multi-label targets the keys are column numbers, and
-        the factor applies where the label is present.
+        the factor applies where the label is present. For several columns of classes
+        ``"balanced"`` applies to each, and a dict has the names of columns as keys (numbers, if
+        they have none), with such a dict, ``"balanced"`` or None for each.
     label_smoothing : float, default=0.0
         Fraction of the target that is spread over all classes, in [0, 1).
     calibrate : bool, default=False
@@ -179,8 +195,12 @@ class BertClassifier(ClassifierMixin, FeatureEstimator):
 
     Attributes
     ----------
-    classes_ : ndarray of shape (n_classes,)
-        The sorted labels; for multi-label targets, the column numbers.
+    classes_ : ndarray of shape (n_classes,), or list of such arrays
+        The sorted labels; for multi-label targets, the column numbers; for several columns of
+        classes, an array for each.
+    target_names_ : ndarray of shape (n_columns,)
+        Names of the columns of y in ``fit``. Defined only if y was a frame with several columns of
+        classes whose names were all str.
     model_ : transformers.BertForSequenceClassification
         The fine-tuned model, an ordinary transformers object.
     tokenizer_ : transformers.PreTrainedTokenizerBase
@@ -244,7 +264,8 @@ class BertClassifier(ClassifierMixin, FeatureEstimator):
     tune_thresholds: bool = False
     label_texts: LabelTextsLike | bool | None = None
 
-    classes_ = Learned[Array](are_classes, "n_outputs")
+    classes_ = Learned[Any](are_classes_of_columns, "n_outputs")
+    target_names_ = Learned[Array](are_labels, optional=True)
     temperature_ = Learned[float](is_positive)
     thresholds_ = Learned[Array](are_numbers, "n_outputs", task=MultiLabel)
 
@@ -260,7 +281,7 @@ class BertClassifier(ClassifierMixin, FeatureEstimator):
     _of_held_out: ClassVar[tuple[str, ...]] = (
         *FeatureEstimator._of_held_out, "calibrate", "tune_thresholds",
     )  # fmt: skip
-    _tasks: ClassVar[tuple[type, ...]] = (SingleLabel, MultiLabel)
+    _tasks: ClassVar[tuple[type, ...]] = (SingleLabel, MultiLabel, SeveralLabels)
     _opens: ClassVar[tuple[Job, ...]] = ("sequence classification",)
     _y_holds: ClassVar[str] = "a label per row, or an indicator matrix"
     _without_rows: ClassVar[str] = (
@@ -313,6 +334,74 @@ class BertClassifier(ClassifierMixin, FeatureEstimator):
 
     @requires_y
     @with_callbacks
+    def fit(
+        self, X: Any, y: Any, sample_weight: Any = None, *, X_val: object = None,
+        y_val: object = None, sample_weight_val: object = None, groups: object = None,
+        classes: object = None,
+    ) -> Self:  # fmt: skip
+        """Fine-tune on texts ``X`` and their labels ``y``.
+
+        Parameters
+        ----------
+        X : array-like of str of shape (n_samples,), or pairs of shape (n_samples, 2)
+            One text, or one pair of texts, per row.
+        y : array-like of shape (n_samples,) or (n_samples, n_columns)
+            A label per row; or an indicator matrix, for several labels per row; or the
+            probabilities of classes, as soft labels; or a column of labels for each of several
+            targets. Which one a matrix or frame is, its values say: see the Notes.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weight of each row in the loss; None gives all rows the same weight.
+        X_val : array-like, default=None
+            Rows to validate on, in the form of X; none of X is then held out, whatever
+            ``validation_fraction`` is.
+        y_val : array-like, default=None
+            What is right for the rows of X_val, in the form of y.
+        sample_weight_val : array-like of shape (n_val_samples,), default=None
+            Weight of each row of X_val in the validation loss.
+        groups : array-like of shape (n_samples,), default=None
+            Group of each row of X, such as its document or its author. With
+            ``validation_fraction`` all rows of a group are held out, or none of them; groups are
+            drawn regardless of y, so that classes may be held out unevenly.
+        classes : array-like of shape (n_classes,), default=None
+            For soft labels, the class of each column. The columns of a frame name themselves;
+            other columns are those of ``classes_`` where an earlier fit is continued, and
+            otherwise have their numbers as names. With ``classes`` a matrix of only 0 and 1 is
+            soft labels too. For one label per row, further labels for ``classes_``, which need
+            not be in ``y``.
+
+        Returns
+        -------
+        self : BertClassifier
+            The fitted estimator.
+
+        Raises
+        ------
+        InputError, InputTypeError
+            If X, y or a weight cannot be used; the message names the first bad row.
+        ModelError
+            If ``model`` is not found or not safe to open.
+        NonFiniteError
+            If a loss or gradient is not finite; the estimator then stays as it was.
+
+        Notes
+        -----
+        A matrix or frame of only 0 and 1 is an indicator matrix, unless ``classes`` is given.
+        Other numbers are soft labels if any of them is no whole number. Anything else is a class
+        per column, in a frame or a 2-D array.
+
+        A row of soft labels sums to 1 within 0.001, and is divided by its sum. It counts like one
+        row for each class, with the label of the class and its probability as weight; so
+        ``class_weight`` and ``label_smoothing`` mean the same for both. In scores the most
+        probable class is the label.
+        """
+        validation = ValidationInput(X_val, y_val, sample_weight_val, groups)
+        return self._learn(
+            X, y, sample_weight, continue_training=self.warm_start, validation=validation,
+            classes=classes,
+        )  # fmt: skip
+
+    @requires_y
+    @with_callbacks
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Learn from one more batch of rows, in one pass at constant learning rates.
 
@@ -323,10 +412,11 @@ class BertClassifier(ClassifierMixin, FeatureEstimator):
         ----------
         X : array-like of str of shape (n_samples,), or pairs of shape (n_samples, 2)
             One text, or one pair of texts, per row.
-        y : array-like of shape (n_samples,)
-            A label per row, or an indicator matrix.
+        y : array-like of shape (n_samples,) or (n_samples, n_columns)
+            The labels, in one of the forms that ``fit`` takes.
         classes : array-like of shape (n_classes,), default=None
-            Further labels for ``classes_``, which need not be in ``y``.
+            For one label per row, further labels for ``classes_``, which need not be in ``y``;
+            for soft labels, the class of each column.
         sample_weight : array-like of shape (n_samples,), default=None
             Weight of each row in the loss; None gives all rows the same weight.
 
@@ -337,8 +427,8 @@ class BertClassifier(ClassifierMixin, FeatureEstimator):
         """
         return self._learn(X, y, sample_weight, continue_training=True, epochs=1, classes=classes)
 
-    def predict(self, X: Any) -> Array:
-        """Predict a label per row, or an indicator matrix.
+    def predict(self, X: Any) -> Any:
+        """Predict a label per row, an indicator matrix, or a class of each column.
 
         Parameters
         ----------
@@ -347,12 +437,14 @@ class BertClassifier(ClassifierMixin, FeatureEstimator):
 
         Returns
         -------
-        y : ndarray of shape (n_samples,) or (n_samples, n_classes)
-            Predicted labels, or 0 and 1 for multi-label targets.
+        y : ndarray of shape (n_samples,), (n_samples, n_classes) or (n_samples, n_columns)
+            Predicted labels, or 0 and 1 for multi-label targets. For several columns of classes a
+            pandas frame with the names of y, and the index of X if X is of pandas; an array if y
+            had no names.
         """
         return self._predictions(self._state(), X).labels()
 
-    def predict_proba(self, X: Any) -> Array:
+    def predict_proba(self, X: Any) -> Any:
         """Predict the probability of each class; for multi-label targets, of each label by itself.
 
         Parameters
@@ -362,12 +454,13 @@ class BertClassifier(ClassifierMixin, FeatureEstimator):
 
         Returns
         -------
-        probabilities : ndarray of shape (n_samples, n_classes)
+        probabilities : ndarray of shape (n_samples, n_classes), or list of such arrays
             Columns in the order of ``classes_``; float32, or float64 with ``precision="float64"``.
+            A list with an array for each of several columns of classes.
         """
         return self._predictions(self._state(), X).probabilities()
 
-    def decision_function(self, X: Any) -> Array:
+    def decision_function(self, X: Any) -> Any:
         """Compute the score of each class, its logit.
 
         Parameters
@@ -377,8 +470,9 @@ class BertClassifier(ClassifierMixin, FeatureEstimator):
 
         Returns
         -------
-        scores : ndarray of shape (n_samples,) or (n_samples, n_classes)
-            For two classes, the logit of the second class minus that of the first.
+        scores : ndarray of shape (n_samples,) or (n_samples, n_classes), or list of such arrays
+            For two classes, the logit of the second class minus that of the first. A list with an
+            array for each of several columns of classes.
         """
         return self._predictions(self._state(), X).decisions()
 
@@ -386,12 +480,16 @@ class BertClassifier(ClassifierMixin, FeatureEstimator):
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the accuracy; for multi-label targets, the share of rows with all labels right.
 
+        Of several columns of classes it is the mean of their accuracies.
+
         Parameters
         ----------
         X : array-like of str of shape (n_samples,), or pairs of shape (n_samples, 2)
             The texts.
         y : array-like of shape (n_samples,) or (n_samples, n_classes)
-            The true labels; a label that ``fit`` has not seen counts as an error.
+            The true labels in the form of ``fit``; a label that ``fit`` has not seen counts as an
+            error. Of soft labels the most probable one is true; without names their columns are
+            those of ``classes_``.
         sample_weight : array-like of shape (n_samples,), default=None
             Weight of each row; None gives all rows the same weight.
 
@@ -406,17 +504,17 @@ class BertClassifier(ClassifierMixin, FeatureEstimator):
             If X, y or a weight cannot be used; the message names the first bad row.
         """
         fitted = self._state()
-        predicted = self._predictions(fitted, X).labels()
-        labels, _ = check_labels(
-            as_sequence(y), len(predicted), estimator_name=type(self).__name__
-        )
-        right = is_right(labels, predicted, fitted.attributes["classes_"])
-        weight = check_sample_weight(as_sequence(sample_weight), len(predicted))
+        scores = self._outputs(fitted, self._rows(X, fitted.record))
+        n = len(scores)
+        targets = read_targets(as_sequence(y), n, None, fitted, type(self).__name__)
+        right = predictions_of(fitted, scores, X).right(targets.truth)
+        weight = check_sample_weight(as_sequence(sample_weight), n)
         return float(np.average(right, weights=weight))
 
     def _predictions(self, fitted: Fitted, X: Any) -> Predictions:
         """The scores of the rows of X, and what they mean."""
-        return predictions_of(fitted, self._outputs(fitted, self._rows(X, fitted.record)))
+        scores = self._outputs(fitted, self._rows(X, fitted.record))
+        return predictions_of(fitted, scores, X)
 
     def _prepare_targets(
         self,
@@ -429,7 +527,7 @@ class BertClassifier(ClassifierMixin, FeatureEstimator):
         are_label_texts: bool = False,  # whether the rows are those texts, and y their labels
     ) -> TrainingPlan:
         if are_label_texts:
-            targets: Targets = SingleTargets(y, check_classes(None))
+            targets: Targets = SingleTargets(y, y[:0])
         else:
             targets = read_targets(y, len(rows), classes, previous, type(self).__name__)
         self._check_thresholds(targets)
@@ -437,23 +535,28 @@ class BertClassifier(ClassifierMixin, FeatureEstimator):
             max_length, self.long_text, self.label_smoothing, self.class_weight,
             self.tune_thresholds,
         )  # fmt: skip
-        known = None if previous is None else previous.attributes["classes_"]
+        learned = None if previous is None else previous.attributes
         given = self.label_texts
         if given is None or given is False:
-            return targets.plan(settings, weight, known)
+            return targets.plan(settings, weight, learned)
         check_label_texts(self.head_init, rows)
         texts = None if given is True else read_label_texts(given)
-        plan = with_labels(targets, texts).plan(settings, weight, known)
+        plan = with_labels(targets, texts).plan(settings, weight, learned)
         return plan._replace(
             label_rows=label_rows(texts, plan, self.class_weight, are_all=are_label_texts)
         )
 
     def _check_thresholds(self, targets: Targets) -> None:
         """Refuse to tune thresholds where there is nothing to tune."""
-        if self.tune_thresholds and targets.task is not MultiLabel:
+        if self.tune_thresholds and not isinstance(targets, IndicatorTargets):
             raise InputError(
-                "tune_thresholds=True is for multi-label targets, and y has one label per row. "
+                f"tune_thresholds=True is for multi-label targets, and y has {targets.form}. "
                 "For a binary y use sklearn.model_selection.TunedThresholdClassifierCV."
+            )
+        if self.calibrate and isinstance(targets, SeveralTargets):
+            raise InputError(
+                f"calibrate=True fits one temperature, and y has {targets.form}. Set "
+                "calibrate=False, or fit an estimator for each column."
             )
 
     def _finish(self, run: Run, attributes: dict[str, Any]) -> dict[str, Any]:
@@ -468,6 +571,11 @@ class BertClassifier(ClassifierMixin, FeatureEstimator):
     def _load_checkpoint(self, network: Network, max_length: int) -> tuple[Task, dict[str, Any]]:
         config = network.model.config
         n_classes = config.num_labels
+        if getattr(config, "skbert_targets", None) == SEVERAL:
+            raise ModelError(
+                "The checkpoint predicts several columns of classes, whose names and numbers "
+                "config.json does not hold. Open it with BertClassifier.load."
+            )
         if config.problem_type == "regression" or (n_classes == 1 and not config.problem_type):
             raise ModelError(
                 "The checkpoint predicts numbers, not classes. Open it with "
@@ -484,8 +592,23 @@ class BertClassifier(ClassifierMixin, FeatureEstimator):
         describe(config, task, classes)
         return task, {"classes_": classes, "temperature_": 1.0}
 
+    def _exported(self, fitted: Fitted) -> Network:
+        """The network, unless its outputs are those of several columns."""
+        if isinstance(fitted.task, SeveralLabels):
+            raise ModelError(
+                f"The estimator predicts {len(fitted.task.sizes)} columns of classes, and "
+                "transformers has no class for them: its model would give other predictions. Use "
+                "save(path) to keep the estimator as it is."
+            )
+        return fitted.network
+
+    def _after_load(self, folder: Path | None) -> None:
+        super()._after_load(folder)
+        check_columns(self._fitted.task, self._fitted.attributes)
+
     def __sklearn_tags__(self) -> Any:
-        """Add that indicator matrices are welcome."""
+        """Add that indicator matrices and several columns of classes are welcome."""
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_label = True
+        tags.target_tags.multi_output = True
         return tags

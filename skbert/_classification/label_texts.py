@@ -90,7 +90,7 @@ def with_labels(targets: Targets, texts: LabelTexts | None) -> Targets:
     """The targets; those of one label per row also know the labels that y lacks."""
     if texts is None or not isinstance(targets, SingleTargets):
         return targets
-    label, other = texts.labels.tolist()[0], targets.labels.tolist()[0]
+    label, other = texts.labels.tolist()[0], targets.truth.tolist()[0]
     if isinstance(label, str) != isinstance(other, str):
         kind = type(other).__name__
         raise InputTypeError(

@@ -11,27 +11,29 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
-from skbert._arrays import Array
+from skbert._arrays import Array, IntArray
 from skbert._classification.calibration import best_thresholds
-from skbert._classification.classes import codes_of, indicator_columns, union_of
+from skbert._classification.classes import codes_of, grow_classes
 from skbert._classification.task import MultiLabel, SingleLabel
 from skbert._core.text.tokens import LongText
-from skbert._estimator.fitted import Fitted
 from skbert._estimator.plan import TrainingPlan
-from skbert._validation.targets import check_classes, check_labels
 from skbert._validation.weights import check_class_weight, rescale_weights
-from skbert.exceptions import InputError
 
 __all__ = [
+    "MOST_WEIGHT",
+    "ONE_LABEL",
     "IndicatorTargets",
     "SingleTargets",
+    "SoftTargets",
     "TargetSettings",
     "Targets",
+    "indicator_form",
+    "is_one_hot",
     "learned_of_indicator",
-    "read_targets",
 ]
 
-_MOST = 2.0**40  # a factor on a label beside which float32 loses the rows without it
+MOST_WEIGHT = 2.0**40  # a factor on a label beside which float32 loses the rows without it
+ONE_LABEL = "one label per row"  # what a row of y holds, in words
 
 
 class TargetSettings(NamedTuple):
@@ -47,68 +49,119 @@ class TargetSettings(NamedTuple):
 class Targets(Protocol):
     """What y says of each row."""
 
-    task: ClassVar[type[SingleLabel]]  # that learns it
-    form: ClassVar[str]  # of a row of y, in words
+    @property
+    def form(self) -> str:
+        """What a row of y holds, in words."""
+
+    @property
+    def truth(self) -> Array:
+        """The labels in the form in which they are predicted."""
 
     def plan(
-        self, settings: TargetSettings, weight: Array | None, known: Array | None
+        self, settings: TargetSettings, weight: Array | None, learned: Mapping[str, Any] | None
     ) -> TrainingPlan:
-        """What to train; ``known`` are the classes of the fit that this one continues."""
+        """What to train; ``learned`` are the attributes of the fit that this one continues."""
 
 
 @dataclass(frozen=True)
 class SingleTargets:
     """One label per row, ``(n_samples,)``, and further classes there will be."""
 
-    labels: Array
+    truth: Array
     more: Array
 
-    task: ClassVar[type[SingleLabel]] = SingleLabel
-    form: ClassVar[str] = "one label"
+    form: ClassVar[str] = ONE_LABEL
 
     def plan(
-        self, settings: TargetSettings, weight: Array | None, known: Array | None
+        self, settings: TargetSettings, weight: Array | None, learned: Mapping[str, Any] | None
     ) -> TrainingPlan:
         """One class out of all those given or known."""
-        old = self.labels[:0] if known is None else known
-        classes = union_of(self.labels, self.more, old)
-        codes = codes_of(self.labels, classes)
+        classes, output_map = grow_classes(self.truth, self.more, learned)
+        codes = codes_of(self.truth, classes)
         per_class = check_class_weight(settings.class_weight, classes, codes, weight)
         if per_class is not None:
             weight = rescale_weights(per_class[codes] * (1.0 if weight is None else weight))
-        output_map = None if known is None else codes_of(old, classes)
-        task = SingleLabel(
-            len(classes), settings.max_length, settings.long_text, settings.label_smoothing
+        return _plan_of_one_label(settings, classes, codes, codes, weight, output_map)
+
+
+@dataclass(frozen=True)
+class SoftTargets:
+    """Probabilities of classes, ``(n_samples, n_columns)``, and the class of each column."""
+
+    shares: Array
+    names: Array
+
+    form: ClassVar[str] = ONE_LABEL
+
+    @property
+    def truth(self) -> Array:
+        """The most probable label of each row, in the order of the columns if two are."""
+        return np.asarray(self.names[self.shares.argmax(axis=1)])
+
+    def plan(
+        self, settings: TargetSettings, weight: Array | None, learned: Mapping[str, Any] | None
+    ) -> TrainingPlan:
+        """The same as if each row were there once with each label, weighted by its probability."""
+        if is_one_hot(self.shares):
+            return SingleTargets(self.truth, self.names).plan(settings, weight, learned)
+        classes, output_map = grow_classes(self.names, self.names, learned)
+        shares = np.zeros((len(self.shares), len(classes)))
+        shares[:, codes_of(self.names, classes)] = self.shares
+        best = codes_of(self.truth, classes)
+        split = shares if weight is None else shares * weight[:, None]
+        codes = np.broadcast_to(np.arange(len(classes)), split.shape)
+        per_class = check_class_weight(
+            settings.class_weight, classes, codes.ravel(), split.ravel()
         )
+        if per_class is not None:
+            split = split * per_class
+            weight = rescale_weights(split.sum(axis=1))
+            shares = shares * per_class
+            shares /= np.maximum(shares.sum(axis=1, keepdims=True), np.finfo(float).tiny)
+        return _plan_of_one_label(settings, classes, shares, best, weight, output_map)
 
-        def accuracy(scores: Array, rows: Array) -> float:
-            return float((scores.argmax(axis=1) == codes[rows]).mean())
 
-        learned = {"classes_": classes, "temperature_": 1.0}
-        return TrainingPlan(task, codes, learned, accuracy, codes, weight, output_map=output_map)
+def is_one_hot(shares: Array) -> bool:
+    """Whether every row is a 1 among zeros."""
+    return bool(((shares == 0) | (shares == 1)).all() and (shares.sum(axis=1) == 1).all())
+
+
+def _plan_of_one_label(
+    settings: TargetSettings, classes: Array, targets: Array, best: IntArray,
+    weight: Array | None, output_map: IntArray | None,
+) -> TrainingPlan:  # fmt: skip
+    """The plan for classes that exclude each other; ``best`` are the codes of the true ones."""
+    task = SingleLabel(
+        len(classes), settings.max_length, settings.long_text, settings.label_smoothing
+    )
+
+    def accuracy(scores: Array, rows: Array) -> float:
+        return float((scores.argmax(axis=1) == best[rows]).mean())
+
+    learned = {"classes_": classes, "temperature_": 1.0}
+    return TrainingPlan(task, targets, learned, accuracy, best, weight, output_map=output_map)
 
 
 @dataclass(frozen=True)
 class IndicatorTargets:
     """Any number of labels per row, ``(n_samples, n_classes)`` of 0 and 1."""
 
-    present: Array
-    more: Array
+    truth: Array
 
-    task: ClassVar[type[SingleLabel]] = MultiLabel
-    form: ClassVar[str] = "several labels"
+    @property
+    def form(self) -> str:
+        """What a row of y holds, in words."""
+        return indicator_form(self.truth.shape[1])
 
     def plan(
-        self, settings: TargetSettings, weight: Array | None, known: Array | None
-    ) -> TrainingPlan:
+        self, settings: TargetSettings, weight: Array | None,
+        learned: Mapping[str, Any] | None,  # noqa: ARG002 - the columns are the same
+    ) -> TrainingPlan:  # fmt: skip
         """Each label by itself."""
-        present, n_classes = self.present, self.present.shape[1]
-        classes = indicator_columns(
-            n_classes, n_classes if known is None else len(known), self.more
-        )
+        present, n_classes = self.truth, self.truth.shape[1]
         task = MultiLabel(
             n_classes, settings.max_length, settings.long_text, settings.label_smoothing,
-            self._factors(settings.class_weight, classes, weight),
+            self._factors(settings.class_weight, weight),
         )  # fmt: skip
 
         def subset_accuracy(scores: Array, rows: Array) -> float:
@@ -117,22 +170,26 @@ class IndicatorTargets:
         def thresholds(scores: Array, rows: Array) -> dict[str, Array]:
             return {"thresholds_": best_thresholds(present[rows], scores)}
 
-        learned = learned_of_indicator(n_classes)
         tune = thresholds if settings.tune_thresholds else None
-        targets = present.astype(np.float64)
-        return TrainingPlan(task, targets, learned, subset_accuracy, None, weight, tune)
+        targets, attributes = present.astype(np.float64), learned_of_indicator(n_classes)
+        return TrainingPlan(task, targets, attributes, subset_accuracy, None, weight, tune)
 
     def _factors(
-        self, factors: Mapping[Any, float] | str | None, classes: Array, weight: Array | None
+        self, factors: Mapping[Any, float] | str | None, weight: Array | None
     ) -> tuple[float, ...] | None:
         """The factor on each label where it is present."""
-        present = self.present
+        present, classes = self.truth, np.arange(self.truth.shape[1])
         if factors == "balanced":
             weights = np.ones(len(present)) if weight is None else weight
             per_label = weights.sum() / (2 * np.maximum(weights @ present, 1e-9))
             factors = dict(enumerate(np.where(present.any(axis=0), per_label, 1.0)))
         per_class = check_class_weight(factors, classes, present.argmax(axis=1), weight)
-        return None if per_class is None else tuple(np.minimum(per_class, _MOST).tolist())
+        return None if per_class is None else tuple(np.minimum(per_class, MOST_WEIGHT).tolist())
+
+
+def indicator_form(n_columns: int) -> str:
+    """What a row of an indicator matrix holds, in words."""
+    return f"an indicator matrix of {n_columns} columns"
 
 
 def learned_of_indicator(n_classes: int) -> dict[str, Any]:
@@ -142,19 +199,3 @@ def learned_of_indicator(n_classes: int) -> dict[str, Any]:
         "temperature_": 1.0,
         "thresholds_": np.full(n_classes, 0.5),
     }
-
-
-def read_targets(
-    y: object, n: int, classes: object, previous: Fitted | None, estimator_name: str
-) -> Targets:
-    """What y says of ``n`` rows, in the form that it had in the fit that this one continues."""
-    labels, is_indicator = check_labels(y, n, estimator_name=estimator_name)
-    targets: Targets = (IndicatorTargets if is_indicator else SingleTargets)(
-        labels, check_classes(classes)
-    )
-    if previous is not None and type(previous.task) is not targets.task:
-        raise InputError(
-            f"y holds {targets.form} per row, but the estimator was fitted on the other kind. "
-            "Give the same kind of y, or fit anew with warm_start=False."
-        )
-    return targets

@@ -1,6 +1,6 @@
-"""The two classification tasks.
+"""The classification tasks.
 
-They see codes and indicators only; the labels themselves stay in ``classes_``.
+They see codes, probabilities and indicators only; the labels themselves stay in ``classes_``.
 """
 
 from __future__ import annotations
@@ -14,19 +14,34 @@ import torch
 from scipy.special import expit, logit, softmax
 from torch.nn import functional as F
 
-from skbert._arrays import Array
+from skbert._arrays import Array, IntArray
 from skbert._core.task import Batch, Head, Items, Task
 from skbert._core.text.fields import encode_rows
 from skbert._core.text.tokens import LongText, Ragged, TextTokenizer
 from skbert._core.text.windows import mean_by_sample
 from skbert._validation.texts import Texts
 
-__all__ = ["MultiLabel", "SingleLabel", "describe"]
+__all__ = [
+    "SEVERAL",
+    "MultiLabel",
+    "SeveralLabels",
+    "SingleLabel",
+    "describe",
+    "split",
+    "starts_of",
+]
+
+SEVERAL = (
+    "several classes"  # in config.json, of a model whose outputs are those of several columns
+)
 
 
 @dataclass(frozen=True)
 class SingleLabel:
-    """One of ``n_classes`` classes per sample. Targets are codes, ``(n_items,)`` int64."""
+    """One of ``n_classes`` classes per sample.
+
+    Targets are codes, ``(n_items,)`` int64, or probabilities, ``(n_items, n_classes)``.
+    """
 
     n_classes: int
     max_length: int
@@ -85,6 +100,60 @@ class MultiLabel(SingleLabel):
         return _pooled(outputs, items, expit, logit)
 
 
+@dataclass(frozen=True)
+class SeveralLabels(SingleLabel):
+    """One class of each of several columns per sample.
+
+    Targets are codes, ``(n_items, n_columns)`` int64. The outputs are those of the first column,
+    then those of the second, and so on.
+    """
+
+    sizes: tuple[int, ...] = ()  # number of classes of each column
+    class_weights: tuple[float, ...] | None = None  # factor on a class, for all outputs
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        weights = self.class_weights
+        is_whole = sum(self.sizes) == self.n_classes and min(self.sizes, default=1) > 0
+        if not is_whole or (weights is not None and len(weights) != self.n_classes):
+            raise ValueError(f"sizes={self.sizes} of {self.n_classes} outputs")
+
+    def loss(self, logits: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        """Cross-entropy of all columns; a row weighs its weight once for each column."""
+        assert batch.targets is not None
+        weights = batch.weights[:, None] * self._factors(logits, batch.targets)
+        blocks, columns = torch.split(logits, [*self.sizes], dim=1), batch.targets.unbind(dim=1)
+        losses = [
+            F.cross_entropy(block, codes, reduction="none", label_smoothing=self.label_smoothing)
+            for block, codes in zip(blocks, columns, strict=True)
+        ]
+        return (torch.stack(losses, dim=1) * weights).sum(), weights.sum()
+
+    def _factors(self, logits: torch.Tensor, codes: torch.Tensor) -> torch.Tensor:
+        """The factor on the class of each sample in each column."""
+        if self.class_weights is None:
+            return logits.new_ones(codes.shape)
+        starts = torch.as_tensor(starts_of(self), device=codes.device)
+        return logits.new_tensor(self.class_weights)[codes + starts]
+
+    def decode(self, outputs: Ragged, items: Items) -> Array:
+        """Scores ``(n_samples, n_classes)`` of which each column's softmax is the probability."""
+        return _pooled(outputs, items, self._probability, np.log)
+
+    def _probability(self, scores: Array) -> Array:
+        return np.concatenate([softmax(part, axis=1) for part in split(self, scores)], axis=1)
+
+
+def starts_of(task: SeveralLabels) -> IntArray:
+    """Where the outputs of each column begin."""
+    return np.asarray(np.cumsum(task.sizes) - task.sizes)
+
+
+def split(task: SeveralLabels, scores: Array) -> list[Array]:
+    """The scores of each column, ``(n_samples, its n_classes)``."""
+    return np.split(scores, starts_of(task)[1:], axis=1)
+
+
 def _pooled(
     outputs: Ragged,
     items: Items,
@@ -105,10 +174,15 @@ def _pooled(
     return np.where((counts == 1)[:, None], scores[first], pooled)
 
 
-def describe(config: Any, task: Task, classes: Array) -> None:
+def describe(config: Any, task: Task, classes: Any) -> None:
     """Note in a model's configuration what its outputs mean."""
-    multi_label = isinstance(task, MultiLabel)
-    config.problem_type = f"{'multi' if multi_label else 'single'}_label_classification"
-    if not multi_label:
-        config.id2label = {i: str(name) for i, name in enumerate(classes)}
-        config.label2id = {str(name): i for i, name in enumerate(classes)}
+    names = classes
+    config.problem_type = "single_label_classification"
+    if isinstance(task, SeveralLabels):  # transformers has no type for these
+        names = [f"{at}: {name}" for at, column in enumerate(classes) for name in column]
+        config.skbert_targets, config.problem_type = SEVERAL, None
+    if isinstance(task, MultiLabel):
+        config.problem_type = "multi_label_classification"
+    else:
+        config.id2label = {i: str(name) for i, name in enumerate(names)}
+        config.label2id = {str(name): i for i, name in enumerate(names)}

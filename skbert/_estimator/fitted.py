@@ -66,8 +66,9 @@ class Learned(Generic[Value]):
     is_valid : callable
         Whether a value is one that a fit may learn; ``save`` and ``load`` refuse others.
     *sizes : str
-        Names of the lengths of an array's axes, or of what a number counts. Attributes that share
-        a name agree on it; ``"n_outputs"`` is the number of outputs of the head.
+        Names of the lengths of an array's axes, of the length of a list's arrays together, or of
+        what a number counts. Attributes that share a name agree on it; ``"n_outputs"`` is the
+        number of outputs of the head.
     optional : bool, default=False
         Whether an estimator may be fitted without it.
     task : type, default=object
@@ -139,6 +140,8 @@ class Learned(Generic[Value]):
     def _agrees(self, value: Any, sizes: dict[str, int]) -> bool:
         """Whether a value has the sizes that are known, where it has some by name."""
         own = value.shape if isinstance(value, np.ndarray) else (value,)
+        if isinstance(value, list):  # of arrays
+            own = (sum(map(len, value)),)
         pairs = zip(self.sizes, own, strict=False)
         return not self.sizes or (
             len(own) == len(self.sizes)

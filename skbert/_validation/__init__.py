@@ -14,6 +14,7 @@ Nothing here imports torch, a tokenizer or an estimator. `tables`, `features`, `
 - `answers`: y of a span extractor
 - `entities`: y of a tagger, tags or spans, and the entities that tags mean
 - `targets`: y of a classifier or a regressor
+- `soft_labels`: y of a classifier as probabilities
 - `weights`: weights of rows and of classes
 - `probabilities`: labels beside the probabilities that were predicted of them
 - `numbers`: counts and positions that are given as arguments

@@ -52,10 +52,15 @@ class Table:
         labels = self.labels
         return labels if labels and all(isinstance(label, str) for label in labels) else None
 
+    def label(self, column: int) -> Any:
+        """Return the label of a column in a frame, elsewhere its position."""
+        return column if self.labels is None else self.labels[column]
+
     def place(self, row: int, column: int) -> str:
         """Return the name of a cell's place for an error."""
-        label = column if self.labels is None else self.labels[column]
-        return f"row {row}" if len(self.shape) == 1 else f"row {row} of column {label!r}"
+        if len(self.shape) == 1:
+            return f"row {row}"
+        return f"row {row} of column {self.label(column)!r}"
 
 
 def open_table(X: Any, name: str = "X", hint: str | None = TWO_COLUMNS) -> Table:

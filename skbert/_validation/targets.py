@@ -1,5 +1,6 @@
 """y as numpy arrays, or an error that names the first bad row.
 
+Several columns of y may be an indicator, the probabilities of classes or a class each.
 Depends on `tables`, scikit-learn's rules for targets and `skbert.exceptions`. Where
 scikit-learn has words for a mistake, these are used.
 """
@@ -9,7 +10,7 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Mapping
 from numbers import Complex, Real
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from sklearn.utils.multiclass import check_classification_targets
@@ -42,25 +43,94 @@ def as_sequence(values: Any) -> Any:
     return np.asarray(values) if bare and not isinstance(values, np.generic) else values
 
 
+class LabelTable(NamedTuple):
+    """The columns of y, without gaps, and what they are.
+
+    A column of labels is an array of str (``<U`` from a list, object from a Series), bool,
+    integers or whole floats.
+    """
+
+    kind: Literal["labels", "indicator", "probabilities", "several"]
+    columns: list[np.ndarray]
+    table: Table
+
+
 def check_labels(
-    y: Any, n: int, *, estimator_name: str = "BertClassifier"
+    y: object, n: int, *, estimator_name: str = "BertClassifier"
 ) -> tuple[np.ndarray, bool]:
     """Return the labels of `n` rows, and whether they are a multi-label indicator.
 
-    One label per row comes back as a 1-D array of str (``<U`` from a list, object from a
-    Series), bool, integers or whole floats; an indicator as an (n, k) int64 array of 0 and 1.
+    One label per row comes back as a 1-D array; an indicator as an (n, k) int64 array of 0 and 1.
+    """
+    kind, columns, table = read_label_table(y, n, estimator_name=estimator_name)
+    if kind not in {"labels", "indicator"}:
+        raise _no_indicator_error(columns, table)
+    return as_labels(columns), kind == "indicator"
+
+
+def read_label_table(
+    y: Any, n: int, *, are_named: bool = False, estimator_name: str = "BertClassifier"
+) -> LabelTable:
+    """Return the columns of y for `n` rows, and what they are; see `label_kind`.
+
+    `are_named` says whether the classes of the columns are named beside y.
     """
     dense = y.toarray() if hasattr(y, "toarray") and hasattr(y, "nnz") else y
     table = _open_y(dense, n, estimator_name, INDICATOR)
     columns = [_plain_labels(dense, table, column, "y") for column in range(table.width)]
-    if table.width > 1:
-        return _indicator(columns, table), True
-    _refuse_huge(columns[0], "y")
+    kind = _label_kind(columns, are_named=are_named)
+    if kind == "several" and len(getattr(dense, "shape", ())) != 2:
+        raise _no_indicator_error(columns, table)  # a list of lists of labels
+    if kind in {"labels", "several"}:
+        for place, column in enumerate(columns):
+            _check_discrete(column, table, place)
+    return LabelTable(kind, columns, table)
+
+
+def as_labels(columns: list[np.ndarray]) -> np.ndarray:
+    """Return one column of labels as it is, and those of an indicator as an int64 array."""
+    return columns[0] if len(columns) == 1 else np.stack(columns, axis=1).astype(np.int64)
+
+
+def _label_kind(
+    columns: list[np.ndarray], *, are_named: bool
+) -> Literal["labels", "indicator", "probabilities", "several"]:
+    """Return what columns of y are: one column is labels, and several are told by their values.
+
+    Numbers that are all 0 and 1 are an indicator. Numbers of which one is no whole number are
+    probabilities, as are all whose classes are named. Anything else is a class per column.
+    """
+    if len(columns) == 1:
+        return "labels"
+    are_numbers = all(column.dtype.kind in "biuf" for column in columns)
+    if not are_named and all(_is_zero_or_one(column).all() for column in columns):
+        return "indicator"
+    if are_named or (are_numbers and not all(map(_are_whole, columns))):
+        return "probabilities"
+    return "several"
+
+
+def _are_whole(values: np.ndarray) -> bool:
+    """Return whether these are no fractions; str are none."""
+    return values.dtype.kind != "f" or bool((values == np.floor(values)).all())
+
+
+def _check_discrete(labels: np.ndarray, table: Table, column: int) -> None:
+    """Raise, in scikit-learn's words, for numbers that cannot be classes."""
+    name = "y" if table.width == 1 else f"column {table.label(column)!r} of y"
+    _refuse_huge(labels, name)
+    if table.width > 1 and not _are_whole(labels):
+        row = int(np.argmin(labels == np.floor(labels)))
+        msg = (
+            f"Unknown label type: continuous. {table.place(row, column)} of y is "
+            f"{labels[row]!s}, a number beside columns of classes. Leave this column out of y, "
+            "and fit a BertRegressor on it."
+        )
+        raise InputError(msg)
     try:
-        check_classification_targets(columns[0])
+        check_classification_targets(labels)
     except (ValueError, TypeError) as error:
         raise InputError(str(error)) from None
-    return columns[0], False
 
 
 def check_classes(classes: Any) -> np.ndarray:
@@ -70,8 +140,7 @@ def check_classes(classes: Any) -> np.ndarray:
     table = _open_classes(classes)
     labels = _plain_labels(classes, table, 0, "classes")
     _refuse_huge(labels, "classes")
-    are_whole_numbers = labels.dtype.kind != "f" or bool((labels == np.floor(labels)).all())
-    if not are_whole_numbers or (labels.dtype.kind == "O" and not isinstance(labels[0], str)):
+    if not _are_whole(labels) or (labels.dtype.kind == "O" and not isinstance(labels[0], str)):
         msg = (
             f"Unknown label type: classes is {reprlib.repr(labels.tolist())}. Labels must be str, "
             "bool or whole numbers of 64 bits; type classes=['bad', 'good']."
@@ -154,7 +223,7 @@ def _plain_labels(y: Any, table: Table, column: int, name: str) -> np.ndarray:
 
 def _refuse_huge(labels: np.ndarray, name: str) -> None:
     """Raise for whole floats beyond 64 bits, which scikit-learn takes for continuous ones."""
-    if labels.dtype.kind != "f" or (labels != np.floor(labels)).any():
+    if labels.dtype.kind != "f" or not _are_whole(labels):
         return
     huge = np.abs(labels) >= 2.0**63
     if huge.any():
@@ -208,18 +277,19 @@ def _odd_label_error(label: object, place: str, name: str) -> InputError | Input
     )
 
 
-def _indicator(columns: list[np.ndarray], table: Table) -> np.ndarray:
-    """Return the columns as one array of 0 and 1."""
-    for column, values in enumerate(columns):
-        is_number = values.dtype.kind in "biuf"
-        good = np.isin(values, (0, 1)) if is_number else np.zeros(len(values), dtype=bool)
-        if not good.all():
-            row = int(np.argmin(good))
-            are_whole_numbers = not is_number or bool((values == np.floor(values)).all())
-            kind = "multiclass-multioutput" if are_whole_numbers else "continuous-multioutput"
-            msg = (
-                f"Unknown label type: {kind}. y has {table.width} columns, but "
-                f"{table.place(row, column)} is {values.tolist()[row]!r}, not 0 or 1. {INDICATOR}"
-            )
-            raise InputError(msg)
-    return np.stack(columns, axis=1).astype(np.int64)
+def _no_indicator_error(columns: list[np.ndarray], table: Table) -> InputError:
+    """Return the error for the first cell that is not 0 or 1."""
+    good = [_is_zero_or_one(values) for values in columns]
+    column = next(place for place, each in enumerate(good) if not each.all())
+    row, are_whole = int(np.argmin(good[column])), _are_whole(columns[column])
+    kind = "multiclass-multioutput" if are_whole else "continuous-multioutput"
+    return InputError(
+        f"Unknown label type: {kind}. y has {table.width} columns, but "
+        f"{table.place(row, column)} is {columns[column].tolist()[row]!r}, not 0 or 1. {INDICATOR}"
+    )
+
+
+def _is_zero_or_one(values: np.ndarray) -> np.ndarray:
+    """Return for each value whether it is the number 0 or 1."""
+    is_number = values.dtype.kind in "biuf"
+    return np.isin(values, (0, 1)) if is_number else np.zeros(len(values), dtype=bool)

@@ -103,6 +103,11 @@ def _for_each_row(target: object, n_rows: int) -> list[Any]:
 
 def _classes(question: Question, target: object) -> Goals:
     """Scores of classes, by default of the one with the highest; of texts in windows, too."""
+    if isinstance(question.fitted.attributes["classes_"], list):
+        raise InputTypeError(
+            "The estimator predicts several columns of classes, and only one column can be "
+            "explained. Fit an estimator for it: fit(X, y['name of the column'])."
+        )
     classes = question.fitted.attributes["classes_"].tolist()
     if target is None:
         scores = question.fitted.task.decode(question.infer(), question.items)

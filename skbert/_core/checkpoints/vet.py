@@ -45,7 +45,8 @@ _NOT_READ_FORMATS = (".bin", ".h5", ".msgpack", ".ckpt", ".pt", ".pth", ".onnx")
 # Settings of every family; those of one are in its record.
 _CHOICES = {"skbert_pooling": POOLINGS,
             "problem_type": ("regression", "single_label_classification",
-                             "multi_label_classification")}  # fmt: skip
+                             "multi_label_classification"),
+            "skbert_targets": ("several classes",)}  # fmt: skip
 _KEPT = (*_CHOICES, "architectures", "id2label", "label2id", "num_labels", "model_type",
          "pad_token_id", "tie_word_embeddings", "is_decoder", "pruned_heads")  # fmt: skip
 _SPECIALS = ("bos_token_id", "cls_token_id", "eos_token_id", "sep_token_id")  # kept for others

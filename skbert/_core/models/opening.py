@@ -261,6 +261,8 @@ def _quietly_load(
     settings = checkpoint.config | head_class.pooled_settings(pooling, checkpoint.config)
     model_class = getattr(transformers, head_class.name)
     loader = _as_configured(model_class, settings.pop("pruned_heads", None), head)
+    if not keep_head:
+        settings.pop("skbert_targets", None)
     with _quiet():
         config = transformers.AutoConfig.for_model(**checkpoint.family.own_settings(settings))
         config.is_decoder = head.is_causal

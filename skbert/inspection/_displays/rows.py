@@ -35,4 +35,9 @@ def class_probabilities(estimator: object, X: object, display: str) -> tuple[Arr
             "predict_proba or no classes_. Give a BertClassifier, or another classifier with "
             "predict_proba."
         )
+    if isinstance(estimator.classes_, list):
+        raise InputTypeError(
+            f"{display} shows one column of classes, and the estimator predicts "
+            f"{len(estimator.classes_)}. Give an estimator that was fitted on one of them."
+        )
     return estimator.predict_proba(X), np.asarray(estimator.classes_)

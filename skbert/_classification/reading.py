@@ -1,0 +1,86 @@
+"""y read as what it says of each row: the kind of target it is, in the form that it had in fit.
+
+Depends on the kinds of targets and on the checks of y; knows no estimator.
+"""
+
+from __future__ import annotations
+
+from skbert._arrays import Array
+from skbert._classification.several import SeveralTargets, several_form
+from skbert._classification.targets import (
+    ONE_LABEL,
+    IndicatorTargets,
+    SingleTargets,
+    SoftTargets,
+    Targets,
+    indicator_form,
+    is_one_hot,
+)
+from skbert._classification.task import MultiLabel, SeveralLabels
+from skbert._estimator.fitted import Fitted
+from skbert._validation.soft_labels import (
+    check_names,
+    check_probabilities,
+    names_by_place,
+)
+from skbert._validation.tables import Table
+from skbert._validation.targets import (
+    LabelTable,
+    as_labels,
+    check_classes,
+    read_label_table,
+)
+from skbert.exceptions import InputError
+
+__all__ = ["read_targets"]
+
+
+def read_targets(
+    y: object, n: int, classes: object, fitted: Fitted | None, estimator_name: str
+) -> Targets:
+    """What y says of ``n`` rows; it has the form that a fitted estimator predicts."""
+    table = read_label_table(y, n, are_named=classes is not None, estimator_name=estimator_name)
+    expected = None if fitted is None else _form_of(fitted.task)
+    known = fitted.attributes["classes_"] if fitted and expected == ONE_LABEL else None
+    targets = _targets_of(table, classes, known)
+    if expected not in {None, targets.form}:
+        raise InputError(
+            f"y holds {targets.form}, but the estimator predicts {expected}. Give y in the form "
+            "that it had in fit, or fit anew with warm_start=False."
+        )
+    if isinstance(targets, SeveralTargets) and fitted is not None:
+        targets.check_names(fitted.attributes.get("target_names_"))
+    return targets
+
+
+def _targets_of(table: LabelTable, classes: object, known: Array | None) -> Targets:
+    """What the columns of y are; ``known`` are the classes where one label is predicted."""
+    match table.kind:
+        case "labels":
+            return SingleTargets(table.columns[0], check_classes(classes))
+        case "several":
+            return SeveralTargets(table.columns, table.table.names)
+        case "indicator" if known is None or not is_one_hot(as_labels(table.columns)):
+            return IndicatorTargets(as_labels(table.columns))
+    return SoftTargets(
+        check_probabilities(table.columns, table.table), _names_of(table.table, classes, known)
+    )
+
+
+def _names_of(table: Table, classes: object, known: Array | None) -> Array:
+    """The class of each column: named by ``classes`` or by the frame, else by its place."""
+    if classes is None and table.labels is None:
+        return names_by_place(table.width, known)
+    names = check_classes([*(table.labels or ())] if classes is None else classes)
+    check_names(names, table)
+    return names
+
+
+def _form_of(task: object) -> str:
+    """What a row of y holds that a task learns, in words."""
+    match task:
+        case SeveralLabels():
+            return several_form(len(task.sizes))
+        case MultiLabel():
+            return indicator_form(task.n_classes)
+    return ONE_LABEL

@@ -1,0 +1,149 @@
+"""Several columns of classes: what y says of each row, and what to train for it.
+
+Depends on numpy, the tasks, and the checks of weights; knows no estimator.
+"""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from skbert._arrays import Array
+from skbert._classification.classes import codes_of, grow_classes
+from skbert._classification.targets import MOST_WEIGHT, TargetSettings
+from skbert._classification.task import SeveralLabels, split, starts_of
+from skbert._estimator.checks import are_classes
+from skbert._estimator.plan import TrainingPlan
+from skbert._validation.weights import check_class_weight
+from skbert.exceptions import InputError
+
+__all__ = ["SeveralTargets", "are_classes_of_columns", "check_columns", "several_form"]
+
+
+def several_form(n_columns: int) -> str:
+    """What a row of several columns of classes holds, in words."""
+    return f"{n_columns} columns of classes"
+
+
+@dataclass(frozen=True)
+class SeveralTargets:
+    """One class of each of several columns per row, and the names of the columns."""
+
+    columns: list[Array]  # (n_samples,) each
+    names: tuple[str, ...] | None
+
+    @property
+    def form(self) -> str:
+        """What a row of y holds, in words."""
+        return several_form(len(self.columns))
+
+    @property
+    def truth(self) -> Array:
+        """All columns as objects, for str and numbers may stand side by side."""
+        return np.stack([column.astype(object) for column in self.columns], axis=1)
+
+    def check_names(self, known: Array | None) -> None:
+        """Raise where the columns have other names than in fit."""
+        if known is not None and self.names is not None and [*self.names] != known.tolist():
+            raise InputError(
+                f"y has the columns {reprlib.repr([*self.names])}, but in fit they were "
+                f"{reprlib.repr(known.tolist())}. Give the same columns in the same order: type "
+                f"y[{reprlib.repr(known.tolist())}]."
+            )
+
+    def plan(
+        self, settings: TargetSettings, weight: Array | None, learned: Mapping[str, Any] | None
+    ) -> TrainingPlan:
+        """One class out of those of each column, all from one vector."""
+        olds = [None] * len(self.columns) if learned is None else learned["classes_"]
+        grown = [
+            grow_classes(labels, labels[:0], None if old is None else {"classes_": old})
+            for labels, old in zip(self.columns, olds, strict=True)
+        ]
+        classes = [each for each, _ in grown]
+        pairs = zip(self.columns, classes, strict=True)
+        codes = np.stack([codes_of(labels, each) for labels, each in pairs], axis=1)
+        per_class = self._class_weights(settings.class_weight, classes, codes, weight)
+        sizes = tuple(map(len, classes))
+        task = SeveralLabels(
+            sum(sizes), settings.max_length, settings.long_text, settings.label_smoothing, sizes,
+            per_class,
+        )  # fmt: skip
+
+        def mean_accuracy(scores: Array, rows: Array) -> float:
+            best = [part.argmax(axis=1) for part in split(task, scores)]
+            return float((np.stack(best, axis=1) == codes[rows]).mean())
+
+        maps = [start + old for start, (_, old) in zip(starts_of(task), grown, strict=True)
+                if old is not None]  # fmt: skip
+        named = {} if self.names is None else {"target_names_": np.array(self.names, object)}
+        return TrainingPlan(
+            task,
+            codes,
+            {"classes_": classes, "temperature_": 1.0, **named},
+            mean_accuracy,
+            np.unique(codes, axis=0, return_inverse=True)[1],
+            _without_unweighted(task, codes, weight),
+            output_map=np.concatenate(maps) if maps else None,
+        )
+
+    def _class_weights(
+        self, class_weight: Mapping[Any, Any] | str | None, classes: Sequence[Array],
+        codes: Array, weight: Array | None,
+    ) -> tuple[float, ...] | None:  # fmt: skip
+        """The factor on each class of each column; None for no factors."""
+        labels: Sequence[Any] = self.names or range(len(self.columns))
+        if class_weight is None:
+            return None
+        if isinstance(class_weight, str):
+            class_weight = dict.fromkeys(labels, class_weight)
+        _check_columns(class_weight, labels)
+        factors = []
+        for label, known, column in zip(labels, classes, codes.T, strict=True):
+            found = check_class_weight(class_weight.get(label), known, column, weight)
+            factors.append(np.ones(len(known)) if found is None else found)
+        return tuple(np.minimum(np.concatenate(factors), MOST_WEIGHT).tolist())
+
+
+def _check_columns(class_weight: Mapping[Any, Any], labels: Sequence[Any]) -> None:
+    """Raise where the keys are no columns of y, or what they stand for no weights of classes."""
+    odd = [key for key in class_weight if key not in labels]
+    odd += [
+        key
+        for key, value in class_weight.items()
+        if not (value is None or value == "balanced" or isinstance(value, Mapping))
+    ]
+    if odd:
+        raise InputError(
+            f"class_weight[{odd[0]!r}] is {class_weight[odd[0]]!r:.80}, but y has the columns "
+            f"{reprlib.repr([*labels])}, and class_weight must give each a dict of its own, or "
+            f"'balanced'. Type class_weight={{{labels[0]!r}: 'balanced'}}."
+        )
+
+
+def _without_unweighted(task: SeveralLabels, codes: Array, weight: Array | None) -> Array | None:
+    """The weights of rows, 0 where all classes of a row have a weight of 0."""
+    if task.class_weights is None:
+        return weight
+    counts = np.asarray(task.class_weights)[codes + starts_of(task)].any(axis=1)
+    return np.where(counts, 1.0 if weight is None else weight, 0.0)
+
+
+def are_classes_of_columns(value: object) -> bool:
+    """Whether these are classes, or a list of the classes of each column."""
+    return all(map(are_classes, value)) if isinstance(value, list) else are_classes(value)
+
+
+def check_columns(task: object, learned: Mapping[str, Any]) -> None:
+    """Refuse classes and names of columns that are not those of the task."""
+    classes, names = learned["classes_"], learned.get("target_names_")
+    sizes = task.sizes if isinstance(task, SeveralLabels) else None
+    found = tuple(map(len, classes)) if isinstance(classes, list) else None
+    if sizes != found:
+        raise ValueError(f"classes_ of sizes {found}, where the task has {sizes}")
+    if names is not None and (sizes is None or names.shape != (len(sizes),)):
+        raise ValueError(f"target_names_={names!r:.80}")
