@@ -155,6 +155,7 @@ def test_a_missing_y_names_the_estimator_and_what_to_give(cls: type, method: str
 @pytest.mark.parametrize("cls", NEED_Y)
 def test_the_signature_of_fit_is_what_it_was(cls: type) -> None:
     beside = ["X_val", "y_val", "sample_weight_val", "groups"]
+    beside += ["classes"] * (cls is BertClassifier)
     wanted = ["self", "X", "y", "sample_weight", *beside]
     assert [*inspect.signature(cls.fit).parameters] == wanted
     assert inspect.signature(cls.fit).parameters["y"].default is inspect.Parameter.empty

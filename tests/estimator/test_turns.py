@@ -13,7 +13,7 @@ from support.job import TEXTS, Form, Job
 from support.jobs import FORMS
 
 import skbert
-from skbert._core.text import tokens
+from skbert._core.text import fields
 from skbert._estimator import base
 from skbert.exceptions import TruncationWarning
 
@@ -67,7 +67,7 @@ def test_the_next_rows_are_tokenised_meanwhile(
 ) -> None:
     """The first rows are not computed before the second ones are begun, and yet all is done."""
     model = skbert.BertTransformer(tiny_model).fit(["a"])
-    begun, infer, encode = threading.Semaphore(0), base.infer, tokens.encode_texts
+    begun, infer, encode = threading.Semaphore(0), base.infer, fields.encode_rows
     computed: list[Any] = []
 
     def note(*given: Any) -> Any:
@@ -85,7 +85,7 @@ def test_the_next_rows_are_tokenised_meanwhile(
     expected = model.transform(rows)
     monkeypatch.setattr(base, "_CHUNK_SIZE", 4)
     monkeypatch.setattr(base, "infer", compute)
-    monkeypatch.setattr("skbert._embedding.task.encode_texts", note)
+    monkeypatch.setattr("skbert._embedding.task.encode_rows", note)
     before = threading.active_count()
     np.testing.assert_allclose(model.transform(rows), expected, atol=1e-2)
     assert len(computed) == 4
@@ -111,6 +111,6 @@ def test_an_error_comes_through(tiny_model: Path, monkeypatch: pytest.MonkeyPatc
     def fail(*_: Any) -> Any:
         raise MemoryError("none left")
 
-    monkeypatch.setattr("skbert._embedding.task.encode_texts", fail)
+    monkeypatch.setattr("skbert._embedding.task.encode_rows", fail)
     with pytest.raises(MemoryError, match="none left"):
         model.transform(TEXTS)
