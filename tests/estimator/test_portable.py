@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from sklearn.base import clone
@@ -143,6 +144,26 @@ def test_skops_round_trips(name: str) -> None:
     types = trusted(EXPECTED[name]["class"])
     assert sio.get_untrusted_types(data=data) == types
     assert_same(fitted, sio.loads(data, trusted=types), name)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [{}, {"label_texts": True}, {"text_columns": "text", "feature_columns": ["number", "kind"]}],
+    ids=["several columns of classes", "texts of labels", "columns beside the text"],
+)
+def test_skops_asks_for_no_more_types(
+    params: dict[str, Any], tiny_model: Path, sentiment: Sentiment
+) -> None:
+    sio = pytest.importorskip("skops.io", reason="skops is not installed")
+    X = pd.DataFrame({"text": sentiment.texts, "number": np.arange(40.0), "kind": ["a", "b"] * 20})
+    labels = pd.Series(sentiment.labels, name="mood")
+    if not params:
+        labels = pd.DataFrame({"mood": labels, "kind": X["kind"]})
+    fitted = BertClassifier(str(tiny_model), epochs=1, device="cpu", **params)
+    read = X if "feature_columns" in params else X["text"]
+    fitted.fit(read, labels)
+    again = sio.loads(sio.dumps(fitted), trusted=trusted("BertClassifier"))
+    np.testing.assert_array_equal(again.predict_proba(read), fitted.predict_proba(read))
 
 
 def test_skops_round_trips_a_pipeline(tiny_model: Path, sentiment: Sentiment) -> None:
