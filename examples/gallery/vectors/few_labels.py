@@ -90,21 +90,3 @@ import matplotlib.pyplot as plt
 _, ax = plt.subplots(figsize=(6, 4), layout="constrained")
 curves.plot(marker="o", ax=ax, color=["#0072b2", "#009e73", "#e69f00", "#999999"])
 ax.set(xlabel="labelled texts of each class", ylabel="accuracy", ylim=(0, 1), xticks=curves.index)
-
-# %%
-# Texts without labels
-# --------------------
-#
-# scikit-learn's ``SelfTrainingClassifier`` learns from them, too: it labels those that it is sure
-# of, and fits again. Rows without a label have the label -1.
-
-from sklearn.semi_supervised import SelfTrainingClassifier
-
-bert = BertTransformer(normalize=True).fit(pool["text"])
-codes = pool["label"].astype("category").cat.codes
-known = pool.index.isin(few(2).index)
-trained = SelfTrainingClassifier(LogisticRegression(C=10), threshold=0.5)
-trained.fit(bert.transform(pool["text"]), codes.where(known, -1))
-score = trained.score(bert.transform(test["text"]), test["label"].astype("category").cat.codes)
-print(f"vectors, 2 rows of each class: {curves.loc[2, 'vectors']:.2f}")
-print(f"and {(~known).sum()} rows without a label: {score:.2f}")
