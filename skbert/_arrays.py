@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-__all__ = ["Array", "BoolArray", "FloatArray", "IntArray", "arange_within"]
+__all__ = ["Array", "BoolArray", "FloatArray", "IntArray", "arange_within", "objects"]
 
 Array = np.ndarray[Any, Any]
 BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
@@ -19,3 +20,11 @@ def arange_within(counts: IntArray) -> IntArray:
     ends = np.cumsum(counts)
     values: IntArray = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - counts, counts)
     return values
+
+
+def objects(values: Sequence[Any]) -> Array:
+    """Values of any lengths as a 1-D array of objects."""
+    array = np.empty(len(values), object)
+    for row, value in enumerate(values):
+        array[row] = value
+    return array

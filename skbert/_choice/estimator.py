@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -9,7 +10,7 @@ import numpy as np
 import pandas as pd
 from sklearn.utils._param_validation import StrOptions
 
-from skbert._arrays import Array
+from skbert._arrays import Array, FloatArray, objects
 from skbert._choice.task import Choice
 from skbert._core.families.record import Job
 from skbert._core.models.network import Network
@@ -17,10 +18,16 @@ from skbert._core.task import Head, Task
 from skbert._core.text.tokens import LongText
 from skbert._estimator.base import ROW_HEAD_CONSTRAINTS
 from skbert._estimator.callbacks import with_callbacks
+from skbert._estimator.conformal import Conformity
 from skbert._estimator.fitted import Fitted
-from skbert._estimator.fitting import BertEstimator
 from skbert._estimator.guidance import requires_y
 from skbert._estimator.plan import TrainingPlan
+from skbert._estimator.rejection import (
+    RejectingEstimator,
+    check_reject_below,
+    confidences,
+    withheld,
+)
 from skbert._estimator.validation_set import ValidationInput
 from skbert._validation.choices import Choices, check_choices, check_picks
 from skbert._validation.columns import FitRecord
@@ -30,7 +37,7 @@ __all__ = ["BertChoiceRanker"]
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class BertChoiceRanker(BertEstimator):
+class BertChoiceRanker(RejectingEstimator):
     """Choose the best of several options in each row with a fine-tuned BERT.
 
     This is multiple choice. The model reads every option together with its prompt and computes one
@@ -129,6 +136,10 @@ class BertChoiceRanker(BertEstimator):
     verbose : int, default=0
         1 shows progress bars: in training with loss and validation score, and with rows per second
         and time left wherever else computing takes more than a second.
+    calibrate : bool, default=False
+        Divide the logits by a temperature that is fitted on the validation set (Guo et al. 2017,
+        "On calibration of modern neural networks"); needs ``validation_fraction`` or
+        ``X_val``.
 
     Attributes
     ----------
@@ -149,6 +160,14 @@ class BertChoiceRanker(BertEstimator):
         Number of epochs that were run.
     n_truncated_ : int
         Number of rows of X that were cut to ``max_length`` in ``fit``.
+    temperature_ : float
+        The number by which the logits are divided; 1.0 without ``calibrate``.
+    conformity_scores_ : ndarray of shape (n_held_out,)
+        1 minus the probability of the right option in each row held out, ascending, for
+        ``predict_set``. Only if ``fit`` held out rows, or after ``conformalize``.
+    held_out_confidences_ : ndarray of shape (n_held_out, 2)
+        Probability of the predicted option of each row held out, and 1 where it was right, for
+        ``reject_threshold``. Only if ``fit`` held out rows, or after ``conformalize``.
     n_features_in_ : int
         Number of columns of X in ``fit``; if they have no names, all options together count as
         one.
@@ -200,7 +219,7 @@ class BertChoiceRanker(BertEstimator):
     long_text: LongText = "truncate"
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **BertEstimator._parameter_constraints,
+        **RejectingEstimator._parameter_constraints,
         **ROW_HEAD_CONSTRAINTS,
         "long_text": [StrOptions({"truncate", "head_tail"})],
     }
@@ -257,21 +276,62 @@ class BertChoiceRanker(BertEstimator):
             X, y, sample_weight, continue_training=self.warm_start, validation=validation
         )
 
-    def predict(self, X: Any) -> Array:
+    def predict(self, X: Any, *, reject_below: float | None = None) -> Array:
         """Predict the position of the best option of each row.
 
         Parameters
         ----------
         X : array-like of (prompt, options) of shape (n_samples, 2), or as in the notes above
             The prompts and their options.
+        reject_below : float or None, default=None
+            Probability, from 0 to 1. Rows whose best option is less probable get None instead, in
+            an array of objects; ``reject_threshold`` finds one for a share of errors. None
+            predicts every row.
 
         Returns
         -------
         y : ndarray of int of shape (n_samples,)
             Positions among the options of each row, counted from 0.
         """
+        if reject_below is None:
+            return _best(*self._scored(X))
+        limit = check_reject_below(reject_below)
         rows, scores = self._scored(X)
-        return _best(rows, scores)
+        chances = np.array([np.exp(score).max() for score in scores])
+        return withheld(_best(rows, scores), chances, limit)
+
+    def predict_set(self, X: object, coverage: float = 0.95) -> Array:
+        """Predict for each row the options that hold the right one as often as asked.
+
+        Parameters
+        ----------
+        X : array-like of (prompt, options) of shape (n_samples, 2), or as in the notes above
+            The prompts and their options.
+        coverage : float, default=0.95
+            Share of rows whose set holds the right option, in (0, 1).
+
+        Returns
+        -------
+        sets : ndarray of shape (n_samples,)
+            One list of positions per row, the most probable option first. It is empty where no
+            option is probable enough.
+
+        Raises
+        ------
+        InputError, InputTypeError
+            If X or ``coverage`` cannot be used, no row was held out in ``fit``, or too few for
+            this coverage.
+
+        See Also
+        --------
+        BertClassifier.predict_set : What the sets promise, and for which rows.
+        """
+        level = self._level(self._state(), coverage)
+        rows, scores = self._scored(X)
+        return objects([
+            _within(places, score, level)
+            for places, score in zip(rows.places, scores, strict=True)
+        ])  # fmt: skip
 
     def predict_text(self, X: Any) -> Array:
         """Predict the text of the best option of each row.
@@ -398,8 +458,18 @@ class BertChoiceRanker(BertEstimator):
         def accuracy(scores: Array, held_out: Array) -> float:
             return float(np.mean([s.argmax() for s in scores] == numbers[held_out]))
 
+        def conform(scores: Array, held_out: Array) -> dict[str, Any]:
+            rights = numbers[held_out]
+            chances = [np.exp(score) for score in scores]
+            best = np.array([row.argmax() for row in chances])
+            true = [1 - float(row[at]) for row, at in zip(chances, rights, strict=True)]
+            return {
+                **Conformity(np.array(true)).attributes(),
+                **confidences(np.array([row.max() for row in chances]), best == rights),
+            }
+
         task = Choice(max_length, self.long_text)
-        return TrainingPlan(task, numbers, {}, accuracy, None, weight)
+        return TrainingPlan(task, numbers, {}, accuracy, None, weight, conform=conform)
 
     @classmethod
     def _checkpoint_head(cls, n_outputs: int) -> Head:  # noqa: ARG003 - one, whatever is declared
@@ -410,13 +480,21 @@ class BertChoiceRanker(BertEstimator):
         network: Network,  # noqa: ARG002 - it has no labels
         max_length: int,
     ) -> tuple[Task, dict[str, Any]]:
-        return Choice(max_length, self.long_text), {}
+        return Choice(max_length, self.long_text), {"temperature_": 1.0}
 
     def __sklearn_tags__(self) -> Any:
         """Add that there is no fit without ``y``."""
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         return tags
+
+
+def _within(places: Mapping[str, int], score: FloatArray, level: FloatArray) -> list[int]:
+    """Positions of the options whose probability is at least ``1 - level``, best first."""
+    distances = 1 - np.exp(score).astype(np.float64)
+    positions = list(places.values())
+    order = np.argsort(distances, kind="stable").tolist()
+    return [positions[at] for at in order if distances[at] <= level]
 
 
 def _best(rows: Choices, scores: Array) -> Array:

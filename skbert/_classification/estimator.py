@@ -12,7 +12,6 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils._param_validation import StrOptions
 
 from skbert._arrays import Array
-from skbert._classification.calibration import fit_temperature
 from skbert._classification.label_texts import (
     LabelTextsLike,
     check_label_texts,
@@ -20,7 +19,7 @@ from skbert._classification.label_texts import (
     read_label_texts,
     with_labels,
 )
-from skbert._classification.predictions import Predictions, predictions_of
+from skbert._classification.predictions import Predictions, one_column_only, predictions_of
 from skbert._classification.reading import read_targets
 from skbert._classification.several import (
     SeveralTargets,
@@ -42,9 +41,8 @@ from skbert._classification.task import (
     describe,
 )
 from skbert._core.families.record import Job
-from skbert._core.infer import infer
 from skbert._core.models.network import Network
-from skbert._core.models.output import grow_output, scale_output
+from skbert._core.models.output import grow_output
 from skbert._core.task import Task
 from skbert._core.text.tokens import LongText
 from skbert._estimator.base import ROW_HEAD_CONSTRAINTS, RealInterval
@@ -54,6 +52,7 @@ from skbert._estimator.features import FeatureEstimator
 from skbert._estimator.fitted import Fitted, Learned
 from skbert._estimator.guidance import requires_y
 from skbert._estimator.plan import TrainingPlan
+from skbert._estimator.rejection import RejectingEstimator, check_reject_below
 from skbert._estimator.run import Run
 from skbert._estimator.validation_set import ValidationInput
 from skbert._validation.targets import as_sequence
@@ -64,7 +63,7 @@ __all__ = ["BertClassifier"]
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class BertClassifier(ClassifierMixin, FeatureEstimator):
+class BertClassifier(ClassifierMixin, RejectingEstimator, FeatureEstimator):
     """Classify texts or pairs of texts with a fine-tuned BERT.
 
     It supports binary and multiclass targets, also as probabilities (soft labels), multi-label
@@ -222,6 +221,14 @@ class BertClassifier(ClassifierMixin, FeatureEstimator):
         The number by which the logits are divided; 1.0 without ``calibrate``.
     thresholds_ : ndarray of shape (n_classes,)
         Lowest probability at which each label is predicted; for multi-label targets only.
+    conformity_scores_ : ndarray of shape (n_held_out,)
+        1 minus the probability of the right label in each row held out, ascending, for
+        ``predict_set``; of several labels, the least probable one. Only if ``fit`` held out rows,
+        or after ``conformalize``.
+    held_out_confidences_ : ndarray of shape (n_held_out, 2)
+        Probability of the predicted label of each row held out, and 1 where it was right, for
+        ``reject_threshold``. Only if ``fit`` held out rows, or after ``conformalize``, and with
+        one label per row.
     n_features_in_ : int
         Number of columns of X in ``fit``. Not defined if X was a list or a Series of texts, which
         has no columns.
@@ -260,7 +267,6 @@ class BertClassifier(ClassifierMixin, FeatureEstimator):
     long_text: LongText = "truncate"
     class_weight: Mapping[Any, float] | str | None = None
     label_smoothing: float = 0.0
-    calibrate: bool = False
     tune_thresholds: bool = False
     label_texts: LabelTextsLike | bool | None = None
 
@@ -271,15 +277,15 @@ class BertClassifier(ClassifierMixin, FeatureEstimator):
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **FeatureEstimator._parameter_constraints,
+        **RejectingEstimator._parameter_constraints,
         **ROW_HEAD_CONSTRAINTS,
         "class_weight": [dict, StrOptions({"balanced"}), None],
         "label_smoothing": [RealInterval(0, 1, closed="left")],
-        "calibrate": ["boolean"],
         "tune_thresholds": ["boolean"],
         "label_texts": [dict, "array-like", "boolean", None],
     }
     _of_held_out: ClassVar[tuple[str, ...]] = (
-        *FeatureEstimator._of_held_out, "calibrate", "tune_thresholds",
+        *RejectingEstimator._of_held_out, "tune_thresholds",
     )  # fmt: skip
     _tasks: ClassVar[tuple[type, ...]] = (SingleLabel, MultiLabel, SeveralLabels)
     _opens: ClassVar[tuple[Job, ...]] = ("sequence classification",)
@@ -427,13 +433,17 @@ class BertClassifier(ClassifierMixin, FeatureEstimator):
         """
         return self._learn(X, y, sample_weight, continue_training=True, epochs=1, classes=classes)
 
-    def predict(self, X: Any) -> Any:
+    def predict(self, X: Any, *, reject_below: float | None = None) -> Any:
         """Predict a label per row, an indicator matrix, or a class of each column.
 
         Parameters
         ----------
         X : array-like of str of shape (n_samples,), or pairs of shape (n_samples, 2)
             The texts.
+        reject_below : float or None, default=None
+            Probability, from 0 to 1. Rows whose best label is less probable get None instead, in
+            an array of objects; ``reject_threshold`` finds one for a share of errors. None
+            predicts every row. For one label per row only.
 
         Returns
         -------
@@ -441,8 +451,69 @@ class BertClassifier(ClassifierMixin, FeatureEstimator):
             Predicted labels, or 0 and 1 for multi-label targets. For several columns of classes a
             pandas frame with the names of y, and the index of X if X is of pandas; an array if y
             had no names.
+
+        Raises
+        ------
+        InputError, InputTypeError
+            If X cannot be used, or ``reject_below`` is no probability or is given to a model of
+            several labels.
         """
-        return self._predictions(self._state(), X).labels()
+        if reject_below is None:
+            return self._predictions(self._state(), X).labels()
+        limit = check_reject_below(reject_below)
+        return self._predictions(self._state(), X).answers(limit)
+
+    def predict_set(self, X: object, coverage: float = 0.95) -> Array:
+        """Predict for each row the labels that hold the right one as often as asked.
+
+        Parameters
+        ----------
+        X : array-like of str of shape (n_samples,), or pairs of shape (n_samples, 2)
+            The texts.
+        coverage : float, default=0.95
+            Share of rows whose set holds the right label, in (0, 1); for multi-label targets, all
+            labels that are right.
+
+        Returns
+        -------
+        sets : ndarray of shape (n_samples,)
+            One list of labels per row, the most probable first; for multi-label targets, column
+            numbers. A list is empty where no label is probable enough.
+
+        Raises
+        ------
+        InputError, InputTypeError
+            If X or ``coverage`` cannot be used, no row was held out in ``fit``, or too few for
+            this coverage.
+
+        Notes
+        -----
+        A label belongs to the set if its probability is at least that of the right label in all
+        but a share ``1 - coverage`` of the rows held out [1]_. These rows say what is probable
+        enough, so the sets hold the right label as often as asked whatever the model is worth: a
+        better model gives smaller sets. The share is meant over rows like those held out, drawn at
+        random, and not for each class. With n rows held out it lies between ``coverage`` and
+        ``coverage + 1 / (n + 1)`` on average over held-out and new rows, if the rows held out had
+        no other use; the best epoch and the temperature are chosen on them too, which costs
+        little. ``conformalize`` measures on rows without any other use.
+
+        With several labels the least probable one that is right counts, as for the outer sets of
+        [2]_. Scores are those of the weights that ``fit`` left. Further training replaces them, or
+        removes them if it holds out no rows; so does assigning ``model_``. After changes inside of
+        ``model_`` call ``conformalize`` again.
+
+        References
+        ----------
+        .. [1] M. Sadinle, J. Lei and L. Wasserman, "Least Ambiguous Set-Valued Classifiers with
+               Bounded Error Levels", JASA 114(525), 2019
+        .. [2] M. Cauchois, S. Gupta and J. C. Duchi, "Knowing what You Know: valid and validated
+               confidence sets in multiclass and multilabel prediction", JMLR 22(81), 2021
+        """
+        fitted = self._state()
+        if isinstance(fitted.task, SeveralLabels):
+            raise one_column_only("predict_set")
+        level = self._level(fitted, coverage)
+        return self._predictions(fitted, X).sets(level)
 
     def predict_proba(self, X: Any) -> Any:
         """Predict the probability of each class; for multi-label targets, of each label by itself.
@@ -561,12 +632,7 @@ class BertClassifier(ClassifierMixin, FeatureEstimator):
 
     def _finish(self, run: Run, attributes: dict[str, Any]) -> dict[str, Any]:
         describe(run.network.model.config, run.task, attributes["classes_"])
-        if run.held_out is None or not self.calibrate:
-            return {}
-        outputs = infer(run.network, run.held_out.items, run.precision)
-        temperature = fit_temperature(outputs, run.held_out, run.precision)
-        scale_output(run.network, 1 / temperature)
-        return {"temperature_": temperature}
+        return super()._finish(run, attributes)
 
     def _load_checkpoint(self, network: Network, max_length: int) -> tuple[Task, dict[str, Any]]:
         config = network.model.config

@@ -1,6 +1,6 @@
 """What a classifier's scores mean: one small object per kind of target.
 
-Depends on numpy, scipy and the tasks; knows no estimator.
+Depends on numpy, scipy, the tasks, and on what is measured on rows held out.
 """
 
 from __future__ import annotations
@@ -11,12 +11,17 @@ from typing import Any, Protocol
 import numpy as np
 from scipy.special import expit, softmax
 
-from skbert._arrays import Array
+from skbert._arrays import Array, FloatArray, objects
 from skbert._classification.classes import is_right
 from skbert._classification.task import MultiLabel, SeveralLabels, split
+from skbert._estimator.conformal import Conformity
 from skbert._estimator.fitted import Fitted
+from skbert._estimator.rejection import confidences, withheld
+from skbert.exceptions import InputError
 
-__all__ = ["Predictions", "predictions_of"]
+__all__ = [
+    "Predictions", "measure_classes", "measure_labels", "one_column_only", "predictions_of",
+]  # fmt: skip
 
 
 class Predictions(Protocol):
@@ -24,6 +29,12 @@ class Predictions(Protocol):
 
     def labels(self) -> Any:
         """What is predicted of each row."""
+
+    def answers(self, reject_below: float) -> Array:
+        """The same as objects, None where the best probability is lower than that."""
+
+    def sets(self, level: FloatArray) -> Array:
+        """The labels of each row whose probability is at least ``1 - level``, best first."""
 
     def probabilities(self) -> Any:
         """The probability of each class, ``(n_samples, n_classes)``, or a list of such arrays."""
@@ -45,6 +56,12 @@ class _OneLabel:
     def labels(self) -> Array:
         return np.asarray(self.classes[self.scores.argmax(axis=1)])
 
+    def answers(self, reject_below: float) -> Array:
+        return withheld(self.labels(), self.probabilities().max(axis=1), reject_below)
+
+    def sets(self, level: FloatArray) -> Array:
+        return _sets(self.probabilities(), self.classes, level)
+
     def probabilities(self) -> Array:
         return np.asarray(softmax(self.scores, axis=1))
 
@@ -61,10 +78,21 @@ class _AnyLabels:
     """The logits of labels, each by itself."""
 
     scores: Array
+    classes: Array
     thresholds: Array
 
     def labels(self) -> Array:
         return np.asarray((self.probabilities() >= self.thresholds).astype(np.int64))
+
+    def answers(self, reject_below: float) -> Array:
+        raise InputError(
+            f"reject_below={reject_below!r} is for one label per row, but the estimator was "
+            "fitted on several. Each label has a threshold of its own: assign thresholds_, or fit "
+            "with tune_thresholds=True."
+        )
+
+    def sets(self, level: FloatArray) -> Array:
+        return _sets(self.probabilities(), self.classes, level)
 
     def probabilities(self) -> Array:
         return np.asarray(expit(self.scores))
@@ -100,16 +128,56 @@ class _SeveralLabels:
     def decisions(self) -> list[Array]:
         return [column.decisions() for column in self.columns]
 
+    def answers(self, reject_below: float) -> Array:
+        raise one_column_only(f"reject_below={reject_below!r}")
+
+    def sets(self, level: FloatArray) -> Array:  # noqa: ARG002 - as the others
+        raise one_column_only("predict_set")
+
     def right(self, truth: Array) -> Array:
         columns = zip(self.columns, truth.T, strict=True)
         return np.asarray(np.mean([each.right(labels) for each, labels in columns], axis=0))
+
+
+def _sets(chances: Array, classes: Array, level: FloatArray) -> Array:
+    """The labels of each row whose probability is at least ``1 - level``, best first."""
+    distances = 1 - chances.astype(np.float64)
+    order = np.argsort(distances, axis=1, kind="stable")
+    counts = (distances <= level).sum(axis=1)
+    return objects([
+        classes[codes[:n]].tolist() for codes, n in zip(order, counts, strict=True)
+    ])  # fmt: skip
+
+
+def measure_classes(scores: Array, codes: Array) -> dict[str, FloatArray]:
+    """What is kept of rows whose classes are known: their probabilities, and what was right."""
+    chances = softmax(scores, axis=1)
+    true = np.take_along_axis(chances, codes[:, None], axis=1)[:, 0]
+    return {
+        **Conformity(1 - true.astype(np.float64)).attributes(),
+        **confidences(chances.max(axis=1), chances.argmax(axis=1) == codes),
+    }
+
+
+def measure_labels(scores: Array, present: Array) -> dict[str, FloatArray]:
+    """The same of rows whose labels are known; the least probable one that is present counts."""
+    distances = 1 - expit(scores).astype(np.float64)
+    return Conformity(np.where(present, distances, 0.0).max(axis=1)).attributes()
+
+
+def one_column_only(what: str) -> InputError:
+    """The error for what cannot be had of several columns of classes."""
+    return InputError(
+        f"{what} is for one column of classes, but the estimator was fitted on several. Fit an "
+        "estimator for each column."
+    )
 
 
 def predictions_of(fitted: Fitted, scores: Array, X: object) -> Predictions:
     """What scores of the rows of X mean for a fitted classifier."""
     learned, task = fitted.attributes, fitted.task
     if isinstance(task, MultiLabel):
-        return _AnyLabels(scores, learned["thresholds_"])
+        return _AnyLabels(scores, learned["classes_"], learned["thresholds_"])
     if not isinstance(task, SeveralLabels):
         return _OneLabel(scores, learned["classes_"])
     columns = [*map(_OneLabel, split(task, scores), learned["classes_"])]

@@ -12,9 +12,10 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 
 from skbert._arrays import Array, IntArray
-from skbert._classification.calibration import best_thresholds
 from skbert._classification.classes import codes_of, grow_classes
+from skbert._classification.predictions import measure_classes, measure_labels
 from skbert._classification.task import MultiLabel, SingleLabel
+from skbert._classification.thresholds import best_thresholds
 from skbert._core.text.tokens import LongText
 from skbert._estimator.plan import TrainingPlan
 from skbert._validation.weights import check_class_weight, rescale_weights
@@ -138,8 +139,13 @@ def _plan_of_one_label(
     def accuracy(scores: Array, rows: Array) -> float:
         return float((scores.argmax(axis=1) == best[rows]).mean())
 
+    def conform(scores: Array, rows: Array) -> dict[str, Array]:
+        return measure_classes(scores, best[rows])
+
     learned = {"classes_": classes, "temperature_": 1.0}
-    return TrainingPlan(task, targets, learned, accuracy, best, weight, output_map=output_map)
+    return TrainingPlan(
+        task, targets, learned, accuracy, best, weight, conform=conform, output_map=output_map
+    )
 
 
 @dataclass(frozen=True)
@@ -170,9 +176,14 @@ class IndicatorTargets:
         def thresholds(scores: Array, rows: Array) -> dict[str, Array]:
             return {"thresholds_": best_thresholds(present[rows], scores)}
 
+        def conform(scores: Array, rows: Array) -> dict[str, Array]:
+            return measure_labels(scores, present[rows])
+
         tune = thresholds if settings.tune_thresholds else None
         targets, attributes = present.astype(np.float64), learned_of_indicator(n_classes)
-        return TrainingPlan(task, targets, attributes, subset_accuracy, None, weight, tune)
+        return TrainingPlan(
+            task, targets, attributes, subset_accuracy, None, weight, tune, conform
+        )
 
     def _factors(
         self, factors: Mapping[Any, float] | str | None, weight: Array | None

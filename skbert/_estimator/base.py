@@ -37,7 +37,7 @@ from skbert._core.text.tokens import LongText
 from skbert._estimator import persistence
 from skbert._estimator.bar import ProgressBar
 from skbert._estimator.checks import are_labels, is_count, resolve_max_length
-from skbert._estimator.fitted import Fitted, Learned
+from skbert._estimator.fitted import Fitted, Learned, apart_from_weights
 from skbert._estimator.portable import PortableEstimator
 from skbert._validation.columns import FitRecord, TextColumns
 from skbert._validation.texts import Texts, check_texts
@@ -281,7 +281,9 @@ class TextEstimator(PortableEstimator):
     @model_.setter
     def model_(self, model: PreTrainedModel) -> None:
         fitted = self._state()
-        self._fitted = replace(fitted, network=with_model(fitted.network, model))
+        attributes = apart_from_weights(type(self), fitted.attributes)
+        network = with_model(fitted.network, model)
+        self._fitted = replace(fitted, network=network, attributes=attributes)
 
     @property
     def tokenizer_(self) -> PreTrainedTokenizerBase:

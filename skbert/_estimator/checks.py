@@ -13,12 +13,16 @@ from typing import Any, Literal, TypeGuard, Union, get_args, get_origin, get_typ
 
 import numpy as np
 
+from skbert._arrays import FloatArray
 from skbert.exceptions import InputError
 
 __all__ = [
     "are_classes",
+    "are_confidences",
     "are_labels",
     "are_numbers",
+    "are_sorted",
+    "are_weights",
     "check_settings",
     "is_count",
     "is_history",
@@ -32,12 +36,33 @@ __all__ = [
 _SHORTEST = 4  # tokens: the special tokens of a pair and one piece
 
 
-def are_numbers(values: object) -> bool:
+def are_numbers(values: object) -> TypeGuard[FloatArray]:
     """Whether these are an array of floats, all of them finite."""
     return (
         isinstance(values, np.ndarray)
         and values.dtype.kind == "f"
         and bool(np.isfinite(values).all())
+    )
+
+
+def are_sorted(values: object) -> bool:
+    """Whether these are an array of floats, ascending along its first axis."""
+    return are_numbers(values) and bool((np.diff(values, axis=0) >= 0).all())
+
+
+def are_weights(values: object) -> bool:
+    """Whether these are an array of floats above 0."""
+    return are_numbers(values) and bool((values > 0).all())
+
+
+def are_confidences(values: object) -> bool:
+    """Whether these are rows of a probability, and a 1 or a 0."""
+    return (
+        isinstance(values, np.ndarray)
+        and values.dtype.kind == "f"
+        and values.ndim == 2
+        and values.shape[1] == 2
+        and bool(((values >= 0) & (values <= 1)).all())
     )
 
 

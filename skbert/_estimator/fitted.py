@@ -15,7 +15,9 @@ import numpy as np
 from skbert._core.models.network import Network
 from skbert._validation.columns import FitRecord
 
-__all__ = ["Fitted", "FittedEstimator", "Learned", "learned_attributes"]
+__all__ = [
+    "Fitted", "FittedEstimator", "Learned", "apart_from_weights", "learned_attributes",
+]  # fmt: skip
 
 Value = TypeVar("Value")
 
@@ -75,17 +77,20 @@ class Learned(Generic[Value]):
         The only task that it comes with, if it is not optional.
     needs : tuple of str, default=()
         The attributes that are there wherever this one is.
+    of_weights : bool, default=False
+        Whether it was measured with the weights as they are, and says nothing of others.
     """
 
     def __init__(
         self, is_valid: Callable[[object], bool], *sizes: str, optional: bool = False,
-        task: type = object, needs: tuple[str, ...] = (),
+        task: type = object, needs: tuple[str, ...] = (), of_weights: bool = False,
     ) -> None:  # fmt: skip
         self.is_valid = is_valid
         self.sizes = sizes
         self.optional = optional
         self.task = task
         self.needs = needs
+        self.of_weights = of_weights
 
     def __set_name__(self, owner: type, name: str) -> None:
         """Remember the name of the attribute."""
@@ -171,3 +176,9 @@ def learned_attributes(cls: type[Any]) -> dict[str, Learned[Any]]:
         for name, value in vars(base).items()
         if isinstance(value, Learned)
     }
+
+
+def apart_from_weights(cls: type[Any], attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes that stay true when the weights change."""
+    measured = {name for name, each in learned_attributes(cls).items() if each.of_weights}
+    return {name: value for name, value in attributes.items() if name not in measured}

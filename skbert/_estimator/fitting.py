@@ -32,15 +32,15 @@ from skbert._estimator.base import COUNT, RealInterval, TextEstimator, encode
 from skbert._estimator.callbacks import CallbackSupportMixin, with_callbacks
 from skbert._estimator.checks import is_count, is_history, is_score, resolve_max_length
 from skbert._estimator.fit_data import FitData, read
-from skbert._estimator.fitted import Fitted, Learned
+from skbert._estimator.fitted import Fitted, Learned, apart_from_weights
 from skbert._estimator.guidance import requires_y
 from skbert._estimator.held_out import (
     HeldOut,
-    decode,
     held_out_items,
     merit_of,
     rows_to_hold_out,
     split,
+    tune,
     validate,
 )
 from skbert._estimator.label_rows import with_label_rows
@@ -225,9 +225,7 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
         passes = {"history_": history, "n_iter_": len(history), "n_truncated_": run.n_truncated}
         finished = self._finish(run, attributes)
         held_out = run.held_out
-        if held_out is None or held_out.tune is None:
-            return {**passes, **finished}
-        tuned = held_out.tune(*decode(run.network, held_out, run.precision)[1:])
+        tuned = {} if held_out is None else tune(run.network, held_out, run.precision)
         return {**passes, **finished, **tuned}
 
     def _check_parameters(self, validation: ValidationInput) -> None:
@@ -255,7 +253,8 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
         record = None if previous is None else previous.record
         data = read(self, X, y, sample_weight, record)
         columns = self._columns_of(X, data.rows) if record is None else {}
-        data.attributes.update({} if previous is None else previous.attributes, **columns)
+        known = {} if previous is None else apart_from_weights(type(self), previous.attributes)
+        data.attributes.update(known, **columns)
         groups = check_groups(as_sequence(validation.groups), len(data.rows))
         if validation.X is None:
             return data._replace(groups=groups)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,8 +25,8 @@ from skbert._estimator.plan import Metric, TrainingPlan, Tune
 from skbert.exceptions import InputError
 
 __all__ = [
-    "HeldOut", "best_pass", "decode", "held_out_items", "loss_of", "merit_of", "rows_to_hold_out",
-    "split", "validate",
+    "HeldOut", "best_pass", "held_out_items", "loss_of", "merit_of", "rows_to_hold_out", "split",
+    "tune", "validate",
 ]  # fmt: skip
 
 _CPU = torch.device("cpu")
@@ -39,6 +40,7 @@ class HeldOut:
     task: Task
     metric: Metric | None
     tune: Tune | None  # after training
+    conform: Tune | None = None  # after that
     scoring: Callable[[], float] | None = None  # computes the score in place of the metric
 
     @property
@@ -88,7 +90,7 @@ def held_out_items(
             "leave out validation_fraction and X_val."
         )
     drawn = plan.draw(tokenizer, items, np.random.default_rng(seed))
-    return HeldOut(drawn, plan.task, plan.metric, plan.tune)
+    return HeldOut(drawn, plan.task, plan.metric, plan.tune, plan.conform)
 
 
 def loss_of(outputs: Ragged, held_out: HeldOut, precision: Precision) -> float:
@@ -106,6 +108,15 @@ def decode(
     items = held_out.items
     outputs = infer(network, items, precision)
     return outputs, held_out.task.decode(outputs, items), held_out.rows
+
+
+def tune(network: Network, held_out: HeldOut, precision: Precision) -> dict[str, Any]:
+    """The attributes that are tuned or measured on the rows held out, with the final weights."""
+    uses = [use for use in (held_out.tune, held_out.conform) if use is not None]
+    if not uses:
+        return {}
+    _, decoded, rows = decode(network, held_out, precision)
+    return {name: value for use in uses for name, value in use(decoded, rows).items()}
 
 
 def validate(network: Network, held_out: HeldOut, precision: Precision) -> dict[str, float]:

@@ -34,6 +34,7 @@ class TrainingPlan(NamedTuple):
     strata: Array | None = None  # (n_samples,) codes to hold out evenly by
     weights: Array | None = None  # (n_samples,) of the loss; None: all alike
     tune: Tune | None = None  # after training
+    conform: Tune | None = None  # after that: what is kept of the rows held out, for sets
     draw: DrawItems = as_they_are
     output_map: IntArray | None = None  # index of each old output among the new; None: unchanged
     # The same plan, with what y is standardised by learned from these rows only.

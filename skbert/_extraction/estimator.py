@@ -8,21 +8,30 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
-from scipy.special import softmax
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from skbert._arrays import Array
+from skbert._arrays import Array, objects
 from skbert._core.families.record import Job
 from skbert._core.models.network import Network
 from skbert._core.task import Task
 from skbert._core.text.windows import most_overlap
 from skbert._estimator.base import COUNT, RealInterval
+from skbert._estimator.calibration import CalibratedEstimator
 from skbert._estimator.checks import is_number
+from skbert._estimator.conformal import Conformity
 from skbert._estimator.fitted import Fitted, Learned
-from skbert._estimator.fitting import BertEstimator
 from skbert._estimator.guidance import requires_y
 from skbert._estimator.plan import TrainingPlan
-from skbert._extraction.task import MAX_ANSWERS, Answers, best_texts, best_threshold
+from skbert._extraction.task import (
+    MAX_ANSWERS,
+    OUT_OF_REACH,
+    Answers,
+    answer_set,
+    best_texts,
+    best_threshold,
+    distance_of_truth,
+    probabilities,
+)
 from skbert._validation.answers import check_answers, warn_if_swapped
 from skbert._validation.columns import FitRecord
 from skbert._validation.numbers import check_count
@@ -37,7 +46,7 @@ _PAIRS = "X must hold a question and a context per row; type list(zip(questions,
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class BertSpanExtractor(BertEstimator):
+class BertSpanExtractor(CalibratedEstimator):
     """Answer questions with a part of a text, using a fine-tuned BERT.
 
     A row of X is a question and the context that may hold its answer. A long context is read as a
@@ -138,6 +147,10 @@ class BertSpanExtractor(BertEstimator):
         than this. With ``"auto"``, ``""`` is never predicted if every row of ``y`` in ``fit`` had
         an answer; otherwise the threshold is 0, or with ``validation_fraction`` the value with the
         best F1 on the validation set.
+    calibrate : bool, default=False
+        Divide the logits by a temperature that is fitted on the validation set (Guo et al. 2017,
+        "On calibration of modern neural networks"); needs ``validation_fraction`` or
+        ``X_val``.
 
     Attributes
     ----------
@@ -158,6 +171,12 @@ class BertSpanExtractor(BertEstimator):
         Number of epochs that were run.
     n_truncated_ : int
         Number of rows of X whose question was cut in ``fit`` to leave room for the context.
+    temperature_ : float
+        The number by which the logits are divided; 1.0 without ``calibrate``.
+    conformity_scores_ : ndarray of shape (n_held_out,)
+        1 minus the probability of the best right answer in each row held out, ascending, for
+        ``predict_set``; 2 where none is kept. Only if ``fit`` held out rows, or after
+        ``conformalize``.
     n_features_in_ : int
         Number of columns of X in ``fit``. Not defined if X was a list or a Series of texts, which
         has no columns.
@@ -217,7 +236,7 @@ class BertSpanExtractor(BertEstimator):
     no_answer_threshold_ = Learned[float](is_number)
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **BertEstimator._parameter_constraints,
+        **CalibratedEstimator._parameter_constraints,
         "stride": [Interval(Integral, 0, None, closed="left"), None],
         "max_answer_length": [COUNT],
         "on_ambiguous": [StrOptions({"raise", "first"})],
@@ -274,14 +293,61 @@ class BertSpanExtractor(BertEstimator):
         texts: Any = self._rows(X, fitted.record)
         threshold = fitted.attributes["no_answer_threshold_"]
         lines: list[tuple[Any, ...]] = []
-        for row, (spans, scores, null) in enumerate(self._outputs(fitted, texts)):
-            possible = null if np.isfinite(threshold) else -np.inf
-            *chances, none = softmax([*scores, possible]).tolist() if len(scores) else [0.0]
-            for rank, (begin, end) in enumerate(spans[:n_best].tolist(), start=1):
+        for row, ranked in enumerate(self._outputs(fitted, texts)):
+            *chances, none = probabilities(ranked, with_none=np.isfinite(threshold)).tolist()
+            for rank, (begin, end) in enumerate(ranked.spans[:n_best].tolist(), start=1):
                 answer = texts.second[row][begin:end]
                 lines.append((row, rank, answer, begin, end, chances[rank - 1], none))
         names = ["row", "rank", "answer", "start", "end", "score", "no_answer_score"]
         return pd.DataFrame(lines, columns=names)
+
+    def predict_set(self, X: object, coverage: float = 0.95) -> Array:
+        """Predict for each question the answers that hold a right one as often as asked.
+
+        Parameters
+        ----------
+        X : array-like of str of shape (n_samples, 2)
+            A question and a context per row.
+        coverage : float, default=0.95
+            Share of rows whose set holds a right answer, in (0, 1).
+
+        Returns
+        -------
+        sets : ndarray of shape (n_samples,)
+            One list of answers per row, the most probable first; ``""`` stands for no answer. A
+            list is empty where no answer is probable enough.
+
+        Raises
+        ------
+        InputError, InputTypeError
+            If X or ``coverage`` cannot be used, no row was held out in ``fit``, or too few for
+            this coverage; or if so many rows held out have no right answer among the 20 best that
+            no set can have it.
+
+        See Also
+        --------
+        BertClassifier.predict_set : What such sets promise, and for which rows.
+
+        Notes
+        -----
+        Probabilities are those among the 20 best answers of a row and "no answer", whatever
+        ``no_answer_threshold_`` is; an answer is right if ``skbert.metrics.squad_em`` says so.
+        """
+        fitted = self._state()
+        level = self._level(fitted, coverage)
+        if level == OUT_OF_REACH:
+            scores = fitted.attributes["conformity_scores_"]
+            most = float((scores < OUT_OF_REACH).mean())
+            raise InputError(
+                f"coverage={coverage} cannot be reached: only {most:.1%} of the rows that were "
+                f"not trained on have a right answer among the {MAX_ANSWERS} best. Ask for less, "
+                "or train more."
+            )
+        texts: Any = self._rows(X, fitted.record)
+        return objects([
+            answer_set(ranked, context, level)
+            for ranked, context in zip(self._outputs(fitted, texts), texts.second, strict=True)
+        ])  # fmt: skip
 
     @requires_y
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
@@ -363,11 +429,18 @@ class BertSpanExtractor(BertEstimator):
             best = best_threshold(spans, [contexts[row] for row in held_out], golds)
             return {"no_answer_threshold_": best}
 
+        def conform(spans: Array, held_out: Array) -> dict[str, Any]:
+            distances = [
+                distance_of_truth(ranked, contexts[row], gold.texts[row])
+                for ranked, row in zip(spans, held_out, strict=True)
+            ]
+            return Conformity(np.array(distances)).attributes()
+
         attributes = {"no_answer_threshold_": float(threshold)}
         tune = None if answered.all() or self.no_answer_threshold != "auto" else tuned
         strata = answered.astype(np.int64)
         task = self._task(max_length)
-        return TrainingPlan(task, gold.spans, attributes, f1, strata, weight, tune)
+        return TrainingPlan(task, gold.spans, attributes, f1, strata, weight, tune, conform)
 
     def _load_checkpoint(self, network: Network, max_length: int) -> tuple[Task, dict[str, Any]]:
         n_outputs = network.output_layer.out_features
@@ -378,7 +451,7 @@ class BertSpanExtractor(BertEstimator):
             )
         threshold = self.no_answer_threshold
         learned = np.inf if threshold == "auto" else float(threshold)
-        return self._task(max_length), {"no_answer_threshold_": learned}
+        return self._task(max_length), {"no_answer_threshold_": learned, "temperature_": 1.0}
 
     def __sklearn_tags__(self) -> Any:
         """Add that answers are needed to fit."""

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import torch
 from numpy.lib.stride_tricks import sliding_window_view
+from scipy.special import softmax
 
 from skbert._arrays import Array, FloatArray, IntArray
 from skbert._core.segments import log_softmax_within
@@ -23,11 +24,15 @@ from skbert._core.text.windows import Windows, most_overlap
 from skbert._validation.tables import MAX_NAMES
 from skbert._validation.texts import Texts
 from skbert.exceptions import InputError
-from skbert.metrics import squad_f1
+from skbert.metrics import squad_em, squad_f1
 
-__all__ = ["MAX_ANSWERS", "Answers", "RankedAnswers", "best_texts", "best_threshold"]
+__all__ = [
+    "MAX_ANSWERS", "OUT_OF_REACH", "Answers", "RankedAnswers", "answer_set", "best_texts",
+    "best_threshold", "distance_of_truth", "probabilities",
+]  # fmt: skip
 
 MAX_ANSWERS = 20  # answers kept of each row, as in the scripts of the data set's authors
+OUT_OF_REACH = 2.0  # 1 minus the probability of an answer that is not among those kept
 _OVERLAP = 128  # tokens that neighbouring windows share, if windows are twice as long
 _MIN_CONTEXT = 64  # tokens that a question leaves to a long context
 
@@ -215,6 +220,33 @@ def best_texts(ranked: Array, contexts: Sequence[str], threshold: float) -> Arra
             begin, end = spans[0].tolist()
             answers[i] = contexts[i][begin:end]
     return answers
+
+
+def probabilities(ranked: RankedAnswers, *, with_none: bool) -> FloatArray:
+    """Probabilities of the answers kept of a row, and at the end that of "no answer"."""
+    if not len(ranked.scores):
+        return np.ones(1)
+    return np.asarray(softmax([*ranked.scores, ranked.null if with_none else -np.inf]))
+
+
+def _candidates(ranked: RankedAnswers, context: str) -> list[tuple[str, float]]:
+    """The answers kept of a row and "no answer" with their probabilities, best first."""
+    texts = [*(context[begin:end] for begin, end in ranked.spans.tolist()), ""]
+    chances = probabilities(ranked, with_none=True)
+    return [(texts[at], float(chances[at])) for at in np.argsort(-chances, kind="stable")]
+
+
+def answer_set(ranked: RankedAnswers, context: str, level: FloatArray) -> list[str]:
+    """The answers of a row whose probability is at least ``1 - level``, best first."""
+    pairs = _candidates(ranked, context)
+    return [*dict.fromkeys(text for text, chance in pairs if 1 - chance <= level)]
+
+
+def distance_of_truth(ranked: RankedAnswers, context: str, golds: list[str]) -> float:
+    """1 minus the probability of the best right answer; 2 where none is kept."""
+    pairs = _candidates(ranked, context)
+    right = (1 - chance for text, chance in pairs if squad_em([golds], [text]))
+    return next(right, OUT_OF_REACH)
 
 
 def best_threshold(ranked: Array, contexts: Sequence[str], golds: Sequence[list[str]]) -> float:

@@ -19,7 +19,8 @@ from skbert._core.text.tokens import LongText
 from skbert._core.training.optim import is_encoder_frozen
 from skbert._estimator.base import ROW_HEAD_CONSTRAINTS
 from skbert._estimator.callbacks import with_callbacks
-from skbert._estimator.checks import are_numbers, is_count
+from skbert._estimator.checks import are_numbers, are_sorted, is_count
+from skbert._estimator.conformal import ConformalEstimator, Conformity
 from skbert._estimator.features import FeatureEstimator
 from skbert._estimator.fitted import Fitted, Learned
 from skbert._estimator.guidance import requires_y
@@ -34,7 +35,7 @@ __all__ = ["BertRegressor"]
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class BertRegressor(RegressorMixin, FeatureEstimator):
+class BertRegressor(RegressorMixin, ConformalEstimator, FeatureEstimator):
     """Predict numbers from texts or pairs of texts with a fine-tuned BERT.
 
     Each target is standardised internally, so that the learning rates suit targets of any scale.
@@ -165,6 +166,9 @@ class BertRegressor(RegressorMixin, FeatureEstimator):
         Number of epochs that were run.
     n_truncated_ : int
         Number of rows of X that were cut to ``max_length`` in ``fit``.
+    conformity_scores_ : ndarray of shape (n_held_out, n_outputs)
+        Absolute errors in the rows held out, each column ascending, for ``predict_set``. Only if
+        ``fit`` held out rows, or after ``conformalize``.
     n_features_in_ : int
         Number of columns of X in ``fit``. Not defined if X was a list or a Series of texts, which
         has no columns.
@@ -198,6 +202,9 @@ class BertRegressor(RegressorMixin, FeatureEstimator):
     n_outputs_ = Learned[int](is_count, "n_outputs")
     mean_ = Learned[Array](are_numbers, "n_outputs")
     scale_ = Learned[Array](are_numbers, "n_outputs")
+    conformity_scores_ = Learned[Array](
+        are_sorted, "n_scores", "n_outputs", optional=True, of_weights=True
+    )
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **FeatureEstimator._parameter_constraints,
@@ -265,6 +272,52 @@ class BertRegressor(RegressorMixin, FeatureEstimator):
         """
         fitted = self._state()
         return self._numbers(fitted, self._rows(X, fitted.record))
+
+    def predict_set(self, X: object, coverage: float = 0.95) -> Array:
+        """Predict for each row an interval that holds the true number as often as asked.
+
+        Parameters
+        ----------
+        X : array-like of str of shape (n_samples,), or pairs of shape (n_samples, 2)
+            The texts.
+        coverage : float, default=0.95
+            Share of rows whose interval holds the number, in (0, 1); with several numbers per
+            row, for each of them by itself.
+
+        Returns
+        -------
+        intervals : ndarray of shape (n_samples, 2) or (n_samples, n_outputs, 2)
+            The lower and the upper end, which belong to the interval; float64.
+
+        Raises
+        ------
+        InputError, InputTypeError
+            If X or ``coverage`` cannot be used, no row was held out in ``fit``, or too few for
+            this coverage.
+
+        Notes
+        -----
+        The ends lie on both sides of the prediction, at the distance that a share ``coverage`` of
+        the rows held out does not exceed [1]_; so all intervals of an output are equally long. The
+        share is meant over rows like those held out, drawn at random. With n rows held out it lies
+        between ``coverage`` and ``coverage + 1 / (n + 1)`` on average over held-out and new rows,
+        if the rows held out had no other use; the best epoch is chosen on them too, which costs
+        little. ``conformalize`` measures on rows without any other use.
+
+        Scores are those of the weights that ``fit`` left. Further training replaces them, or
+        removes them if it holds out no rows; so does assigning ``model_``. After changes inside of
+        ``model_`` call ``conformalize`` again.
+
+        References
+        ----------
+        .. [1] J. Lei, M. G'Sell, A. Rinaldo, R. J. Tibshirani and L. Wasserman,
+               "Distribution-Free Predictive Inference for Regression", JASA 113(523), 2018
+        """
+        fitted = self._state()
+        level = self._level(fitted, coverage)
+        numbers = self._numbers(fitted, self._rows(X, fitted.record)).astype(np.float64)
+        distance = level[0] if numbers.ndim == 1 else level
+        return np.stack([numbers - distance, numbers + distance], axis=-1)
 
     @requires_y
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
@@ -374,8 +427,12 @@ def _plan(
         is_defined = len(held_out) > 1
         return float(r2_score(targets[held_out], predicted)) if is_defined else np.nan
 
+    def conform(predicted: Array, held_out: Array) -> dict[str, Any]:
+        errors = np.abs(predicted.astype(np.float64) - targets[held_out]) * scale
+        return Conformity(np.minimum(errors, np.finfo(np.float64).max)).attributes()
+
     attributes = {"mean_": mean, "scale_": scale, "n_outputs_": columns.shape[1]}
-    return TrainingPlan(task, targets, attributes, r2, None, weight)
+    return TrainingPlan(task, targets, attributes, r2, None, weight, conform=conform)
 
 
 def _check_columns(numbers: Array, fitted: Fitted) -> None:

@@ -11,15 +11,15 @@ import pandas as pd
 from scipy.special import softmax
 from sklearn.utils._param_validation import StrOptions
 
-from skbert._arrays import Array
+from skbert._arrays import Array, objects
 from skbert._core.families.record import Job
 from skbert._core.models.network import Network
 from skbert._core.models.output import grow_output
 from skbert._core.task import Task
+from skbert._estimator.calibration import CalibratedEstimator
 from skbert._estimator.callbacks import with_callbacks
-from skbert._estimator.checks import are_classes, is_one_of
+from skbert._estimator.checks import are_classes, are_weights, is_one_of
 from skbert._estimator.fitted import Fitted, Learned
-from skbert._estimator.fitting import BertEstimator
 from skbert._estimator.guidance import requires_y
 from skbert._estimator.plan import TrainingPlan
 from skbert._estimator.run import Run
@@ -31,8 +31,8 @@ from skbert._tagging.targets import (
     decoded,
     entity_table,
     f1,
-    objects,
     plan_tags,
+    tag_sets,
 )
 from skbert._tagging.task import WordTags
 from skbert._validation.columns import FitRecord
@@ -46,7 +46,7 @@ Tags = Sequence[str] | Array | None
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class BertTokenTagger(BertEstimator):
+class BertTokenTagger(CalibratedEstimator):
     """Tag each word with a fine-tuned BERT, as for named entities or parts of speech.
 
     Each word gets exactly one tag, however long its row is. For rows of words the estimator
@@ -143,6 +143,10 @@ class BertTokenTagger(BertEstimator):
     decoding : {"viterbi", "argmax"}, default="viterbi"
         Predict the most probable sequence of tags that the scheme allows, or the most probable tag
         of each word.
+    calibrate : bool, default=False
+        Divide the logits by a temperature that is fitted on the validation set (Guo et al. 2017,
+        "On calibration of modern neural networks"); needs ``validation_fraction`` or
+        ``X_val``.
 
     Attributes
     ----------
@@ -169,6 +173,13 @@ class BertTokenTagger(BertEstimator):
         Number of epochs that were run.
     n_truncated_ : int
         Number of rows of X that were cut; always 0, since long rows are read in windows.
+    temperature_ : float
+        The number by which the logits are divided; 1.0 without ``calibrate``.
+    conformity_scores_ : ndarray of shape (n_words,)
+        1 minus the probability of the right tag of each word in the rows held out, ascending, for
+        ``predict_set``. Only if ``fit`` held out rows, or after ``conformalize``.
+    conformity_weights_ : ndarray of shape (n_words,)
+        The share of each of these words in its row.
     n_features_in_ : int
         Number of columns of X in ``fit``. Not defined if X was a list or a Series of texts, which
         has no columns.
@@ -226,9 +237,12 @@ class BertTokenTagger(BertEstimator):
     classes_ = Learned[Array](are_classes, "n_outputs")
     scheme_ = Learned[str | None](is_one_of(None, *SCHEMES))
     learned_scheme_ = Learned[str | None](is_one_of(None, *SCHEMES))
+    conformity_weights_ = Learned[Array](
+        are_weights, "n_scores", optional=True, needs=("conformity_scores_",), of_weights=True
+    )
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **BertEstimator._parameter_constraints,
+        **CalibratedEstimator._parameter_constraints,
         "label_pieces": [StrOptions({"first", "all"})],
         "scheme": [StrOptions({"auto", *SCHEMES}), None],
         "decoding": [StrOptions({"viterbi", "argmax"})],
@@ -370,6 +384,52 @@ class BertTokenTagger(BertEstimator):
         scored = self._outputs(fitted, self._rows(X, fitted.record))
         return objects([softmax(row.logits, axis=1) for row in scored])
 
+    def predict_set(self, X: object, coverage: float = 0.95) -> Array:
+        """Predict for each word the tags that hold the right one as often as asked.
+
+        Parameters
+        ----------
+        X : array-like of lists of str, or of str, of shape (n_samples,)
+            The words of each row, or one text per row.
+        coverage : float, default=0.95
+            Expected share of the words of a row whose set holds their tag, in (0, 1).
+
+        Returns
+        -------
+        sets : ndarray of shape (n_samples,)
+            For each row a list with one list of tags per word, the most probable first, of those
+            in ``classes_``. The words of a text are those of ``predict_proba``. A word's list is
+            empty where no tag is probable enough.
+
+        Raises
+        ------
+        InputError, InputTypeError
+            If X or ``coverage`` cannot be used, no row was held out in ``fit``, or too few for
+            this coverage.
+
+        See Also
+        --------
+        BertClassifier.predict_set : What such sets promise, and for which rows.
+
+        Notes
+        -----
+        The words of a row depend on each other, so it is rows, not words, that are like those held
+        out. The promise is one about rows, too: the share of words whose set holds their tag,
+        computed for each row, is on average at least ``coverage``, by conformal risk control [1]_.
+        In a short row a word counts more than in a long one, and a single row may be far from the
+        average. Sets disregard ``decoding``: a tag may be in one that no allowed sequence has
+        there.
+
+        References
+        ----------
+        .. [1] A. N. Angelopoulos, S. Bates, A. Fisch, L. Lei and T. Schuster, "Conformal Risk
+               Control", ICLR 2024
+        """
+        fitted = self._state()
+        level = self._level(fitted, coverage)
+        scored = self._outputs(fitted, self._rows(X, fitted.record))
+        return tag_sets(scored, fitted.attributes["classes_"].tolist(), level)
+
     def predict_spans(self, X: Any) -> pd.DataFrame:
         """Predict the entities, each with its text and its probability.
 
@@ -459,12 +519,12 @@ class BertTokenTagger(BertEstimator):
         task = WordTags(len(classes), max_length, self.label_pieces == "all")
         return TrainingPlan(
             task, tags.targets, tags.attributes, tags.score, None, weight,
-            output_map=tags.output_map,
+            conform=tags.conform, output_map=tags.output_map,
         )  # fmt: skip
 
     def _finish(self, run: Run, attributes: dict[str, Any]) -> dict[str, Any]:
         _describe(run.network, attributes["classes_"])
-        return {}
+        return super()._finish(run, attributes)
 
     def _load_checkpoint(self, network: Network, max_length: int) -> tuple[Task, dict[str, Any]]:
         named = network.model.config.id2label
@@ -479,7 +539,9 @@ class BertTokenTagger(BertEstimator):
             entities_of([tag], scheme, place="the checkpoint's id2label")
         grow_output(network, len(names), np.argsort(order))
         _describe(network, classes)
-        attributes = {"classes_": classes, "scheme_": scheme, "learned_scheme_": scheme}
+        attributes = {
+            "classes_": classes, "scheme_": scheme, "learned_scheme_": scheme, "temperature_": 1.0,
+        }  # fmt: skip
         return WordTags(len(names), max_length, self.label_pieces == "all"), attributes
 
     def __sklearn_tags__(self) -> Any:

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.special import log_softmax
+from scipy.special import log_softmax, softmax
 
-from skbert._arrays import Array, IntArray
+from skbert._arrays import Array, FloatArray, IntArray, objects
+from skbert._estimator.conformal import Conformity
 from skbert._tagging.schemes import Chain, CharacterSpans, convert, follow, guess_scheme
 from skbert._tagging.task import ScoredWords
 from skbert._validation.entities import (
@@ -32,8 +34,8 @@ from skbert.exceptions import InputError, InputTypeError
 from skbert.metrics import entity_f1
 
 __all__ = [
-    "TagPlan", "checked_names", "checked_targets", "decoded", "entity_table", "f1", "objects",
-    "plan_tags",
+    "TagPlan", "checked_names", "checked_targets", "decoded", "entity_table", "f1", "plan_tags",
+    "tag_sets",
 ]  # fmt: skip
 
 
@@ -43,6 +45,7 @@ class TagPlan(NamedTuple):
     targets: Any
     attributes: dict[str, Any]
     score: Callable[[Array, Array], float]
+    conform: Callable[[Array, Array], dict[str, Any]]
     output_map: IntArray | None
 
 
@@ -92,13 +95,20 @@ def plan_tags(
         predicted = decoded(chain, scored, scheme, in_words=in_words)
         return f1([gold[row] for row in held], predicted, scheme, None)
 
+    def conform(scored: Array, held: Array) -> dict[str, Any]:
+        codes = _codes_of(targets, scored, held)
+        return Conformity.of_rows(
+            1 - _chances(row)[np.arange(len(true)), true]
+            for row, true in zip(scored, codes, strict=True)
+        ).attributes()
+
     attributes = {
         "classes_": np.array(tags, object),
         "scheme_": scheme,
         "learned_scheme_": learned,
     }
     output_map = None if previous is None else np.array([tags.index(tag) for tag in old])
-    return TagPlan(targets, attributes, score, output_map)
+    return TagPlan(targets, attributes, score, conform, output_map)
 
 
 def _code_words(
@@ -120,6 +130,33 @@ def _code_spans(
     labels = {label for row in rows for _, _, label in row}
     tags = sorted({*old, *tag_names(labels, scheme)})
     return tags, CharacterSpans(rows, tags, scheme)
+
+
+def _codes_of(
+    targets: list[IntArray] | CharacterSpans, scored: Array, rows: Array
+) -> list[IntArray]:
+    """The codes of the tags of these rows, one for each word that was scored."""
+    if isinstance(targets, CharacterSpans):
+        own = replace(targets, rows=[targets.rows[row] for row in rows])
+        return own.codes([row.places for row in scored])
+    return [targets[row] for row in rows]
+
+
+def _chances(row: ScoredWords) -> FloatArray:
+    """The probability of each tag for each word of a row, ``(n_words, n_tags)`` in float64."""
+    return np.asarray(softmax(row.logits, axis=1), np.float64)
+
+
+def tag_sets(scored: Array, tags: list[str], level: FloatArray) -> Array:
+    """For each row a list with a list of tags per word, best first."""
+    return objects([[_within(word, tags, level) for word in _chances(row)] for row in scored])
+
+
+def _within(chances: FloatArray, tags: list[str], level: FloatArray) -> list[str]:
+    """The tags whose probability is at least ``1 - level``, best first."""
+    distances = 1 - chances
+    order = np.argsort(distances, kind="stable").tolist()
+    return [tags[code] for code in order if distances[code] <= level]
 
 
 def _known(
@@ -221,11 +258,3 @@ def f1(true: Any, predicted: Any, scheme: str | None, weight: Any) -> float:
 def _each_word(row: Sequence[Any]) -> list[Entity]:
     """The tags of a row as entities of one word; entities stay as they are."""
     return [(word, word + 1, tag) if isinstance(tag, str) else tag for word, tag in enumerate(row)]
-
-
-def objects(values: Sequence[Any]) -> Array:
-    """Values of any lengths as a 1-D array of objects."""
-    array = np.empty(len(values), object)
-    for row, value in enumerate(values):
-        array[row] = value
-    return array

@@ -157,6 +157,8 @@ def test_a_method_reads_x_once(
     estimator, rows, y = job.make(tiny_model, **form.params), form.X, form.y
     if name not in {"fit", "fit_transform"}:
         estimator.fit(container(rows), y)
+        if name == "predict_set":
+            estimator.conformalize(rows * 2, y * 2)
         rows, y = MASKED if name == "predict_masked" else rows, y and y[:2]
         rows = rows[:2]  # two rows may be two columns, which has to be looked at
     takes_y = "y" in inspect.signature(getattr(estimator, name)).parameters

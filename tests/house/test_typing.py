@@ -27,7 +27,8 @@ from skbert._estimator.fitted import learned_attributes
 ESTIMATORS = [getattr(skbert, name) for name in skbert.__all__ if name.startswith("Bert")]
 NOT_ALWAYS = {  # set where a frame, a hold-out, several labels or a PCA asks for it
     "feature_names_in_", "n_features_in_", "probe_score_", "thresholds_",
-    "components_", "mean_", "explained_variance_ratio_",
+    "components_", "mean_", "explained_variance_ratio_", "conformity_scores_",
+    "conformity_weights_", "held_out_confidences_",
 }  # fmt: skip
 
 

@@ -16,6 +16,15 @@ JOB = Job(
         "lists of options": Form(OPTIONS, RIGHT),
         "columns of options": Form([(text, "good", "bad") for text in TEXTS], RIGHT),
     },
-    {"fit", "predict", "predict_text", "predict_proba", "rank", "score"},
+    {
+        "conformalize",
+        "fit",
+        "predict",
+        "predict_proba",
+        "predict_set",
+        "predict_text",
+        "rank",
+        "score",
+    },
     {"choices": get_scorer("mean_reciprocal_rank")},
 )

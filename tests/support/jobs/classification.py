@@ -12,6 +12,15 @@ JOB = Job(
         "labels": Form(TEXTS, [[row % 2, row % 3 % 2] for row in range(12)]),
         "pairs": Form(PAIRS, LABELS),
     },
-    {"fit", "partial_fit", "predict", "predict_proba", "decision_function", "score"},
+    {
+        "conformalize",
+        "decision_function",
+        "fit",
+        "partial_fit",
+        "predict",
+        "predict_proba",
+        "predict_set",
+        "score",
+    },
     {"classes": "accuracy", "labels": "f1_micro", "pairs": "accuracy"},
 )

@@ -9,6 +9,6 @@ from support.job import PAIRS, WORDS, Form, Job
 JOB = Job(
     BertSpanExtractor,
     {"answers": Form(PAIRS, [words[2] for words in WORDS])},
-    {"fit", "predict", "predict_answers", "score"},
+    {"conformalize", "fit", "predict", "predict_answers", "predict_set", "score"},
     {"spans": get_scorer("squad_f1")},
 )

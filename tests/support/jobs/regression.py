@@ -12,6 +12,6 @@ JOB = Job(
         "several numbers": Form(TEXTS, [[number, -number] for number in NUMBERS]),
         "pairs": Form(PAIRS, NUMBERS),
     },
-    {"fit", "partial_fit", "predict", "score"},
+    {"conformalize", "fit", "partial_fit", "predict", "predict_set", "score"},
     {"numbers": "neg_mean_absolute_error"},
 )

@@ -12,6 +12,15 @@ JOB = Job(
         "words": Form(WORDS, [["O", "B-A", "O", "O", "B-B"]] * 12),
         "texts": Form(TEXTS, [[(0, 3, "A")]] * 12),
     },
-    {"fit", "partial_fit", "predict", "predict_proba", "predict_spans", "score"},
+    {
+        "conformalize",
+        "fit",
+        "partial_fit",
+        "predict",
+        "predict_proba",
+        "predict_set",
+        "predict_spans",
+        "score",
+    },
     {"tags": get_scorer("entity_f1")},
 )
