@@ -76,6 +76,7 @@ GALLERY = {
         "csv_columns",
         "feature_columns",
         "thresholds",
+        "when_not_to_answer",
         "many_labels",
         "pairs",
         "regression",

@@ -508,6 +508,18 @@ class BertClassifier(ClassifierMixin, RejectingEstimator, FeatureEstimator):
                Bounded Error Levels", JASA 114(525), 2019
         .. [2] M. Cauchois, S. Gupta and J. C. Duchi, "Knowing what You Know: valid and validated
                confidence sets in multiclass and multilabel prediction", JMLR 22(81), 2021
+
+        Examples
+        --------
+        >>> from skbert import BertClassifier
+        >>> from skbert.datasets import load_intents
+        >>> X, y = load_intents(return_X_y=True)
+        >>> settings = {"epochs": 1, "freeze": "all", "random_state": 0}
+        >>> classifier = BertClassifier(validation_fraction=0.2, **settings).fit(X, y)
+        >>> for labels in classifier.predict_set(["I forgot my password", "Charged twice, again!"]):
+        ...     print(labels)
+        ['login']
+        ['refund', 'payment', 'login']
         """
         fitted = self._state()
         if isinstance(fitted.task, SeveralLabels):

@@ -1688,8 +1688,6 @@ for name, (params, words) in NOT_ALLOWED.items():
 for name, (params, words) in {
     "label-smoothing-one": ({"label_smoothing": 1.0}, "1.0"),
     "label-smoothing-negative": ({"label_smoothing": -0.1}, "-0.1"),
-    "calibrate-str": ({"calibrate": "sigmoid"}, "'sigmoid'"),
-    "calibrate-without-hold-out": ({"calibrate": True}, "validation_fraction"),
     "thresholds-without-hold-out": ({"tune_thresholds": True}, "validation_fraction"),
     "thresholds-of-one-label": (
         {"tune_thresholds": True, "validation_fraction": 0.5},
@@ -1738,6 +1736,15 @@ refuse(
     "learners",
     when="predict",
 )
+for on in ("classifier", "extractor", "ranker", "tagger"):
+    for name, value, words in (
+        ("calibrate-str", "sigmoid", "'sigmoid'"),
+        ("calibrate-without-hold-out", True, "validation_fraction"),
+    ):
+        refuse(
+            f"{name}-{on}", "parameter", ValueError, ("calibrate", words),
+            parameter(calibrate=value), on,
+        )  # fmt: skip
 refuse(
     "text-columns-absent",
     "parameter",
