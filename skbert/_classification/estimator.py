@@ -516,7 +516,8 @@ class BertClassifier(ClassifierMixin, RejectingEstimator, FeatureEstimator):
         >>> X, y = load_intents(return_X_y=True)
         >>> settings = {"epochs": 1, "freeze": "all", "random_state": 0}
         >>> classifier = BertClassifier(validation_fraction=0.2, **settings).fit(X, y)
-        >>> for labels in classifier.predict_set(["I forgot my password", "Charged twice, again!"]):
+        >>> texts = ["I forgot my password", "Charged twice, again!"]
+        >>> for labels in classifier.predict_set(texts):
         ...     print(labels)
         ['login']
         ['refund', 'payment', 'login']
@@ -613,7 +614,7 @@ class BertClassifier(ClassifierMixin, RejectingEstimator, FeatureEstimator):
             targets: Targets = SingleTargets(y, y[:0])
         else:
             targets = read_targets(y, len(rows), classes, previous, type(self).__name__)
-        self._check_thresholds(targets)
+        _check_tuning(self, targets)
         settings = TargetSettings(
             max_length, self.long_text, self.label_smoothing, self.class_weight,
             self.tune_thresholds,
@@ -628,19 +629,6 @@ class BertClassifier(ClassifierMixin, RejectingEstimator, FeatureEstimator):
         return plan._replace(
             label_rows=label_rows(texts, plan, self.class_weight, are_all=are_label_texts)
         )
-
-    def _check_thresholds(self, targets: Targets) -> None:
-        """Refuse to tune thresholds where there is nothing to tune."""
-        if self.tune_thresholds and not isinstance(targets, IndicatorTargets):
-            raise InputError(
-                f"tune_thresholds=True is for multi-label targets, and y has {targets.form}. "
-                "For a binary y use sklearn.model_selection.TunedThresholdClassifierCV."
-            )
-        if self.calibrate and isinstance(targets, SeveralTargets):
-            raise InputError(
-                f"calibrate=True fits one temperature, and y has {targets.form}. Set "
-                "calibrate=False, or fit an estimator for each column."
-            )
 
     def _finish(self, run: Run, attributes: dict[str, Any]) -> dict[str, Any]:
         describe(run.network.model.config, run.task, attributes["classes_"])
@@ -690,3 +678,17 @@ class BertClassifier(ClassifierMixin, RejectingEstimator, FeatureEstimator):
         tags.classifier_tags.multi_label = True
         tags.target_tags.multi_output = True
         return tags
+
+
+def _check_tuning(classifier: BertClassifier, targets: Targets) -> None:
+    """Refuse to tune where there is nothing to tune."""
+    if classifier.tune_thresholds and not isinstance(targets, IndicatorTargets):
+        raise InputError(
+            f"tune_thresholds=True is for multi-label targets, and y has {targets.form}. "
+            "For a binary y use sklearn.model_selection.TunedThresholdClassifierCV."
+        )
+    if classifier.calibrate and isinstance(targets, SeveralTargets):
+        raise InputError(
+            f"calibrate=True fits one temperature, and y has {targets.form}. Set "
+            "calibrate=False, or fit an estimator for each column."
+        )
