@@ -39,7 +39,7 @@ PAGES = {
 FEWEST_BLOCKS = {
     "README.md": 1,
     "docs/checkpoints.md": 1,
-    "docs/classification.md": 2,
+    "docs/classification.md": 4,
     "docs/choices.md": 2,
     "docs/coming_from.md": 9,
     "docs/datasets.md": 5,
