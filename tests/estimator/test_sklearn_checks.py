@@ -41,10 +41,10 @@ if TYPE_CHECKING:
 # How many checks scikit-learn has for each adapter. A release of it may bring more; fewer means
 # that an estimator lost a method, a parameter or a tag, or that the tests of it got thinner.
 FLOORS = {
-    NumericClassifier: 67,
+    NumericClassifier: 68,
     NumericRegressor: 59,
     NumericTransformer: 46,
-    ExactClassifier: 67,
+    ExactClassifier: 68,
     ExactRegressor: 59,
     WideTransformer: 46,
 }
