@@ -1,8 +1,8 @@
 """Checks of X, y and weights, made before anything heavy is loaded.
 
-Nothing here imports torch, a tokenizer or an estimator. `tables`, `features`, `columns` and
-`texts` build on those before them, and every other module on these four alone, but for
-`probabilities`, which builds on `targets`:
+Nothing here imports torch, a tokenizer or an estimator. `tables`, `features`, `columns` and `texts`
+build on those before them, and every other module on these four alone, but for `probabilities`,
+which builds on `targets`:
 
 - `tables`: any container as a table; its columns as lists or as numbers; lengths, missing y
 - `features`: columns of numbers and categories beside the texts
@@ -16,6 +16,7 @@ Nothing here imports torch, a tokenizer or an estimator. `tables`, `features`, `
 - `targets`: y of a classifier or a regressor
 - `soft_labels`: y of a classifier as probabilities
 - `weights`: weights of rows and of classes
+- `groups`: groups of rows that are held out together
 - `probabilities`: labels beside the probabilities that were predicted of them
 - `numbers`: counts and positions that are given as arguments
 """

@@ -419,7 +419,7 @@ BESIDE = {"X_val": ["good book", "bad film"], "y_val": ["good", "bad"]}
         ({}, BESIDE | {"y_val": ["good"]}, r"y is y_val.*X has 2 rows and y has 1"),
         ({}, BESIDE | {"y_val": ["good", None]}, r"y is y_val.*NaN"),
         ({}, BESIDE | {"y_val": ["good", "odd"]}, r"y_val holds.*row 1: \['odd'\]"),
-        ({}, BESIDE | {"y_val": [[1, 0], [0, 1]]}, "y is y_val.*other kind"),
+        ({}, BESIDE | {"y_val": [[1, 1], [0, 1]]}, "y is y_val.*predicts one label"),
         ({}, BESIDE | {"sample_weight_val": [0, 0]}, "X_val.*non-zero"),
         ({}, BESIDE | {"sample_weight_val": [1]}, "X_val.*sample_weight"),
         ({}, BESIDE | {"groups": [0, 1] * 20}, "no rows of X are held out"),
