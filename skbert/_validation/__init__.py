@@ -1,8 +1,8 @@
 """Checks of X, y and weights, made before anything heavy is loaded.
 
-Nothing here imports torch, a tokenizer or an estimator. `tables`, `features`, `columns` and `texts`
-build on those before them, and every other module on these four alone, but for `probabilities`,
-which builds on `targets`:
+Nothing here imports torch, a tokenizer or an estimator. `tables`, `features`, `columns` and
+`texts` build on those before them, and every other module on these four alone, but for
+`probabilities`, which builds on `targets`:
 
 - `tables`: any container as a table; its columns as lists or as numbers; lengths, missing y
 - `features`: columns of numbers and categories beside the texts
