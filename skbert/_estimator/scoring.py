@@ -25,7 +25,7 @@ from skbert._estimator.base import TextEstimator
 from skbert._estimator.fit_data import FitData
 from skbert._estimator.fitted import Fitted, FittedEstimator
 from skbert._estimator.held_out import HeldOut
-from skbert.exceptions import InputError, InputTypeError, TruncationWarning
+from skbert.exceptions import InputError, InputTypeError, SkbertError, TruncationWarning
 
 __all__ = ["Scoring", "scored", "scorer_of"]
 
@@ -50,6 +50,13 @@ class Scoring:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", TruncationWarning)  # said when fit read the rows
                 score = self.scorer(self.estimator, self.X, self.y)
+        except (TypeError, ValueError) as error:
+            if isinstance(error, SkbertError):
+                raise
+            raise InputError(
+                f"scoring cannot score the rows held out: {error}. Give a function (estimator, X, "
+                "y) -> float that takes y in this form, or scoring='loss'."
+            ) from error
         finally:
             self.estimator._fitted = state
         return _number(score)

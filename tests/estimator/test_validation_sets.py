@@ -460,6 +460,13 @@ def test_refused(
     assert not hasattr(estimator, "classes_")
 
 
+def test_a_score_that_does_not_take_y_says_so(tiny_model: Path, sentiment: Sentiment) -> None:
+    shares = np.tile([[0.7, 0.3], [0.2, 0.8]], (len(sentiment.texts) // 2, 1))
+    estimator = classifier(tiny_model, validation_fraction=0.25, scoring="accuracy")
+    with pytest.raises(InputError, match=r"^scoring cannot score .*continuous.*scoring='loss'\.$"):
+        estimator.fit(sentiment.texts, shares, classes=["bad", "good"])
+
+
 def test_tags_that_only_y_val_holds_are_named(tiny_model: Path) -> None:
     tagger = BertTokenTagger(tiny_model, epochs=1, device="cpu")
     X, y = [["good", "book"]] * 4, [["B-A", "O"]] * 4
