@@ -111,7 +111,7 @@ def watched(losses: list[float], patience: int | None = None) -> tuple[Still, Ea
     n_passes = 0
     for number, loss in enumerate(losses, start=1):
         model.become(float(number))
-        watch.note(loss)
+        watch.note(-loss)
         n_passes = number
         if watch.is_exhausted:
             break
@@ -136,7 +136,7 @@ def test_the_best_weights_are_put_back(losses: list[float], best: int) -> None:
     model, watch, _ = watched(losses)
     assert model.weight.tolist() == [best, best]
     assert model.count.item() == best
-    assert watch.best == losses[best - 1]
+    assert watch.best == -losses[best - 1]
 
 
 def test_without_a_single_number_the_last_weights_stay() -> None:
@@ -150,7 +150,7 @@ def test_what_is_kept_does_not_move_with_the_model() -> None:
     parameter = model.weight
     for loss in (2.0, 1.0):
         model.become(loss)
-        watch.note(loss)
+        watch.note(-loss)
     model.become(9.0)
     assert watch._weights["weight"].tolist() == [1.0, 1.0]
     watch.restore()
@@ -183,7 +183,7 @@ def test_the_best_pass_of_a_training(tiny_model: Path) -> None:
     with seeded(0, CPU):
         for epoch in train(network, Labels(), items, RECIPE, Precision("float32", CPU), 0):
             seen.append(weights_of(network))
-            watch.note({1: 0.5, 2: 0.9}[epoch.epoch])
+            watch.note({1: -0.5, 2: -0.9}[epoch.epoch])
             if watch.is_exhausted:
                 break
     assert len(seen) == 2
