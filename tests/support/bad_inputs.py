@@ -1861,7 +1861,7 @@ for name, (error, words, given) in {
     refuse(name, "validation", error, words, lambda _, given=given: given, "learners")
 for name, (words, labels) in {
     "y-val-unseen": (("y_val", "row 1", "'odd'"), ["good", "odd"]),
-    "y-val-indicator": (("y is y_val", "other kind"), [[0, 1], [1, 0]]),
+    "y-val-indicator": (("y is y_val", "predicts one label"), [[0, 1], [1, 1]]),
 }.items():
     given = validated(y_val=labels)
     refuse(name, "validation", InputError, words, lambda _, given=given: given, "classifier")
