@@ -59,7 +59,7 @@ print(f"accuracy {classifier.score(test, y_test):.2f}")
 # The same message, from two customers:
 
 same = pd.DataFrame({"message": ["I forgot my password"] * 2, "is_new": "no"})
-classifier.predict(same.assign(plan=["plus", "business"]))
+print(classifier.predict(same.assign(plan=["plus", "business"])))
 
 # %%
 # What it refuses

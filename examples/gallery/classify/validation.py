@@ -61,4 +61,4 @@ from sklearn.model_selection import GroupKFold, cross_validate
 with sklearn.config_context(enable_metadata_routing=True):
     asking = probe.set_fit_request(groups=True)
     result = cross_validate(asking, X_twice, y_twice, cv=GroupKFold(3), params={"groups": message})
-result["test_score"].round(2)
+print(result["test_score"].round(2))

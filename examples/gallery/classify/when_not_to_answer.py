@@ -42,7 +42,7 @@ _, axes = plt.subplots(1, 2, figsize=(11, 5.5))
 for calibrate, ax in zip([False, True], axes, strict=True):
     classifier = BertClassifier(calibrate=calibrate, **settings).fit(X_train, y_train)
     chances = classifier.predict_proba(X_test)
-    error = calibration_error(y_test, chances, classifier.classes_)
+    error = calibration_error(y_test, chances, classifier.classes_, n_bins=5)
     score = classifier.score(X_test, y_test)
     print(f"temperature {classifier.temperature_:.2f}: accuracy {score:.2f}, error {error:.3f}")
     ReliabilityDisplay.from_predictions(y_test, chances, classifier.classes_, n_bins=5, ax=ax)
