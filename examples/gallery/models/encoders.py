@@ -34,7 +34,7 @@ for family in ("bert", "roberta", "distilbert", "deberta-v2", "modernbert"):
         num_hidden_layers=2,
         vocab_size=800,
         learning_rate=2e-3,
-        epochs=5,
+        epochs=3,
         random_state=0,
     ).fit(texts)
     pretrainer.save(Path(scratch.name) / family)
