@@ -10,7 +10,6 @@ import reprlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -24,6 +23,7 @@ from skbert._estimator.label_rows import LabelRows
 from skbert._estimator.plan import TrainingPlan
 from skbert._validation.targets import check_classes
 from skbert._validation.texts import Texts, without_surrogates
+from skbert._validation.weights import hint_of_class
 from skbert.exceptions import InputError, InputTypeError
 
 __all__ = [
@@ -213,10 +213,8 @@ def _check_known(labels: Array, classes: Array) -> None:
     known = classes.tolist()
     unknown = [label for label in dict.fromkeys(labels.tolist()) if label not in known]
     if unknown:
-        by_name = {str(label): label for label in known}
-        close = get_close_matches(str(unknown[0]), by_name, n=1)
-        hint = f" Did you mean {by_name[close[0]]!r} for {unknown[0]!r}?" if close else ""
         raise InputError(
             f"label_texts has labels that are no column of y: {unknown!r:.80}. The columns are "
-            f"{reprlib.repr(known)}.{hint} Name a column, or leave these labels out."
+            f"{reprlib.repr(known)}.{hint_of_class(unknown[0], known)} Name a column, or leave "
+            "these labels out."
         )

@@ -19,10 +19,11 @@ from skbert._estimator.checks import are_sorted
 from skbert._estimator.fitted import Fitted, Learned, apart_from_weights
 from skbert._estimator.fitting import BertEstimator
 from skbert._estimator.guidance import requires_y
+from skbert._validation.numbers import check_share
 from skbert._validation.targets import as_sequence
-from skbert.exceptions import InputError, InputTypeError
+from skbert.exceptions import InputError
 
-__all__ = ["ConformalEstimator", "Conformity", "check_share", "measured"]
+__all__ = ["ConformalEstimator", "Conformity", "measured"]
 
 _ROUNDING = 1e-9  # of sums of weights
 
@@ -145,19 +146,3 @@ def measured(attributes: Mapping[str, Any], name: str, method: str) -> Array:
         )
     values: Array = attributes[name]
     return values
-
-
-def check_share(name: str, value: object, example: str, *, closed: bool = False) -> float:
-    """A number between 0 and 1; these themselves only with ``closed``."""
-    kinds = (int, float, np.integer, np.floating)
-    if not isinstance(value, kinds) or isinstance(value, bool):
-        raise InputTypeError(
-            f"{name}={value!r:.80} is of type {type(value).__name__}, but must be a number "
-            f"between 0 and 1. Type {name}={example}."
-        )
-    if not (0 < value < 1 or (closed and value in (0, 1))):
-        ends = "" if closed else ", both excluded"
-        raise InputError(
-            f"{name}={value!r} must lie between 0 and 1{ends}. Type {name}={example}."
-        )
-    return float(value)

@@ -61,10 +61,11 @@ class FeatureEstimator(BertEstimator):
 
     def _rows(self, X: object, record: FitRecord | None) -> Texts:
         wanted = [] if self.feature_columns is None else wanted_features(self.feature_columns)
-        if record is not None and [column for column, *_ in record.features] != wanted:
+        fitted = wanted if record is None else [column for column, *_ in record.features]
+        if fitted != wanted:
             raise InputError(
                 f"feature_columns={self.feature_columns!r}, but the estimator was fitted with "
-                f"{[column for column, *_ in record.features] or None}. Set it to that, or fit "
+                f"{fitted or None}. Set it to that, or fit "
                 "anew with warm_start=False."
             )
         if not wanted:

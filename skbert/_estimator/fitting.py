@@ -67,8 +67,6 @@ from skbert.exceptions import InputError
 __all__ = ["BertEstimator", "TrainedEstimator", "draw_seed"]
 
 _POSITIVE = RealInterval(0, None, closed="neither")
-
-
 _NO_VALIDATION = ValidationInput()
 
 

@@ -14,8 +14,9 @@ from scipy.stats import beta
 from skbert._arrays import Array, BoolArray, FloatArray
 from skbert._estimator.calibration import CalibratedEstimator
 from skbert._estimator.checks import are_confidences
-from skbert._estimator.conformal import check_share, measured
+from skbert._estimator.conformal import measured
 from skbert._estimator.fitted import Learned
+from skbert._validation.numbers import check_share
 from skbert.exceptions import InputError
 
 __all__ = ["RejectingEstimator", "check_reject_below", "confidences", "withheld"]

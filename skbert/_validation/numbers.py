@@ -1,6 +1,6 @@
 """Parameters of methods and functions that are numbers: counts, positions, fractions.
 
-Depends on `skbert.exceptions` only.
+Depends on numpy and `skbert.exceptions`.
 """
 
 from __future__ import annotations
@@ -8,9 +8,11 @@ from __future__ import annotations
 from numbers import Integral, Real
 from typing import TypeGuard
 
+import numpy as np
+
 from skbert.exceptions import InputError, InputTypeError
 
-__all__ = ["check_count", "is_index", "is_number"]
+__all__ = ["check_count", "check_share", "is_index", "is_number"]
 
 
 def check_count(
@@ -23,6 +25,22 @@ def check_count(
         raise InputTypeError(f"{name} is {value!r:.80}, of type {type(value).__name__}, {hint}")
     if int(value) < least or (most is not None and int(value) > most):
         raise InputError(f"{name} is {value!r:.80}, {hint}")
+
+
+def check_share(name: str, value: object, example: str, *, closed: bool = False) -> float:
+    """Return a number between 0 and 1 as a float; 0 and 1 themselves only with `closed`."""
+    kinds = (int, float, np.integer, np.floating)
+    if not isinstance(value, kinds) or isinstance(value, bool):
+        raise InputTypeError(
+            f"{name}={value!r:.80} is of type {type(value).__name__}, but must be a number "
+            f"between 0 and 1. Type {name}={example}."
+        )
+    if not (0 < value < 1 or (closed and value in (0, 1))):
+        ends = "" if closed else ", both excluded"
+        raise InputError(
+            f"{name}={value!r} must lie between 0 and 1{ends}. Type {name}={example}."
+        )
+    return float(value)
 
 
 def is_index(value: object, end: int) -> TypeGuard[int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import math
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from numbers import Number, Real
 from typing import Any
 
@@ -123,12 +123,10 @@ def _check_class_keys(class_weight: Mapping[Any, Any], classes: list[Any]) -> No
     """Raise when a key is not a class, or when no class has a weight."""
     unknown = [key for key in class_weight if key not in classes]
     if unknown:
-        by_name = {str(label): label for label in classes}
-        close = difflib.get_close_matches(str(unknown[0]), list(by_name), n=1)
-        hint = f" Did you mean {by_name[close[0]]!r} for {unknown[0]!r}?" if close else ""
         msg = (
             f"class_weight has keys that are not classes: {unknown}. The classes are "
-            f"{reprlib.repr(classes)}; those left out of the dict get a weight of 1.{hint}"
+            f"{reprlib.repr(classes)}; those left out of the dict get a weight of 1."
+            f"{hint_of_class(unknown[0], classes)}"
         )
         raise InputError(msg)
     if not any(_class_weight(class_weight, label) for label in classes):
@@ -137,6 +135,13 @@ def _check_class_keys(class_weight: Mapping[Any, Any], classes: list[Any]) -> No
             "one class a weight above 0."
         )
         raise InputError(msg)
+
+
+def hint_of_class(label: object, classes: Sequence[object]) -> str:
+    """Return the question whether another class was meant, empty where none is alike."""
+    by_name = {str(each): each for each in classes}
+    close = difflib.get_close_matches(str(label), by_name, n=1)
+    return f" Did you mean {by_name[close[0]]!r} for {label!r}?" if close else ""
 
 
 def _class_weight(class_weight: Mapping[Any, Any], label: Any) -> float:
