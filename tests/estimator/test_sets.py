@@ -19,7 +19,7 @@ from support.jobs import FORMS, JOBS
 
 import skbert
 from skbert import BertClassifier
-from skbert.exceptions import InputError, InputTypeError
+from skbert.exceptions import InputError
 from skbert.metrics import squad_em
 
 HOLD_OUT = {"validation_fraction": 0.5, "head_init": "random"}
@@ -270,27 +270,10 @@ def test_unknown_labels_cannot_be_measured(name: str, tiny_model: Path) -> None:
     assert not hasattr(estimator, "conformity_scores_")
 
 
-@pytest.mark.parametrize(
-    ("coverage", "error", "words"),
-    [
-        (0, InputError, "coverage=0 must lie between 0 and 1, both excluded"),
-        (1, InputError, "coverage=1 must lie between 0 and 1, both excluded"),
-        (1.0, InputError, "coverage=1.0 must lie"),
-        (-0.1, InputError, "coverage=-0.1 must lie"),
-        (95, InputError, r"coverage=95 must lie.*Type coverage=0\.95"),
-        (np.nan, InputError, "coverage=nan must lie"),
-        (np.inf, InputError, "coverage=inf must lie"),
-        ("0.9", InputTypeError, "coverage='0.9' is of type str"),
-        (None, InputTypeError, "coverage=None is of type NoneType"),
-        (True, InputTypeError, "coverage=True is of type bool"),
-        ([0.9], InputTypeError, r"coverage=\[0.9\] is of type list"),
-        (0.99, InputError, "coverage=0.99 needs at least 99 rows .* and there are 6"),
-    ],
-)
-def test_bad_coverage(coverage: Any, error: type[Exception], words: str, tiny_model: Path) -> None:
+def test_few_rows_held_out_are_said(tiny_model: Path) -> None:
     estimator = held_out(JOBS["BertRegressor"], tiny_model)
-    with pytest.raises(error, match=words):
-        estimator.predict_set(TEXTS, coverage)
+    with pytest.raises(InputError, match=r"coverage=0\.99 needs at least 99 rows .* there are 6"):
+        estimator.predict_set(TEXTS, 0.99)
 
 
 @pytest.mark.parametrize("coverage", [np.float32(0.5), np.float64(0.5)])
@@ -341,35 +324,6 @@ def test_a_threshold_leaves_few_errors(tiny_model: Path) -> None:
     assert classifier.reject_threshold(0.05, confidence=0.5) <= threshold
     with pytest.raises(InputError, match=r"max_error=0.001 with confidence=0.95: the 400 rows"):
         classifier.reject_threshold(0.001)
-
-
-@pytest.mark.parametrize(
-    ("value", "error", "words"),
-    [
-        (-0.1, InputError, "reject_below=-0.1 must lie between 0 and 1"),
-        (1.1, InputError, "reject_below=1.1 must lie between 0 and 1"),
-        (80, InputError, r"reject_below=80 .*Type reject_below=0\.8, or what reject_threshold"),
-        (np.nan, InputError, "reject_below=nan"),
-        ("0.8", InputTypeError, "reject_below='0.8' is of type str"),
-        (True, InputTypeError, "reject_below=True is of type bool"),
-    ],
-)
-@pytest.mark.parametrize("name", REJECTING)
-def test_bad_rejection(
-    name: str, value: Any, error: type[Exception], words: str, tiny_model: Path
-) -> None:
-    job = JOBS[name]
-    estimator = job.make(tiny_model).fit(job.usual.X, job.usual.y)
-    with pytest.raises(error, match=words):
-        estimator.predict(job.usual.X, reject_below=value)
-
-
-@pytest.mark.parametrize("name", ["max_error", "confidence"])
-@pytest.mark.parametrize(("value", "error"), [(0, InputError), (1, InputError), ("x", TypeError)])
-def test_bad_threshold(name: str, value: Any, error: type[Exception], tiny_model: Path) -> None:
-    classifier = held_out(JOBS["BertClassifier"], tiny_model)
-    with pytest.raises(error, match=f"{name}={value!r}"):
-        classifier.reject_threshold(**{name: value})
 
 
 def test_several_labels_are_not_rejected(tiny_model: Path) -> None:

@@ -6,12 +6,14 @@ package only, never on how they are kept.
 
 ``make`` is called with the folder of a tiny model, and returns a dict of what is not the usual:
 
-``X``, ``y``, ``sample_weight``, ``X_val``, ``y_val``, ``sample_weight_val``, ``groups``
+``X``, ``y``, ``sample_weight``, ``classes``, ``groups``, ``X_val``, ``y_val``, and its weights
     What `fit` is called with; by default ``TEXTS``, the usual targets of the estimator, and None.
 ``params``
     Parameters of the estimator, besides those that every test sets.
 ``predict_X``
     What `predict` is called with; by default ``X``.
+``asked``
+    A method of the fitted estimator, and the arguments beside X with which it is called.
 ``plain``
     The list of str, or of pairs of str, that ``predict_X`` must give equal predictions to.
 ``reference``
@@ -65,7 +67,7 @@ LABELS = ["good", "bad", "good", "bad", "good", "bad"]
 NUMBERS = [4.5, 1.0, 4.0, 1.5, 5.0, 0.5]
 INDICATOR = [[1, 0, 1], [0, 1, 0], [1, 1, 0], [0, 0, 0], [1, 0, 0], [0, 1, 1]]
 
-KINDS = ("container", "cell", "label", "weight", "parameter", "validation")
+KINDS = ("container", "cell", "label", "weight", "parameter", "validation", "method")
 BOTH = ("classifier", "regressor")
 OF_TEXTS = (*BOTH, "transformer")  # what a cell or a container is to one, it is to the others
 ESTIMATORS = (*OF_TEXTS, "ranker", "extractor", "tagger")
@@ -76,7 +78,10 @@ Check = Callable[[Any], None]  # what else to assert of the fitted estimator
 
 @dataclass(frozen=True)
 class Refused:
-    """`fit`, or `predict` after a good `fit`, raises this error with all these words."""
+    """`fit`, or after a good `fit` `predict` or what is asked, raises this error.
+
+    Its message has all these words.
+    """
 
     error: type[Exception]
     words: tuple[str, ...]  # regular expressions
@@ -111,10 +116,12 @@ class Row:
 
     @property
     def estimators(self) -> tuple[str, ...]:
-        """Both, and with them all to which the row means the same."""
+        """Both, and with them all to which the row means the same; of methods, all there are."""
         if self.applies_to != "both":
             return BOTH if self.applies_to == "learners" else (self.applies_to,)
         arguments = self.make(Path()).keys()
+        if self.kind == "method":
+            return ESTIMATORS
         if self.kind == "parameter" and arguments == {"params"}:
             return ESTIMATORS
         return BOTH if arguments & {"y", "sample_weight"} else OF_TEXTS
@@ -1826,53 +1833,3 @@ refuse(
     "config.json",
     lambda model: {"params": {"model": model.parent}},
 )
-
-
-# --- validation sets -----------------------------------------------------------------------------
-
-
-def validated(X_val: Any = TEXTS[:2], y_val: Any = (1, 0), **more: Any) -> dict[str, Any]:
-    return {"X_val": X_val, "y_val": y_val, **more}
-
-
-for name, (error, words, given) in {
-    "y-val-absent": (InputError, "y_val is not", {"X_val": TEXTS[:2]}),
-    "y-val-alone": (InputError, ("y_val is given", "X_val"), {"y_val": [1, 0]}),
-    "weights-of-x-val-alone": (InputError, "sample_weight_val is", {"sample_weight_val": [1, 1]}),
-    "x-val-empty": (InputError, ("X is X_val", "0 sample"), validated([], [])),
-    "x-val-none": (InputError, ("X is X_val", "row 1"), validated(["good", None])),
-    "x-val-numbers": (InputTypeError, ("X is X_val", "[Rr]ow 0"), validated([1, 2])),
-    "x-val-of-pairs": (InputError, ("X is X_val", "2 features"), validated(PAIRS[:2])),
-    "y-val-too-long": (InputError, ("y is y_val", "2 rows and y has 3"), validated(y_val=[1] * 3)),
-    "y-val-nan": (InputError, ("y is y_val", "NaN"), validated(y_val=[1.0, np.nan])),
-    "weights-of-x-val-zero": (
-        InputError,
-        ("X is X_val", "non-zero"),
-        validated(sample_weight_val=[0, 0]),
-    ),
-    "weights-of-x-val-too-short": (
-        InputError,
-        ("X is X_val", "sample_weight"),
-        validated(sample_weight_val=[1]),
-    ),
-    "groups-with-x-val": (InputError, "either groups or X_val", validated(groups=[0, 1] * 3)),
-    "groups-without-hold-out": (InputError, "validation_fraction=None", {"groups": [0, 1] * 3}),
-}.items():
-    refuse(name, "validation", error, words, lambda _, given=given: given, "learners")
-for name, (words, labels) in {
-    "y-val-unseen": (("y_val", "row 1", "'odd'"), ["good", "odd"]),
-    "y-val-indicator": (("y is y_val", "predicts one label"), [[0, 1], [1, 1]]),
-}.items():
-    given = validated(y_val=labels)
-    refuse(name, "validation", InputError, words, lambda _, given=given: given, "classifier")
-for name, (error, words, groups) in {
-    "groups-too-few": (InputError, "groups has 2", [0, 1]),
-    "groups-all-one": (InputError, "one group", ["a"] * 6),
-    "groups-nan": (InputError, ("missing", "row 1"), [1.0, np.nan] * 3),
-    "groups-none": (InputError, ("missing", "row 0"), [None, "a"] * 3),
-    "groups-of-lists": (InputTypeError, "type list", [["a"], ["b", "c"]] * 3),
-    "groups-of-columns": (InputError, "shape", np.ones((6, 2))),
-    "groups-str": (InputError, "'document'", "document"),
-}.items():
-    given = {"params": {"validation_fraction": 0.5}, "groups": groups}
-    refuse(name, "validation", error, words, lambda _, given=given: given, "learners")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import re
 import warnings
 from collections import Counter
@@ -12,7 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-import support.bad_inputs_of_heads  # noqa: F401 - adds its rows to the table
+import support.bad_inputs_of_arguments
+import support.bad_inputs_of_heads  # noqa: F401 - both add their rows to the table
 import torch
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -46,8 +48,8 @@ from skbert import (
 from skbert.exceptions import SkbertError
 from skbert.testing._samples import sample_of
 
-FEWEST_ROWS = 490
-BESIDE = ("X_val", "y_val", "sample_weight_val", "groups")  # what else `fit` takes
+FEWEST_ROWS = 700
+BESIDE = ("X_val", "y_val", "sample_weight_val", "groups", "classes")  # what else `fit` takes
 FEWEST_ROWS_OF_A_HEAD = 15
 CLASSES = {
     "classifier": BertClassifier,
@@ -83,9 +85,15 @@ def rows_of(expectation: type) -> list[Any]:
 
 
 def knows(kind: str, row: Row) -> bool:
-    """Whether the estimator has all parameters of the row."""
-    params = row.make(Path()).get("params", {})
-    return all(name in CLASSES[kind]().get_params() for name in params)
+    """Whether the estimator has all parameters of the row, and the method that is asked."""
+    given, estimator = row.make(Path()), CLASSES[kind]()
+    name, arguments = given.get("asked", ("fit", {}))
+    method = getattr(estimator, name, None)
+    return (
+        given.get("params", {}).keys() <= estimator.get_params().keys()
+        and method is not None
+        and arguments.keys() <= inspect.signature(method).parameters.keys()
+    )
 
 
 def new_estimator(kind: str, folder: Path, **params: Any) -> Any:
@@ -103,12 +111,15 @@ def new_estimator(kind: str, folder: Path, **params: Any) -> Any:
 
 def fit(row: Row, kind: str, model: Path) -> tuple[Any, dict[str, Any]]:
     """Fit a new estimator on what the row gives; building it may not fail."""
-    X = OTHERS[kind].X if kind in OTHERS else TEXTS
-    given = {"X": X, "y": TARGETS[kind], "params": {}} | row.make(model)
+    given = {"X": usual_rows(kind), "y": TARGETS[kind], "params": {}} | row.make(model)
     estimator = new_estimator(kind, model, **given["params"])
     more = {name: given[name] for name in (*BESIDE, "sample_weight") if name in given}
     estimator.fit(given["X"], given["y"], **more)
     return estimator, given
+
+
+def usual_rows(kind: str) -> Any:
+    return OTHERS[kind].X if kind in OTHERS else TEXTS
 
 
 def outputs(estimator: Any, X: Any) -> list[np.ndarray]:
@@ -180,6 +191,11 @@ def test_refused(row: Row, kind: str, tiny_model: Path) -> None:
         names = ("predict", "predict_proba", "transform")
         methods = [getattr(estimator, name) for name in names if hasattr(estimator, name)]
         calls = [functools.partial(method, given["predict_X"]) for method in methods]
+    elif expect.when == "asked":
+        name, arguments = row.make(tiny_model)["asked"]
+        method = getattr(fitted_once(kind, tiny_model), name)
+        X = {"X": usual_rows(kind)} if "X" in inspect.signature(method).parameters else {}
+        calls = [functools.partial(method, **X, **arguments)]
     else:
         calls = [functools.partial(fit, row, kind, tiny_model)]
     for call in calls:
@@ -202,7 +218,7 @@ REFUSED_TARGETS = [
 
 @functools.cache
 def fitted_once(kind: str, model: Path) -> Any:
-    return new_estimator(kind, model).fit(TEXTS, TARGETS[kind])
+    return new_estimator(kind, model).fit(usual_rows(kind), TARGETS[kind])
 
 
 @pytest.mark.parametrize(("row", "kind"), REFUSED_TARGETS)
@@ -306,6 +322,16 @@ def test_the_table_expects_all_there_is() -> None:
 
 
 def test_every_row_can_be_made(tmp_path: Path) -> None:
-    known = {"X", "y", "sample_weight", "params", "predict_X", "plain", "reference", *BESIDE}
+    known = {
+        "X",
+        "y",
+        "sample_weight",
+        "params",
+        "predict_X",
+        "plain",
+        "reference",
+        "asked",
+        *BESIDE,
+    }
     for row in ROWS:
         assert set(row.make(tmp_path)) <= known, row.id
