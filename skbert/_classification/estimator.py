@@ -19,13 +19,9 @@ from skbert._classification.label_texts import (
     read_label_texts,
     with_labels,
 )
-from skbert._classification.predictions import Predictions, one_column_only, predictions_of
+from skbert._classification.predictions import Predictions, predictions_of
 from skbert._classification.reading import read_targets
-from skbert._classification.several import (
-    SeveralTargets,
-    are_classes_of_columns,
-    check_columns,
-)
+from skbert._classification.several import are_classes_of_columns, check_columns
 from skbert._classification.targets import (
     IndicatorTargets,
     SingleTargets,
@@ -47,7 +43,7 @@ from skbert._core.task import Task
 from skbert._core.text.tokens import LongText
 from skbert._estimator.base import ROW_HEAD_CONSTRAINTS, RealInterval
 from skbert._estimator.callbacks import with_callbacks
-from skbert._estimator.checks import are_labels, are_numbers, is_positive
+from skbert._estimator.checks import are_labels, are_numbers, are_sorted, is_positive
 from skbert._estimator.features import FeatureEstimator
 from skbert._estimator.fitted import Fitted, Learned
 from skbert._estimator.guidance import requires_y
@@ -221,10 +217,10 @@ class BertClassifier(ClassifierMixin, RejectingEstimator, FeatureEstimator):
         The number by which the logits are divided; 1.0 without ``calibrate``.
     thresholds_ : ndarray of shape (n_classes,)
         Lowest probability at which each label is predicted; for multi-label targets only.
-    conformity_scores_ : ndarray of shape (n_held_out,)
+    conformity_scores_ : ndarray of shape (n_held_out,) or (n_held_out, n_columns)
         1 minus the probability of the right label in each row held out, ascending, for
-        ``predict_set``; of several labels, the least probable one. Only if ``fit`` held out rows,
-        or after ``conformalize``.
+        ``predict_set``; of several labels, the least probable one; of several columns of classes,
+        in each column. Only if ``fit`` held out rows, or after ``conformalize``.
     held_out_confidences_ : ndarray of shape (n_held_out, 2)
         Probability of the predicted label of each row held out, and 1 where it was right, for
         ``reject_threshold``. Only if ``fit`` held out rows, or after ``conformalize``, and with
@@ -273,6 +269,7 @@ class BertClassifier(ClassifierMixin, RejectingEstimator, FeatureEstimator):
     classes_ = Learned[Any](are_classes_of_columns, "n_outputs")
     target_names_ = Learned[Array](are_labels, optional=True)
     temperature_ = Learned[float](is_positive)
+    conformity_scores_ = Learned[Array](are_sorted, optional=True, of_weights=True)
     thresholds_ = Learned[Array](are_numbers, "n_outputs", task=MultiLabel)
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -443,7 +440,8 @@ class BertClassifier(ClassifierMixin, RejectingEstimator, FeatureEstimator):
         reject_below : float or None, default=None
             Probability, from 0 to 1. Rows whose best label is less probable get None instead, in
             an array of objects; ``reject_threshold`` finds one for a share of errors. None
-            predicts every row. For one label per row only.
+            predicts every row. Not for multi-label targets; of several columns of classes, each
+            cell is judged by itself, and there is no ``reject_threshold``.
 
         Returns
         -------
@@ -463,7 +461,7 @@ class BertClassifier(ClassifierMixin, RejectingEstimator, FeatureEstimator):
         limit = check_reject_below(reject_below)
         return self._predictions(self._state(), X).answers(limit)
 
-    def predict_set(self, X: object, coverage: float = 0.95) -> Array:
+    def predict_set(self, X: object, coverage: float = 0.95) -> Any:
         """Predict for each row the labels that hold the right one as often as asked.
 
         Parameters
@@ -472,13 +470,14 @@ class BertClassifier(ClassifierMixin, RejectingEstimator, FeatureEstimator):
             The texts.
         coverage : float, default=0.95
             Share of rows whose set holds the right label, in (0, 1); for multi-label targets, all
-            labels that are right.
+            labels that are right; for several columns of classes, the share in each column.
 
         Returns
         -------
-        sets : ndarray of shape (n_samples,)
+        sets : ndarray of shape (n_samples,) or (n_samples, n_columns)
             One list of labels per row, the most probable first; for multi-label targets, column
-            numbers. A list is empty where no label is probable enough.
+            numbers. A list is empty where no label is probable enough. For several columns of
+            classes there is a list in each cell, in a frame where ``predict`` gives one.
 
         Raises
         ------
@@ -523,8 +522,6 @@ class BertClassifier(ClassifierMixin, RejectingEstimator, FeatureEstimator):
         ['refund', 'payment', 'login']
         """
         fitted = self._state()
-        if isinstance(fitted.task, SeveralLabels):
-            raise one_column_only("predict_set")
         level = self._level(fitted, coverage)
         return self._predictions(fitted, X).sets(level)
 
@@ -686,9 +683,4 @@ def _check_tuning(classifier: BertClassifier, targets: Targets) -> None:
         raise InputError(
             f"tune_thresholds=True is for multi-label targets, and y has {targets.form}. "
             "For a binary y use sklearn.model_selection.TunedThresholdClassifierCV."
-        )
-    if classifier.calibrate and isinstance(targets, SeveralTargets):
-        raise InputError(
-            f"calibrate=True fits one temperature, and y has {targets.form}. Set "
-            "calibrate=False, or fit an estimator for each column."
         )

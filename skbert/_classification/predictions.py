@@ -20,7 +20,7 @@ from skbert._estimator.rejection import confidences, withheld
 from skbert.exceptions import InputError
 
 __all__ = [
-    "Predictions", "measure_classes", "measure_labels", "one_column_only", "predictions_of",
+    "Predictions", "measure_classes", "measure_columns", "measure_labels", "predictions_of",
 ]  # fmt: skip
 
 
@@ -30,10 +30,10 @@ class Predictions(Protocol):
     def labels(self) -> Any:
         """What is predicted of each row."""
 
-    def answers(self, reject_below: float) -> Array:
+    def answers(self, reject_below: float) -> Any:
         """The same as objects, None where the best probability is lower than that."""
 
-    def sets(self, level: FloatArray) -> Array:
+    def sets(self, level: FloatArray) -> Any:
         """The labels of each row whose probability is at least ``1 - level``, best first."""
 
     def probabilities(self) -> Any:
@@ -113,26 +113,30 @@ class _SeveralLabels:
     index: Any  # of the frame of predictions; None: the row numbers
 
     def labels(self) -> Any:
-        labels = [column.labels() for column in self.columns]
+        return self._framed([column.labels() for column in self.columns])
+
+    def answers(self, reject_below: float) -> Any:
+        return self._framed([column.answers(reject_below) for column in self.columns])
+
+    def sets(self, level: FloatArray) -> Any:
+        pairs = zip(self.columns, level, strict=True)
+        return self._framed([column.sets(each) for column, each in pairs])
+
+    def _framed(self, columns: list[Array]) -> Any:
+        """What is said of each column, as a frame where the columns have names."""
         if self.names is not None:
             import pandas as pd
 
-            return pd.DataFrame(dict(zip(self.names, labels, strict=True)), index=self.index)
-        if len({each.dtype.kind for each in labels}) > 1:  # numpy would turn numbers into str
-            labels = [each.astype(object) for each in labels]
-        return np.stack(labels, axis=1)
+            return pd.DataFrame(dict(zip(self.names, columns, strict=True)), index=self.index)
+        if len({each.dtype.kind for each in columns}) > 1:  # numpy would turn numbers into str
+            columns = [each.astype(object) for each in columns]
+        return np.stack(columns, axis=1)
 
     def probabilities(self) -> list[Array]:
         return [column.probabilities() for column in self.columns]
 
     def decisions(self) -> list[Array]:
         return [column.decisions() for column in self.columns]
-
-    def answers(self, reject_below: float) -> Array:
-        raise one_column_only(f"reject_below={reject_below!r}")
-
-    def sets(self, level: FloatArray) -> Array:  # noqa: ARG002 - as the others
-        raise one_column_only("predict_set")
 
     def right(self, truth: Array) -> Array:
         columns = zip(self.columns, truth.T, strict=True)
@@ -152,25 +156,29 @@ def _sets(chances: Array, classes: Array, level: FloatArray) -> Array:
 def measure_classes(scores: Array, codes: Array) -> dict[str, FloatArray]:
     """What is kept of rows whose classes are known: their probabilities, and what was right."""
     chances = softmax(scores, axis=1)
-    true = np.take_along_axis(chances, codes[:, None], axis=1)[:, 0]
     return {
-        **Conformity(1 - true.astype(np.float64)).attributes(),
+        **Conformity(_distances(chances, codes)).attributes(),
         **confidences(chances.max(axis=1), chances.argmax(axis=1) == codes),
     }
 
 
+def measure_columns(columns: list[Array], codes: Array) -> dict[str, FloatArray]:
+    """The same of rows whose class of each column is known; nothing of all columns together."""
+    pairs = zip(columns, codes.T, strict=True)
+    distances = [_distances(softmax(scores, axis=1), own) for scores, own in pairs]
+    return Conformity(np.stack(distances, axis=1)).attributes()
+
+
+def _distances(chances: Array, codes: Array) -> FloatArray:
+    """1 minus the probability of the class of each row."""
+    true = np.take_along_axis(chances, codes[:, None], axis=1)[:, 0]
+    return 1 - true.astype(np.float64)
+
+
 def measure_labels(scores: Array, present: Array) -> dict[str, FloatArray]:
-    """The same of rows whose labels are known; the least probable one that is present counts."""
+    """What is kept of rows whose labels are known; the least probable one present counts."""
     distances = 1 - expit(scores).astype(np.float64)
     return Conformity(np.where(present, distances, 0.0).max(axis=1)).attributes()
-
-
-def one_column_only(what: str) -> InputError:
-    """The error for what cannot be had of several columns of classes."""
-    return InputError(
-        f"{what} is for one column of classes, but the estimator was fitted on several. Fit an "
-        "estimator for each column."
-    )
 
 
 def predictions_of(fitted: Fitted, scores: Array, X: object) -> Predictions:

@@ -14,6 +14,7 @@ import numpy as np
 
 from skbert._arrays import Array
 from skbert._classification.classes import codes_of, grow_classes
+from skbert._classification.predictions import measure_columns
 from skbert._classification.targets import MOST_WEIGHT, TargetSettings
 from skbert._classification.task import SeveralLabels, split, starts_of
 from skbert._estimator.checks import are_classes
@@ -78,6 +79,9 @@ class SeveralTargets:
             best = [part.argmax(axis=1) for part in split(task, scores)]
             return float((np.stack(best, axis=1) == codes[rows]).mean())
 
+        def conform(scores: Array, rows: Array) -> dict[str, Array]:
+            return measure_columns(split(task, scores), codes[rows])
+
         maps = [start + old for start, (_, old) in zip(starts_of(task), grown, strict=True)
                 if old is not None]  # fmt: skip
         named = {} if self.names is None else {"target_names_": np.array(self.names, object)}
@@ -88,6 +92,7 @@ class SeveralTargets:
             mean_accuracy,
             np.unique(codes, axis=0, return_inverse=True)[1],
             _without_unweighted(task, codes, weight),
+            conform=conform,
             output_map=np.concatenate(maps) if maps else None,
         )
 
@@ -139,11 +144,13 @@ def are_classes_of_columns(value: object) -> bool:
 
 
 def check_columns(task: object, learned: Mapping[str, Any]) -> None:
-    """Refuse classes and names of columns that are not those of the task."""
-    classes, names = learned["classes_"], learned.get("target_names_")
+    """Refuse classes, names and conformity scores that are not those of the task's columns."""
+    classes = learned["classes_"]
     sizes = task.sizes if isinstance(task, SeveralLabels) else None
     found = tuple(map(len, classes)) if isinstance(classes, list) else None
     if sizes != found:
         raise ValueError(f"classes_ of sizes {found}, where the task has {sizes}")
-    if names is not None and (sizes is None or names.shape != (len(sizes),)):
-        raise ValueError(f"target_names_={names!r:.80}")
+    columns = () if sizes is None else (len(sizes),)
+    for name, axis in (("target_names_", 0), ("conformity_scores_", 1)):
+        if name in learned and learned[name].shape[axis:] != columns:
+            raise ValueError(f"{name} of shape {learned[name].shape}, where the task has {sizes}")

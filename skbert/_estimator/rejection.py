@@ -69,7 +69,8 @@ class RejectingEstimator(CalibratedEstimator):
         if "conformity_scores_" in attributes and "held_out_confidences_" not in attributes:
             raise InputError(
                 "reject_threshold is for one label per row, but the estimator was fitted on "
-                "several. Each label has a threshold of its own: thresholds_."
+                "several. Labels of an indicator matrix have thresholds of their own, "
+                "thresholds_; for columns of classes fit an estimator for each."
             )
         table = measured(attributes, "held_out_confidences_", "reject_threshold")
         threshold, bound = _lowest_threshold(table[:, 0], table[:, 1] == 0, most, sure)

@@ -64,7 +64,8 @@ def check_labels(
     """
     kind, columns, table = read_label_table(y, n, estimator_name=estimator_name)
     if kind not in {"labels", "indicator"}:
-        raise _no_indicator_error(columns, table)
+        error = _no_indicator_error(columns, table)
+        raise InputError(f"{error} Of several columns of classes, give one.")
     return as_labels(columns), kind == "indicator"
 
 

@@ -187,8 +187,9 @@ def classes_or_labels(estimator: Estimator, X: object, y: object) -> Outcomes:
     if isinstance(chances, list):
         raise InputTypeError(
             f"{name_of(estimator)} predicts several columns of classes, with a table of "
-            "probabilities for each. Give one that predicts one column, or labels of which a row "
-            "has any number: OneVsRestClassifier(estimator)."
+            "probabilities for each, and only one column can be shown. Give an estimator of it: "
+            "fit(X, y['name of the column']). Where a row has any number of labels, use "
+            "OneVsRestClassifier(estimator)."
         )
     probabilities = np.asarray(chances)
     if probabilities.dtype.kind != "f":

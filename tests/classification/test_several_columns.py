@@ -27,6 +27,15 @@ from skbert._classification.task import SeveralLabels
 from skbert._core.batches import collate
 from skbert._core.text.tokens import Ragged
 from skbert.exceptions import InputError, InputTypeError, ModelError
+from skbert.inspection import (
+    ConfusionDisplay,
+    ReliabilityDisplay,
+    attributions,
+    label_issues,
+    report,
+    show,
+    worst_errors,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -186,6 +195,50 @@ def test_a_frozen_encoder_learns_each_column_as_if_it_were_alone(
         np.testing.assert_allclose(both.predict_proba(X)[at], alone.predict_proba(X), atol=2e-2)
 
 
+# --- when not to answer --------------------------------------------------------------------------
+
+
+def test_sets_and_answers_of_each_column(
+    tiny_model: Path, sentiment: Sentiment, tmp_path: Path
+) -> None:
+    X, y = sentiment.texts, columns(sentiment.labels)
+    fitted = classifier(tiny_model, **LEARNS, validation_fraction=0.5).fit(X, y)
+    assert fitted.conformity_scores_.shape == (20, 3)
+    measured = clone(fitted).fit(X, y).conformalize(X, y)
+    chances, sets = measured.predict_proba(X), measured.predict_set(X, coverage=0.8)
+    assert sets.columns.tolist() == list(y)
+    for at, name in enumerate(y):
+        codes = np.searchsorted(measured.classes_[at], y[name])
+        distances = np.sort(1 - chances[at][np.arange(40), codes].astype(float))
+        np.testing.assert_array_equal(measured.conformity_scores_[:, at], distances)
+        level = distances[int(np.ceil(41 * 0.8)) - 1]
+        for labels, row in zip(sets[name], 1 - chances[at].astype(float), strict=True):
+            best = np.argsort(row, kind="stable")
+            assert labels == measured.classes_[at][best[: (row <= level).sum()]].tolist()
+    answers = measured.predict(X, reject_below=0.6)
+    for at, name in enumerate(y):
+        kept = chances[at].max(axis=1) >= 0.6
+        expected = np.where(kept, measured.predict(X)[name].astype(object), None)
+        assert answers[name].tolist() == expected.tolist()
+    measured.save(tmp_path / "saved")
+    pd.testing.assert_frame_equal(skbert.load(tmp_path / "saved").predict_set(X, 0.8), sets)
+    nameless = classifier(tiny_model, validation_fraction=0.5).fit(X, y.to_numpy())
+    assert nameless.predict_set(X, 0.5).shape == (40, 3)
+    assert nameless.predict(X, reject_below=1.0).tolist() == [[None] * 3] * 40
+
+
+def test_one_temperature_serves_all_columns(tiny_model: Path, sentiment: Sentiment) -> None:
+    X, y = sentiment.texts, columns(sentiment.labels)
+    params = {**LEARNS, "validation_fraction": 0.5}
+    plain = classifier(tiny_model, **params).fit(X, y)
+    calibrated = classifier(tiny_model, **params, calibrate=True).fit(X, y)
+    assert calibrated.temperature_ != 1.0
+    for one, other in zip(
+        calibrated.decision_function(X), plain.decision_function(X), strict=True
+    ):
+        np.testing.assert_allclose(one * calibrated.temperature_, other, rtol=1e-3, atol=1e-4)
+
+
 # --- weights of classes ------------------------------------------------------------------------
 
 
@@ -305,10 +358,24 @@ def test_what_is_for_one_column(tiny_model: Path, sentiment: Sentiment) -> None:
         classifier(tiny_model).fit(X, y, classes=["bad", "good", "odd"])
     for params, words in (
         ({"tune_thresholds": True}, "multi-label targets, and y has 3 columns of classes"),
-        ({"calibrate": True}, "one temperature, and y has 3 columns of classes"),
+        (
+            {"label_texts": True, "head_init": "auto"},
+            "one column of labels, and y has 3",
+        ),
     ):
         with pytest.raises(InputError, match=words):
             classifier(tiny_model, validation_fraction=0.2, **params).fit(X, y)
+    fitted = classifier(tiny_model, validation_fraction=0.2).fit(X, y)
+    with pytest.raises(InputError, match=r"for one label per row.*fit an estimator for each"):
+        fitted.reject_threshold()
+    for look in (show, report, worst_errors, ReliabilityDisplay.from_estimator):
+        with pytest.raises(InputTypeError, match=r"several columns of classes|one column of"):
+            look(fitted, X, y)
+    with pytest.raises(InputTypeError, match=r"only one column .*fit\(X, y\['name of"):
+        attributions(fitted, X[:1])
+    for look in (label_issues, ConfusionDisplay.from_estimator):
+        with pytest.raises(InputError, match="several columns of classes, give one"):
+            look(fitted, X, y)
 
 
 # --- kept, and with scikit-learn -----------------------------------------------------------------
@@ -337,22 +404,22 @@ def test_saved_and_loaded(tiny_model: Path, sentiment: Sentiment, tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("classes", "names"),
+    ("classes", "more"),
     [
-        ([["a", "b"], ["c"], ["d", "e"]], None),
-        ([["a", "b", "c"], ["d", "e"]], None),
-        (["a", "b", "c", "d", "e"], None),
-        ([["a", "b"], ["c", "d", "e"]], ["one"]),
+        ([["a", "b"], ["c"], ["d", "e"]], {}),
+        ([["a", "b", "c"], ["d", "e"]], {}),
+        (["a", "b", "c", "d", "e"], {}),
+        ([["a", "b"], ["c", "d", "e"]], {"target_names_": np.array(["one"], dtype=object)}),
+        ([["a", "b"], ["c", "d", "e"]], {"conformity_scores_": np.ones(4)}),
+        ([["a", "b"], ["c", "d", "e"]], {"conformity_scores_": np.ones((4, 3))}),
     ],
 )
-def test_hostile_classes_are_refused(classes: list[Any], names: list[str] | None) -> None:
+def test_hostile_classes_are_refused(classes: list[Any], more: dict[str, np.ndarray]) -> None:
     task = SeveralLabels(5, 16, sizes=(2, 3))
     is_list = isinstance(classes[0], list)
     learned = {"classes_": [np.array(each) for each in classes] if is_list else np.array(classes)}
-    if names is not None:
-        learned["target_names_"] = np.array(names, dtype=object)
-    with pytest.raises(ValueError, match=r"classes_|target_names_"):
-        check_columns(task, learned)
+    with pytest.raises(ValueError, match=r"classes_|target_names_|conformity_scores_"):
+        check_columns(task, learned | more)
 
 
 def test_pipelines_searches_and_cross_validation(tiny_model: Path, sentiment: Sentiment) -> None:

@@ -335,18 +335,6 @@ def test_several_labels_are_not_rejected(tiny_model: Path) -> None:
         classifier.reject_threshold()
 
 
-def test_several_columns_of_classes_are_refused(tiny_model: Path) -> None:
-    columns = np.stack([LABELS, LABELS[::-1]], axis=1)
-    classifier = JOBS["BertClassifier"].make(tiny_model, **HOLD_OUT).fit(TEXTS, columns)
-    for call in (
-        classifier.predict_set,
-        lambda X: classifier.predict(X, reject_below=0.5),
-        lambda X: classifier.conformalize(X, columns).predict_set(X),
-    ):
-        with pytest.raises(InputError, match=r"on several\. Fit an estimator for each"):
-            call(TEXTS)
-
-
 def test_rejection_goes_through_a_pipeline(tiny_model: Path) -> None:
     pipeline = make_pipeline(FunctionTransformer(), JOBS["BertClassifier"].make(tiny_model)).fit(
         TEXTS, LABELS
