@@ -31,7 +31,7 @@ from skbert._core.models.opening import (
     open_network,
 )
 from skbert._core.models.replacing import with_model
-from skbert._core.runtime.device import Precision, pick_device, seeded
+from skbert._core.runtime.device import Precision, memory_advice, pick_device, seeded
 from skbert._core.task import Head, Items, Task
 from skbert._core.text.tokens import LongText
 from skbert._estimator import persistence
@@ -259,6 +259,7 @@ class TextEstimator(PortableEstimator):
         network.to(precision.device, precision.weight_dtype)
         return precision
 
+    @memory_advice()
     def _outputs(self, fitted: Fitted, rows: Any) -> Array:
         """What the task makes of the model's outputs, one entry per row."""
         precision = self._move_to_device(fitted.network)

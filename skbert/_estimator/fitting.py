@@ -22,7 +22,7 @@ from skbert._core.models.network import Network
 from skbert._core.models.new_model import NewModel
 from skbert._core.models.opening import open_network
 from skbert._core.models.output import grow_output
-from skbert._core.runtime.device import Precision, pick_device, seeded
+from skbert._core.runtime.device import Precision, memory_advice, pick_device, seeded
 from skbert._core.runtime.distributed import process_group
 from skbert._core.training.loop import train
 from skbert._core.training.optim import SCHEDULES
@@ -184,6 +184,7 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
         """Describe the trained network, or adjust it; the attributes learned from that."""
         return {}
 
+    @memory_advice()
     def _learn(
         self, X: Any, y: Any, sample_weight: Any, *, continue_training: bool,
         epochs: int | None = None, validation: ValidationInput = _NO_VALIDATION, **labels: Any,

@@ -8,6 +8,7 @@ import logging
 import os
 import pickle
 import random
+import resource
 import secrets
 import signal
 import sys
@@ -178,6 +179,13 @@ def signals() -> dict[int, Any]:
     return {number: signal.getsignal(number) for number in signal.valid_signals()}
 
 
+def umask() -> int:
+    os.umask(mask := os.umask(0o022))
+    return mask
+
+
+LIMITS = (resource.RLIMIT_AS, resource.RLIMIT_FSIZE, resource.RLIMIT_NOFILE, resource.RLIMIT_CORE)
+
 PROCESS: dict[str, Callable[[], Any]] = {
     "random": random.getstate,
     "numpy random": lambda: pickle.dumps(np.random.get_state()),  # noqa: NPY002
@@ -212,6 +220,10 @@ PROCESS: dict[str, Callable[[], Any]] = {
     "numpy errors": lambda: (np.geterr(), np.get_printoptions()),
     "signal handlers": signals,
     "folder": Path.cwd,
+    "umask": umask,
+    "blocked signals": lambda: signal.pthread_sigmask(signal.SIG_BLOCK, []),
+    "limits": lambda: [resource.getrlimit(kind) for kind in LIMITS],
+    "open files": lambda: sorted(Path("/proc/self/fd").glob("*")),
     "hooks": lambda: (sys.excepthook, sys.displayhook, threading.excepthook, sys.stdout,
                       sys.stderr),
     "path": lambda: (list(sys.path), sys.getrecursionlimit()),
@@ -287,7 +299,7 @@ def test_process_stays_as_it_was(part: str, changes: dict[str, list[str]]) -> No
 
 
 def test_the_list_of_what_is_watched_is_long() -> None:
-    assert len(PROCESS) >= 24
+    assert len(PROCESS) >= 32
 
 
 # --- the disk stays as it was --------------------------------------------------------------------

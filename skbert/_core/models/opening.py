@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -52,6 +52,7 @@ from skbert._core.models.opened_tokenizer import check_opened
 from skbert._core.models.output import draw_head_layers, draw_output, widen_output
 from skbert._core.models.pooled import TokenPooled
 from skbert._core.models.vocabulary import Pieces, described
+from skbert._core.runtime.device import is_out_of_memory
 from skbert._core.runtime.interrupts import deferred_interrupts
 from skbert._core.runtime.modes import default_modes, single_precision
 from skbert._core.task import Head
@@ -173,7 +174,8 @@ def _model_errors(checkpoint: Checkpoint) -> Iterator[None]:
         raise
     except BaseException as error:
         # A panic in compiled code is no Exception.
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+        is_panic = type(error).__name__ == "PanicException"
+        if is_out_of_memory(error) or not (isinstance(error, Exception) or is_panic):
             raise
         raise ModelError(
             f"{checkpoint.folder} does not open: {type(error).__name__}: {str(error)[:500]}."
@@ -315,9 +317,7 @@ def _open_tokenizer(checkpoint: Checkpoint) -> Any:
     """
     files = checkpoint.tokenizer
     declared = {"do_lower_case": files.lowercase, "vocab": files.words}
-    with TemporaryDirectory() as scratch, _quiet():
-        for name, data in files.members.items():
-            (Path(scratch) / name).write_bytes(data)
+    with _temporary_folder(files.members) as scratch, _quiet():
         tokenizer = transformers.AutoTokenizer.from_pretrained(
             scratch,
             local_files_only=True,
@@ -330,6 +330,22 @@ def _open_tokenizer(checkpoint: Checkpoint) -> Any:
     check_opened(checkpoint, backend)
     tokenizer.name_or_path = tokenizer.init_kwargs["name_or_path"] = str(checkpoint.folder)
     return tokenizer
+
+
+@contextmanager
+def _temporary_folder(members: Mapping[str, bytes]) -> Iterator[str]:
+    """A folder with these files; it is removed at the end."""
+    with ExitStack() as stack:
+        try:
+            scratch = stack.enter_context(TemporaryDirectory())
+            for name, data in members.items():
+                (Path(scratch) / name).write_bytes(data)
+        except OSError as error:
+            raise ModelError(
+                f"A tokenizer cannot be opened, because this needs some temporary space: {error}."
+                " Set TMPDIR to a writable folder with some MB of free space."
+            ) from error
+        yield scratch
 
 
 def drop_pooler(network: Network) -> None:

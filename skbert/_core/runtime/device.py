@@ -26,6 +26,7 @@ __all__ = [
     "Precision",
     "has_instructions",
     "is_out_of_memory",
+    "memory_advice",
     "pick_device",
     "seeded",
 ]
@@ -34,6 +35,10 @@ _SEEDING = ForkSafeLock()
 # oneDNN refuses what it cannot compute when it describes a primitive; to create it takes memory.
 _NO_MEMORY = re.compile(
     "can't allocate memory|out of memory|CUBLAS_STATUS_ALLOC_FAILED|could not create a primitive$"
+)
+_ADVICE = (
+    "Use gradient_checkpointing=True, a smaller max_length, freeze more layers, or a smaller"
+    " model."
 )
 _DEVICE = re.compile(r"cpu|mps|cuda(:\d+)?")
 # Bounds that a user may set to oneDNN, in its words, below the instructions for bfloat16.
@@ -122,8 +127,7 @@ class Budget:
             n_tokens = max(self.tokens, shortest)
             raise MemoryError(
                 f"Out of memory on {device} with only {n_tokens} tokens at a time: the model "
-                "itself, or a row of this length, hardly fits. Use gradient_checkpointing=True, "
-                "a smaller max_length, freeze more layers, or a smaller model."
+                f"itself, or a row of this length, hardly fits. {_ADVICE}"
             ) from error
         self.tokens //= 2
         if device.type == "cuda":
@@ -135,6 +139,18 @@ def is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     return isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error)) is not None
+
+
+@contextmanager
+def memory_advice() -> Iterator[None]:
+    """Say what to do where memory runs out inside the ``with``, whatever asked for it."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error) or _ADVICE in str(error):
+            raise
+        found = f": {error}" if str(error) else "."
+        raise MemoryError(f"Out of memory{found} {_ADVICE}") from error
 
 
 class AsyncScalars:

@@ -1,0 +1,111 @@
+"""Forked processes that a test may kill, starve or give a disk of their own.
+
+A fork has imported everything already, so that it costs milliseconds where a new process costs
+seconds. What it breaks, it breaks for itself alone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import os
+import resource
+import traceback
+import warnings
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_FORK = multiprocessing.get_context("fork")
+_NEW_MOUNTS, _PRIVATE, _REMOUNT_READ_ONLY = 0x20000, 0x44000, 0x21
+
+
+@contextmanager
+def child(job: Callable[..., object], *given: object) -> Iterator[Any]:
+    """A process that runs a function; it is killed at the end."""
+    process = _FORK.Process(target=job, args=given)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads
+        process.start()
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.join()
+
+
+def in_a_child(job: Callable[..., Any], *given: object, seconds: float = 120) -> Any:
+    """What a function gives in a forked process; the error it raises there is raised here."""
+    ours, theirs = _FORK.Pipe(duplex=False)
+    with ours, child(_tell, theirs, job, given) as process:
+        theirs.close()
+        if not ours.poll(seconds):
+            pytest.fail(f"the process hung for {seconds} seconds")
+        try:
+            error, found = ours.recv()
+        except EOFError:
+            process.join()
+            pytest.fail(f"the process ended with {process.exitcode}")
+    if error is not None:
+        raise error
+    return found
+
+
+def _tell(pipe: Any, job: Callable[..., Any], given: tuple[object, ...]) -> None:
+    try:
+        answer = None, job(*given)
+    except BaseException as error:  # noqa: BLE001 - raised again by the parent
+        error.add_note(traceback.format_exc())
+        answer = error, None
+    pipe.send(answer)
+
+
+# --- memory --------------------------------------------------------------------------------------
+
+
+def limit_memory(mb: float) -> None:
+    """Let this process have so much address space in addition to what it has."""
+    pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0])
+    room = pages * resource.getpagesize() + int(mb * 2**20)
+    resource.setrlimit(resource.RLIMIT_AS, (room, resource.getrlimit(resource.RLIMIT_AS)[1]))
+
+
+def resident_mb() -> float:
+    """How much memory this process occupies."""
+    pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[1])
+    return pages * resource.getpagesize() / 2**20
+
+
+# --- disks ---------------------------------------------------------------------------------------
+
+
+def small_disk(folder: Path, size: str) -> None:
+    """Put a file system of that size on a folder, for this process alone."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    nothing, where = ctypes.c_char_p(b"none"), ctypes.c_char_p(os.fsencode(folder))
+    _check(libc.unshare(_NEW_MOUNTS))
+    _check(libc.mount(nothing, ctypes.c_char_p(b"/"), None, ctypes.c_ulong(_PRIVATE), None))
+    options = ctypes.c_char_p(f"size={size}".encode())
+    _check(libc.mount(nothing, where, ctypes.c_char_p(b"tmpfs"), ctypes.c_ulong(0), options))
+
+
+def make_read_only(folder: Path) -> None:
+    """Let nobody write to the file system that `small_disk` put there, not even root."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    where = ctypes.c_char_p(os.fsencode(folder))
+    _check(libc.mount(None, where, None, ctypes.c_ulong(_REMOUNT_READ_ONLY), None))
+
+
+def _check(result: int) -> None:
+    if result:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+def can_mount() -> bool:
+    """Whether this process may mount file systems."""
+    return os.geteuid() == 0
