@@ -425,6 +425,8 @@ class BertSpanExtractor(CalibratedEstimator):
             return squad_f1([gold.texts[row] for row in held_out], texts)
 
         def tuned(spans: Array, held_out: Array) -> dict[str, Any]:
+            if answered[held_out].all():  # they cannot say when there is no answer
+                return {}
             golds = [gold.texts[row] for row in held_out]
             best = best_threshold(spans, [contexts[row] for row in held_out], golds)
             return {"no_answer_threshold_": best}

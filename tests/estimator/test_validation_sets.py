@@ -208,6 +208,22 @@ def test_groups_of_documents_in_pretraining(tiny_model: Path, parts: Parts) -> N
     assert [len({*part}) for part in parts.of(["a"] * 6 + ["b"] * 6)] == [1, 1]
 
 
+@pytest.mark.parametrize("routed", [False, True])
+def test_rows_given_reach_every_fit_of_a_search(
+    routed: bool, tiny_model: Path, sentiment: Sentiment
+) -> None:
+    X, y = sentiment
+    with sklearn.config_context(enable_metadata_routing=routed):
+        for n, seen in ((12, 12), (40, 20)):  # scikit-learn cuts what is as long as X
+            scorer = Sequence(*np.arange(4.0))
+            asking = classifier(tiny_model, epochs=1, scoring=scorer)
+            if routed:
+                asking.set_fit_request(X_val=True, y_val=True)
+            search = GridSearchCV(asking, {"epochs": [1]}, cv=2, refit=False, error_score="raise")
+            search.fit(X, y, X_val=X[:n], y_val=y[:n])
+            assert [len(rows) for rows, _ in scorer.rows] == [seen] * 4
+
+
 @pytest.fixture
 def routing() -> Any:
     with sklearn.config_context(enable_metadata_routing=True):

@@ -264,6 +264,16 @@ def test_a_threshold_is_tuned_on_the_rows_held_out(tiny_model: Path) -> None:
     assert none_empty.no_answer_threshold_ == np.inf
 
 
+def test_answered_rows_do_not_tune_a_threshold(tiny_model: Path) -> None:
+    X, y = unanswered(60)
+    answered = [row for row, answer in enumerate(y) if answer][:6]
+    beside = {"X_val": [X[row] for row in answered], "y_val": [y[row] for row in answered]}
+    given = extractor(tiny_model, **LEARNS).fit(X, y, **beside)
+    drawn = extractor(tiny_model, validation_fraction=0.1, **LEARNS)
+    drawn.fit(X, y, groups=np.isin(np.arange(60), answered))  # the smaller group is held out
+    assert given.no_answer_threshold_ == drawn.no_answer_threshold_ == 0.0
+
+
 def test_long_contexts_are_read_to_their_end(tiny_model: Path) -> None:
     X, y = questions()
     rng = np.random.default_rng(0)
