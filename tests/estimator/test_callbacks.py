@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.metrics import accuracy_score
 from sklearn.model_selection import GridSearchCV, KFold, cross_validate
 from sklearn.pipeline import make_pipeline
+from support import ROOT
 
 from skbert import BertClassifier, BertRegressor
 from skbert.exceptions import InputError, NonFiniteError
@@ -415,6 +417,51 @@ def test_verbosity_changes_no_result(
     quiet = classifier.fit(*sentiment).predict_proba(sentiment.texts)
     loud = clone(classifier).set_params(verbose=1).fit(*sentiment)
     np.testing.assert_array_equal(quiet, loud.predict_proba(sentiment.texts))
+
+
+class Runs:
+    """What the callback of the gallery writes to, on top of MLflow."""
+
+    def add_scalar(self, name: str, value: float, step: int) -> None:
+        pytest.importorskip("mlflow").log_metric(name, value, step=step)
+
+
+@pytest.mark.usefixtures("callbacks")
+@pytest.mark.filterwarnings("ignore")  # those of the loggers
+@pytest.mark.long
+@pytest.mark.parametrize("logger", ["tensorboard", "mlflow"])
+def test_the_callback_of_the_gallery_logs(
+    logger: str, classifier: BertClassifier, sentiment: Sentiment, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    pytest.importorskip(logger, reason=f"{logger} is not installed")
+    page = (ROOT / "examples" / "gallery" / "inside" / "training_log.py").read_text("utf-8")
+    names: dict[str, Any] = {}
+    exec(re.search(r"\nclass Curves:.*?\n\n\n", page, re.DOTALL)[0], names)
+    classifier.set_params(validation_fraction=0.25)
+
+    def fit(writer: Any) -> list[float]:
+        classifier.set_callbacks(names["Curves"](writer)).fit(*sentiment)
+        return [record["validation_loss"] for record in classifier.history_]
+
+    if logger == "tensorboard":
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+        from torch.utils.tensorboard import SummaryWriter
+
+        with SummaryWriter(str(tmp_path)) as writer:
+            losses = fit(writer)
+        read: Any = EventAccumulator(str(tmp_path)).Reload().Scalars
+    else:
+        import mlflow
+
+        monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "runs").as_uri())
+        with mlflow.start_run() as run:
+            losses = fit(Runs())
+        read = functools.partial(mlflow.MlflowClient().get_metric_history, run.info.run_id)
+    assert [each.value for each in read("validation_loss")] == pytest.approx(losses, rel=1e-6)
+    n_steps = sum(record["n_steps"] for record in classifier.history_)
+    assert [each.step for each in read("step loss")] == [*range(1, n_steps + 1)]
 
 
 @pytest.mark.usefixtures("callbacks")
