@@ -259,6 +259,20 @@ def test_a_long_row_takes_memory_by_its_length(dtype: torch.dtype, window: int |
     assert grad.isfinite().all()
 
 
+@pytest.mark.parametrize("scale", [1e2, 1e3, 1e4, 1e5])
+def test_large_scores_give_no_weight_above_one_on_the_way_back(scale: float) -> None:
+    torch.manual_seed(0)
+    qkv = torch.randn(60, 3, 64)
+    qkv[:, :2] *= scale
+    qkv = qkv.flatten(1).bfloat16().requires_grad_()
+    found = fused_attention(qkv, rows_of([60]), AttentionSettings(64, 0.125, False, 0.0))
+    found.sum().backward()
+    assert qkv.grad is not None
+    grad_value = qkv.grad[:, 128:]
+    assert grad_value.min() >= 0
+    assert grad_value.max() <= 60
+
+
 def keeps_of(lengths: list[int], n_heads: int, size: int, rate: float) -> list[torch.Tensor]:
     """Factors of dropout: where scores are zero and values the unit matrix, they are seen."""
     qkv = torch.zeros(sum(lengths) + BEHIND, 3, n_heads, size)
@@ -1008,7 +1022,7 @@ SETTINGS = RIGHT[attention_forward]["settings"]
 ODD_SETTINGS: list[tuple[str, Any, type[Exception]]] = [
     *[("head_size", size, ValueError) for size in (0, -16, 8, 24, 64, 1 << 40)],
     *[("head_size", size, TypeError) for size in (32.0, "32", None)],
-    *[("scaling", value, ValueError) for value in (math.nan, math.inf, 1e39, 10**400)],
+    *[("scaling", value, ValueError) for value in (math.nan, math.inf, 1e39, 10**400, -1)],
     *[("scaling", value, TypeError) for value in ("1", None, torch.tensor(1.0))],
     *[("sliding_window", value, ValueError) for value in (0, -1, 2**31)],
     *[("sliding_window", value, TypeError) for value in (1.0, "1", torch.tensor(1))],

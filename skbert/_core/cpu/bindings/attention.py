@@ -35,7 +35,7 @@ class AttentionSettings(NamedTuple):
     """What attention computes, apart from its input."""
 
     head_size: int
-    scaling: float  # of the scores
+    scaling: float  # of the scores, not negative
     is_causal: bool  # whether a token attends only to itself and those before it
     dropout: float
     sliding_window: int | None = None  # a token attends to those fewer tokens away; None: to all
@@ -124,7 +124,7 @@ def _check_attention(
     check_type("rows", rows, PackedRows)
     head_size = settings.head_size
     check_integer("head_size", head_size, LANES, MAX_SIZE)
-    check_real("scaling", settings.scaling)
+    check_real("scaling", settings.scaling, 0)
     if settings.sliding_window is not None:
         check_integer("sliding_window", settings.sliding_window, 1, _MAX_WINDOW)
     check_dropout(settings.dropout, seed)

@@ -234,7 +234,9 @@ INLINE void softmax_backward(const Attention *a, const Unit *u, Block b, int tok
     floats total = {0};
     for (int j = 0; j < b.n_keys; j += LANES) {
         ints mask = token < u->length ? mask_within(span, b.keys + j) : (ints){0};
-        floats p = zero_unless(mask, exponential(*(floats *)(line + j) - logsumexp));
+        floats x = *(floats *)(line + j) - logsumexp;
+        x = blend(x > 0, (floats){0}, x); /* large scores are not exactly those of the way there */
+        floats p = zero_unless(mask, exponential(x));
         floats g = zero_unless(mask, *(floats *)(grad + j));
         if (a->dropout > 0) g *= dropout_mask(mask_key, b.keys + j, a->dropout);
         total += p * g;
