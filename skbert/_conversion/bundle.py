@@ -1,11 +1,11 @@
 """A reader for TensorFlow's checkpoints in the V2 "bundle" format, without TensorFlow.
 
-It reads bytes, and knows no variable by name. Depends on numpy, `crc32c` and
-``skbert.exceptions``. ``<prefix>.index`` is a sorted table as in LevelDB: blocks of entries whose
-keys leave out the prefix that they share with the key before, each block with a checksum, then a
-block that lists these blocks, and a footer. Its values are small protobuf messages that say where
-a tensor is in ``<prefix>.data-00000-of-00001``. Neither file is trusted until every length, place
-and checksum has been checked. The data is memory-mapped.
+It reads bytes, and knows no variable by name. Depends on numpy, `crc32c`, the members of a folder
+and ``skbert.exceptions``. ``<prefix>.index`` is a sorted table as in LevelDB: blocks of entries
+whose keys leave out the prefix that they share with the key before, each block with a checksum,
+then a block that lists these blocks, and a footer. Its values are small protobuf messages that say
+where a tensor is in ``<prefix>.data-00000-of-00001``. Neither file is trusted until every length,
+place and checksum has been checked. One tensor at a time is in memory.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import numpy as np
 
 from skbert._arrays import FloatArray, IntArray
 from skbert._conversion.crc32c import crc32c
+from skbert._core.checkpoints.strict import Members
 from skbert.exceptions import ModelError, ModelNotFoundError
 
 if TYPE_CHECKING:
@@ -80,9 +81,10 @@ class Bundle:
 
     def __init__(self, prefix: str) -> None:
         self.index = _find_index(prefix)
+        self.members = Members(self.index.parent)
         self._prefix = prefix
         self.entries: dict[str, Entry] = {}
-        rows = _table(self.index, _contents(self.index))
+        rows = _table(self.index, self._contents())
         self._n_shards = _n_shards(self.index, rows)
         for key, value in rows:
             self.entries[_name(key, value)] = _entry(key, value)
@@ -91,7 +93,7 @@ class Bundle:
         self._check_places()
 
     def read(self, name: str) -> FloatArray:
-        """Return a float32 tensor, memory-mapped, after comparing its checksum."""
+        """Return a float32 tensor after comparing its checksum."""
         entry = self.entries[name]
         if entry.dtype != _FLOAT or not entry.size:
             raise ModelError(
@@ -100,13 +102,20 @@ class Bundle:
                 " with float32 variables."
             )
         path = self._shard(entry.shard)
-        try:
-            raw = np.memmap(path, np.uint8, "r", entry.offset, (entry.size,))
-        except (OSError, ValueError) as exc:
-            raise _unreadable(path, exc) from exc
-        if _masked(raw) != entry.checksum:
+        with self.members.open(path.name) as file:
+            file.seek(entry.offset)
+            raw = file.read(entry.size)
+        if len(raw) != entry.size or _masked(raw) != entry.checksum:
             _damaged(path, entry.offset, f"{name!r} has another checksum")
-        return raw.view("<f4").reshape(entry.shape)
+        return np.frombuffer(raw, "<f4").reshape(entry.shape)
+
+    def _contents(self) -> bytes:
+        with self.members.open(self.index.name) as file:
+            size = self.members.size(self.index.name)
+            if size > _MOST_BYTES:
+                problem = f"{size} bytes, where an index has at most {_MOST_BYTES}"
+                _damaged(self.index, 0, problem)
+            return file.read(size)
 
     def _shard(self, number: int) -> Path:
         return Path(f"{self._prefix}.data-{number:05d}-of-{self._n_shards:05d}")
@@ -138,7 +147,8 @@ class Bundle:
                 f"{path} is missing, but {self.index} says that it holds tensors. Put all files of"
                 " the checkpoint into one folder under their own names."
             )
-        return path.stat().st_size
+        with self.members.open(path.name):
+            return self.members.size(path.name)
 
 
 # --- finding -----------------------------------------------------------------------------------
@@ -178,16 +188,6 @@ def _no_prefix(path: Path) -> ModelError:
         " format is read here. Where TensorFlow is installed, restore it and save it with"
         " tf.compat.v1.train.Saver(write_version=tf.compat.v1.train.SaverDef.V2)."
     )
-
-
-def _contents(path: Path) -> bytes:
-    size = path.stat().st_size
-    if size > _MOST_BYTES:
-        _damaged(path, 0, f"{size} bytes, where an index has at most {_MOST_BYTES}")
-    try:
-        return path.read_bytes()
-    except OSError as exc:
-        raise _unreadable(path, exc) from exc
 
 
 # --- the table ---------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from tokenizers import BertWordPieceTokenizer
 
 from skbert._conversion.bundle import Bundle
 from skbert._conversion.variable_names import Shape, plan, renamed
-from skbert._core.checkpoints.strict import load_json
+from skbert._core.checkpoints.strict import Members, parse_json
 from skbert._core.checkpoints.vet import vet
 from skbert.exceptions import (
     InputTypeError,
@@ -115,8 +115,9 @@ def convert_tf_checkpoint(
         raise InputTypeError(f"do_lower_case={do_lower_case!r} must be True, False or None.")
     target = Path(os.path.realpath(target))
     with _all_or_nothing(target) as part:
-        config = _read_config(config_path)
-        pieces = _read_pieces(vocab_path, config["vocab_size"])
+        beside = Members(config_path.parent), Members(vocab_path.parent)
+        config = _read_config(beside[0], config_path)
+        pieces = _read_pieces(beside[1], vocab_path, config["vocab_size"])
         bundle = Bundle(str(prefix))
         head, shapes = plan(bundle, config, config_path)
         part.mkdir(parents=True)
@@ -125,6 +126,8 @@ def convert_tf_checkpoint(
         lowercase = _lowers_case(do_lower_case, config, pieces)
         _write_tokenizer(part, pieces, config, lowercase=lowercase)
         _check_written(part, config_path, target)
+        for members in (*beside, bundle.members):
+            members.check_unchanged()
     return target
 
 
@@ -170,8 +173,8 @@ def _check_target(target: Path) -> None:
         )
 
 
-def _read_config(path: Path) -> dict[str, Any]:
-    config = load_json(path, ModelError)
+def _read_config(members: Members, path: Path) -> dict[str, Any]:
+    config = parse_json(_read(members, path), path, ModelError)
     if not isinstance(config, dict):
         raise ModelError(
             f"{path} should hold a JSON object, not a {type(config).__name__}. Give the"
@@ -186,11 +189,21 @@ def _read_config(path: Path) -> dict[str, Any]:
     return config
 
 
-def _read_pieces(path: Path, vocab_size: int) -> list[str]:
+def _read(members: Members, path: Path) -> bytes:
+    data = members.read(path.name)
+    if data is None:
+        raise ModelError(
+            f"{path} cannot be read: there is no such file. Give the one that came with the"
+            " checkpoint."
+        )
+    return data
+
+
+def _read_pieces(members: Members, path: Path, vocab_size: int) -> list[str]:
     """Return the word pieces in the order of their ids."""
     try:
-        text = path.read_bytes().decode()
-    except (OSError, UnicodeDecodeError) as exc:
+        text = _read(members, path).decode()
+    except UnicodeDecodeError as exc:
         raise ModelError(
             f"{path} cannot be read as UTF-8: {exc}. Give the vocab.txt that came with the"
             " checkpoint."

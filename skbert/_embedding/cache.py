@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import sqlite3
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -115,6 +116,7 @@ class EmbeddingCache:
 
     @contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
+        self._check_plain()
         connection = sqlite3.connect(self.path, timeout=0.0, isolation_level=None)
         try:
             if not self._schema(connection):
@@ -123,12 +125,17 @@ class EmbeddingCache:
                     connection.execute(_TABLE)
                 self._ask(connection, "COMMIT")
             if self._schema(connection) != _SCHEMA:
-                foreign = sqlite3.DatabaseError("its table is not the one that skbert makes")
-                foreign.sqlite_errorcode = sqlite3.SQLITE_NOTADB
-                raise foreign
+                raise _foreign("its table is not the one that skbert makes")
             yield connection
         finally:
             connection.close()  # what is not committed is undone
+
+    def _check_plain(self) -> None:
+        """Refuse a link or a pipe, which SQLite would follow or wait for."""
+        with suppress(FileNotFoundError):
+            mode = self.path.lstat().st_mode
+            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # SQLite refuses a folder
+                raise _foreign("it is a link or no plain file")
 
     def _schema(self, connection: sqlite3.Connection) -> list[Any]:
         """Return what the file declares; a foreign view or trigger is never run."""
@@ -239,6 +246,13 @@ class EmbeddingCache:
             "Make sure that it can be written and that the disk is not full, or set memory=None."
         )
         return False
+
+
+def _foreign(what: str) -> sqlite3.DatabaseError:
+    """The error for a file that skbert did not make."""
+    error = sqlite3.DatabaseError(what)
+    error.sqlite_errorcode = sqlite3.SQLITE_NOTADB
+    return error
 
 
 def _keys(texts: Texts) -> list[str]:

@@ -138,9 +138,8 @@ def test_several_data_files() -> None:
     assert set(shards) == {0, 1}
 
 
-def test_tensors_are_mapped_and_cannot_be_written() -> None:
+def test_tensors_cannot_be_written() -> None:
     found = Bundle(prefix_of("encoder")).read("bert/embeddings/word_embeddings")
-    assert isinstance(found, np.memmap)
     assert found.dtype == np.float32
     with pytest.raises(ValueError, match="read-only"):
         found[0] = 0
@@ -207,7 +206,7 @@ def test_a_cut_index_is_refused(length: int, encoder: Path) -> None:
 def refused(contents: bytes) -> str:
     """What the error says if the index has these contents."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bundle, "_contents", lambda path: contents)  # much faster than writing them
+        patch.setattr(Bundle, "_contents", lambda self: contents)  # much faster than writing them
         with pytest.raises(ModelError) as info:
             Bundle(prefix_of("encoder"))
     return str(info.value)
@@ -253,7 +252,7 @@ def test_every_flipped_bit_of_the_data_is_found_when_it_is_read(encoder: Path) -
 def test_data_that_shrinks_after_it_was_checked(encoder: Path) -> None:
     found = Bundle(str(encoder / "bert_model.ckpt"))
     (encoder / DATA).write_bytes(b"")
-    with pytest.raises(ModelError, match="cannot be read"):
+    with pytest.raises(ModelError, match="was changed while it was opened"):
         found.read("bert/pooler/dense/bias")
 
 
@@ -452,9 +451,9 @@ def test_a_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     (tmp_path / "v1.ckpt").write_bytes(bytes(100))
     monkeypatch.setattr(Path, "open", refuse)
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr(os, "open", refuse)
     for prefix in (str(tmp_path / "v1.ckpt"), prefix_of("encoder")):
-        with pytest.raises(ModelError, match=r"cannot be read: .*Permission denied"):
+        with pytest.raises(ModelError, match=r"can(not)? be read: .*Permission denied"):
             Bundle(prefix)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -383,7 +384,7 @@ def test_no_configuration(contents: str | None, message: str, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("contents", "message"),
     [
-        (None, r"vocab.txt cannot be read as UTF-8: .*No such file"),
+        (None, r"vocab.txt cannot be read: there is no such file"),
         (b"\xff\xfe\n", r"vocab.txt cannot be read as UTF-8"),
         (b"", r"does not fit the model: it has no piece \[PAD\]"),
         (b"[PAD]\n[UNK]\n[CLS]\n[MASK]\na\n", r"it has no piece \[SEP\]"),
@@ -469,6 +470,63 @@ def test_variables_without_a_place_are_told(tmp_path: Path, weights: Weights) ->
         folder = convert(prefix, CONFIG, VOCABULARY, tmp_path / "out")
     assert record[0].filename == __file__
     assert len(safetensors.numpy.load_file(folder / "model.safetensors")) == 39
+
+
+# --- files that are no honest ones ---------------------------------------------------------------
+
+
+@pytest.fixture
+def release(tmp_path: Path) -> list[Path]:
+    """Prefix, configuration and vocabulary of a checkpoint, and where to write."""
+    folder = tmp_path / "release"
+    shutil.copytree(TF / "encoder", folder)
+    for path in (CONFIG, VOCABULARY):
+        shutil.copy(path, folder)
+    return [folder / "bert_model.ckpt", folder / CONFIG.name, folder / VOCABULARY.name,
+            tmp_path / "out"]  # fmt: skip
+
+
+FILES = ("bert_model.ckpt.index", "bert_model.ckpt.data-00000-of-00001", CONFIG.name,
+         VOCABULARY.name)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_links_that_leave_the_folder_are_refused(
+    release: list[Path], tmp_path: Path, name: str
+) -> None:
+    path = release[0].with_name(name)
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    assert_refused(tmp_path, ModelError, rf"{name} is a link that leaves its folder", *release)
+    path.unlink()
+    (tmp_path / "elsewhere").rename(path.with_name("beside"))
+    path.symlink_to("beside")
+    convert(*release)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+@pytest.mark.parametrize("name", FILES)
+def test_a_pipe_is_not_waited_for(release: list[Path], tmp_path: Path, name: str) -> None:
+    path = release[0].with_name(name)
+    path.unlink()
+    os.mkfifo(path)
+    assert_refused(
+        tmp_path, ModelError, "no file that can be read|is not a file|missing", *release
+    )
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_files_that_change_meanwhile_are_refused(
+    release: list[Path], tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, write_tokenizer = release[0].with_name(name), tensorflow._write_tokenizer
+
+    def write_then_change(*args: Any, **kwargs: Any) -> None:
+        write_tokenizer(*args, **kwargs)
+        path.write_bytes(path.read_bytes())
+
+    monkeypatch.setattr(tensorflow, "_write_tokenizer", write_then_change)
+    assert_refused(tmp_path, ModelError, rf"{name} was changed while it was opened", *release)
 
 
 # --- all or nothing ------------------------------------------------------------------------------

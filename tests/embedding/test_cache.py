@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sqlite3
 import subprocess
@@ -374,6 +375,26 @@ def test_a_file_that_cannot_be_used(cache: EmbeddingCache) -> None:
     with pytest.warns(SkbertWarning, match="cannot be used"):
         found = cache.vectors(texts(5), lengths)
     np.testing.assert_array_equal(found, lengths(texts(5)))
+
+
+@pytest.mark.parametrize("kind", ["link", "link to nothing", "pipe", "device"])
+def test_what_is_no_plain_file_is_set_aside(
+    cache: EmbeddingCache, tmp_path: Path, kind: str
+) -> None:
+    other = tmp_path / "other.sqlite"
+    other.write_bytes(b"")
+    match kind:
+        case "pipe":
+            os.mkfifo(cache.path)
+        case _:
+            places = {"link": other, "link to nothing": tmp_path / "new", "device": "/dev/zero"}
+            cache.path.symlink_to(places[kind])
+    with pytest.warns(SkbertWarning, match="it is a link or no plain file.* was renamed"):
+        found = cache.vectors(texts(5), lengths)
+    np.testing.assert_array_equal(found, lengths(texts(5)))
+    np.testing.assert_array_equal(cache.vectors(texts(5), refuse), found)
+    assert not other.read_bytes()
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_file_that_stays_locked(cache: EmbeddingCache, monkeypatch: pytest.MonkeyPatch) -> None:

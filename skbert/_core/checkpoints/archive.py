@@ -27,7 +27,7 @@ from skbert._core.checkpoints.leftovers import (
     remove_leftovers,
     resolve_folder,
 )
-from skbert._core.checkpoints.strict import is_plain, load_json
+from skbert._core.checkpoints.strict import is_plain, load_json, open_plain
 from skbert.exceptions import SaveError, SkbertError
 
 if TYPE_CHECKING:
@@ -377,7 +377,8 @@ def _check_size(path: Path, size: int | None) -> None:
 def _read_checked(path: Path, entry: Mapping[str, Any]) -> bytes:
     """The bytes of a member, after a check of their hash."""
     try:
-        data = path.read_bytes()
+        with open_plain(path) as file:
+            data = file.read(entry["size"] + 1)
     except OSError as exc:
         raise SaveError(f"{path} cannot be read: {exc}. Check that it is yours.") from exc
     if hashlib.sha256(data).hexdigest() != entry["sha256"]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, NoReturn
 
-from skbert._core.checkpoints.strict import ITEM_BYTES, Members, check_type, state_of
+from skbert._core.checkpoints.strict import ITEM_BYTES, Members, check_type
 from skbert._core.checkpoints.zipped import Record, damaged, find_records
 from skbert.exceptions import ModelError
 
@@ -70,7 +70,6 @@ class PickledFile:
     name: str
     tensors: dict[str, PickledTensor]
     records: dict[str, Record]
-    state: tuple[int, ...]  # size, time of change and inode of the file
 
     @property
     def path(self) -> Path:
@@ -86,15 +85,10 @@ class PickledFile:
     def opened(self) -> Iterator[BinaryIO]:
         """Open the file again, if it was not changed since and its checksums are right."""
         with self.members.open(self.name) as file:
-            if state_of(file) != self.state:
-                raise ModelError(
-                    f"{self.path} was changed while it was opened. Open the model again when"
-                    " nobody writes to its folder."
-                )
             for name, record in self.records.items():
                 if record.crc not in (0, _checksum(file, record)):
                     damaged(self.path, f"the checksum of its record {name!r} is wrong")
-            self.members.check_hash(self.name, _pieces(file, 0, self.state[0]))
+            self.members.check_hash(self.name, _pieces(file, 0, self.members.size(self.name)))
             file.seek(0)
             yield file
 
@@ -116,7 +110,6 @@ def pickled_file(members: Members, name: str) -> PickledFile:
     """Check a .bin file by its records and its pickle, without running the latter."""
     path = members.folder / name
     with members.open(name) as file:
-        state = state_of(file)
         if file.read(2) == b"\x80\x02":
             raise ModelError(
                 f"{path} is a pickle without a zip file around it, as torch wrote it before"
@@ -124,14 +117,14 @@ def pickled_file(members: Members, name: str) -> PickledFile:
                 " torch.save(torch.load(path, weights_only=True), path). Else use a model with"
                 " safetensors."
             )
-        records = find_records(path, file, state[0])
+        records = find_records(path, file, members.size(name))
         pickle = records.get("data.pkl", Record(0, 0, 0))
         if not 0 < pickle.size <= _PICKLE_LIMIT or "constants.pkl" in records:
             damaged(path, "it is no state dict, which has a small data.pkl and no code")
         data = b"".join(_pieces(file, pickle.begin, pickle.size))
     tensors = _check_result(path, _Description(path).read(data))
     _check_storages(path, tensors, records)
-    return PickledFile(members, name, tensors, records, state)
+    return PickledFile(members, name, tensors, records)
 
 
 # --- the pickle ----------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ Knows file formats only: no torch, no transformers, no tokenizer; of skbert it i
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import math
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 __all__ = ["INDEX", "ITEM_BYTES", "PICKLED", "PICKLED_INDEX", "SINGLE", "WEIGHT_TYPES", "Members",
-           "TensorFile", "check_type", "is_plain", "load_json", "parse_json", "shards", "state_of",
-           "tensor_file", "weight_files"]  # fmt: skip
+           "TensorFile", "check_type", "is_plain", "load_json", "open_plain", "parse_json",
+           "shards", "tensor_file", "weight_files"]  # fmt: skip
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"  # weights: a file, or shards
 PICKLED, PICKLED_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
@@ -50,6 +51,8 @@ for _flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"):
 class Members:
     """The files of a model's folder, each read once: the bytes that are checked are those used.
 
+    A file that changes between two looks at it, or is replaced, is refused.
+
     Parameters
     ----------
     folder : Path
@@ -61,6 +64,7 @@ class Members:
     def __init__(self, folder: Path, hashes: Mapping[str, str] | None = None) -> None:
         self.folder = folder
         self.hashes = hashes
+        self._states: dict[str, tuple[int, ...]] = {}  # of the files that were opened
 
     def has(self, name: str) -> bool:
         """Whether the folder has something of that name."""
@@ -72,7 +76,7 @@ class Members:
             return None
         limit = _LIMITS.get(name, _LIMIT)
         with self.open(name) as file:
-            size = os.fstat(file.fileno()).st_size
+            size = self.size(name)
             if size > limit:
                 raise ModelError(
                     f"{self.folder / name} is {size} bytes long, and no such file of a model has"
@@ -82,17 +86,44 @@ class Members:
         self.check_hash(name, [data])
         return data
 
+    def size(self, name: str) -> int:
+        """Bytes of a member that was opened."""
+        return self._states[name][0]
+
     def open(self, name: str) -> BinaryIO:
         """Open a member that is there; links may lead to the hub's blobs only."""
         path = self.folder / name
         try:
-            file = os.fdopen(os.open(_real(self.folder, path), _OPEN_FLAGS), "rb")
+            file = open_plain(_real(self.folder, path))
         except (OSError, RuntimeError) as exc:  # RuntimeError: links in a circle
-            raise _unreadable(path) from exc
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ModelError(
+                f"{path} is no file that can be read: {exc}. Put a copy of the file there."
+            ) from exc
+        state = _state(os.fstat(file.fileno()))
+        # Looked at again after it was opened, in case a folder on the way became a link.
+        if not state == self._states.setdefault(name, state) == self._state_now(name):
             file.close()
-            raise _unreadable(path)
+            raise self.changed(name)
         return file
+
+    def check_unchanged(self) -> None:
+        """Refuse a folder of which a file that was opened has changed since, or was replaced."""
+        for name, state in self._states.items():
+            if self._state_now(name) != state:
+                raise self.changed(name)
+
+    def _state_now(self, name: str) -> tuple[int, ...]:
+        try:
+            return _state(_real(self.folder, self.folder / name).stat())
+        except (OSError, RuntimeError):
+            return ()
+
+    def changed(self, name: str) -> ModelError:
+        """What to raise for a file that is not what it was."""
+        return ModelError(
+            f"{self.folder / name} was changed while it was opened. Open the model again when"
+            " nobody writes to its folder."
+        )
 
     def check_hash(self, name: str, data: Iterable[bytes | memoryview]) -> None:
         """Check the SHA-256 of a member, whose bytes come in pieces, where a hash is known."""
@@ -148,8 +179,18 @@ def _real(folder: Path, path: Path) -> Path:
     return real
 
 
-def _unreadable(path: Path) -> ModelError:
-    return ModelError(f"{path} is no file that can be read: put a copy of the file there.")
+def open_plain(path: Path) -> BinaryIO:
+    """Open a file; OSError for a link, a pipe, a device or a folder in its place."""
+    file = os.fdopen(os.open(path, _OPEN_FLAGS), "rb")
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "It is no plain file")
+    return file
+
+
+def _state(status: os.stat_result) -> tuple[int, ...]:
+    """What changes where a file is written to or replaced; its size comes first."""
+    return (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_dev)
 
 
 # --- JSON --------------------------------------------------------------------------------------
@@ -158,8 +199,9 @@ def _unreadable(path: Path) -> ModelError:
 def load_json(path: Path, error: type[SkbertError]) -> Any:
     """Parse a JSON file; a key that stands twice, NaN and infinity are errors."""
     try:
-        size = path.stat().st_size
-        data = path.read_bytes() if size <= _JSON_LIMIT else b""
+        with open_plain(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            data = file.read(_JSON_LIMIT) if size <= _JSON_LIMIT else b""
     except OSError as exc:
         raise error(f"{path} cannot be read: {exc}. Check that it is there and yours.") from exc
     if size > _JSON_LIMIT:
@@ -240,7 +282,6 @@ class TensorFile:
     name: str
     header: bytes  # everything before the data
     tensors: dict[str, tuple[str, tuple[int, ...], int, int]]  # type, shape, first byte, bytes
-    state: tuple[int, ...]  # size, time of change and inode of the file
 
     @property
     def path(self) -> Path:
@@ -256,14 +297,11 @@ class TensorFile:
         """Read each tensor into its buffer; ModelError if the file was changed since the check."""
         pieces = [buffers[name] for name in sorted(buffers, key=lambda n: self.tensors[n][2])]
         with self.members.open(self.name) as file:
-            same = state_of(file) == self.state and file.read(len(self.header)) == self.header
+            same = file.read(len(self.header)) == self.header
             for piece in pieces:
                 same = same and file.readinto(piece) == len(piece)  # type: ignore[attr-defined]
         if not same:
-            raise ModelError(
-                f"{self.path} was changed while it was opened. Open the model again when nobody"
-                " writes to its folder."
-            )
+            raise self.members.changed(self.name)
         self.members.check_hash(self.name, [self.header, *pieces])
 
 
@@ -274,8 +312,7 @@ def tensor_file(members: Members, name: str) -> TensorFile:
     """
     path = members.folder / name
     with members.open(name) as file:
-        state = state_of(file)
-        size, first = state[0], file.read(8)
+        size, first = members.size(name), file.read(8)
         length = int.from_bytes(first, "little")
         start = 8 + length  # where the data begins
         if start > size or length > _JSON_LIMIT:
@@ -290,7 +327,7 @@ def tensor_file(members: Members, name: str) -> TensorFile:
         for tensor, entry in entries.items()
         for begin, end in [entry["data_offsets"]]
     }
-    return TensorFile(members, name, first + header, tensors, state)
+    return TensorFile(members, name, first + header, tensors)
 
 
 def _check_places(path: Path, entries: dict[str, Any], start: int, size: int) -> None:
@@ -303,12 +340,6 @@ def _check_places(path: Path, entries: dict[str, Any], start: int, size: int) ->
         at = end
     if start + at != size:
         _damaged(path, start + at, f"{size - start - at} bytes belong to no tensor")
-
-
-def state_of(file: BinaryIO) -> tuple[int, ...]:
-    """Size, time of change, inode and device of an open file, by which a change shows."""
-    status = os.fstat(file.fileno())
-    return status.st_size, status.st_mtime_ns, status.st_ino, status.st_dev
 
 
 def _are_strings(table: object) -> bool:

@@ -80,6 +80,7 @@ def check_tokenizer(
     decoder = settings.get("added_tokens_decoder", {})
     added += [*beside.items(), *((entry["content"], _id(at)) for at, entry in decoder.items())]
     _check_ids(folder, chain(words.items(), added), config["vocab_size"])
+    _check_distinct(folder, words)
     _check_added(folder, words, added)
     vocabulary = {**dict(added), **words}
     usual = known.classes.get(kind, {})
@@ -224,6 +225,17 @@ def _check_ids(folder: Path, tokens: Iterable[tuple[str, Any]], vocab_size: int)
                 f"the tokenizer in {folder} gives {token!r} the id {number!r}, but the model has"
                 f" vocab_size={vocab_size} in config.json. Put in the tokenizer that the model was"
                 " trained with."
+            )
+
+
+def _check_distinct(folder: Path, words: Mapping[str, int]) -> None:
+    """Refuse two words with one id, of which the library keeps one only."""
+    owners: dict[int, str] = {}
+    for word, number in words.items():
+        if owners.setdefault(number, word) != word:
+            raise ModelError(
+                f"the tokenizer in {folder} gives {owners[number]!r} and {word!r} the same id,"
+                f" {number}. Put in the tokenizer that the model was trained with."
             )
 
 

@@ -65,6 +65,7 @@ class Checkpoint:
     tokenizer: TokenizerFiles
     weights: tuple[WeightFile, ...]  # one file, or the shards
     head_pooling: str | None  # what its own head reads, where skbert saved it
+    sources: tuple[Members, ...]  # all that was read so far
     tensors: Mapping[str, Any] | None = None  # the weights, where they were read before
     adapter: Adapter | None = None  # what changes the weights
 
@@ -86,6 +87,11 @@ class Checkpoint:
                 f" computed here. Set pooling={self.pooling or 'mean'!r}, or another, to use the"
                 " encoder without it."
             )
+
+    def check_unchanged(self) -> None:
+        """Refuse a folder that somebody changed since it was vetted; parts of two are no model."""
+        for members in self.sources:
+            members.check_unchanged()
 
     @property
     def lowercase(self) -> bool | None:
@@ -124,6 +130,7 @@ def vet(folder: Path, tensors: Mapping[str, Any] | None = None) -> Checkpoint:
         tokenizer=tokenizer,
         weights=weights,
         head_pooling=config.get("skbert_pooling"),
+        sources=(members,),
         tensors=tensors,
     )
 
@@ -154,7 +161,7 @@ def _adapted(members: Members) -> Checkpoint:
         )
     return replace(
         base, folder=members.folder, config=config, row_vector=row_vector, tokenizer=tokenizer,
-        adapter=adapter,
+        adapter=adapter, sources=(*base.sources, members),
     )  # fmt: skip
 
 

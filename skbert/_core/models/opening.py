@@ -154,6 +154,7 @@ def open_network(
         model, missing = _quietly_load(checkpoint, head, dtype, pooling, keep_head=not fresh_head)
         if checkpoint.adapter is not None:
             missing -= merge_adapter(model, checkpoint.adapter, checkpoint.family)
+        checkpoint.check_unchanged()
     check_missing(checkpoint, head, missing, fresh_head=fresh_head)
     warn_of_odd_use(checkpoint, head, missing, pooling)
     if fresh_head and head.fresh:
@@ -377,8 +378,7 @@ def write_folder(network: Network, folder: Path, *, weights: bool = True) -> Non
             "estimator."
         )
     config = network.model.config
-    pruned = getattr(config, "pruned_heads", None)
-    positions = kind_of_positions(config)
+    pruned, positions = getattr(config, "pruned_heads", None), kind_of_positions(config)
     if weights and (pruned or positions != "absolute"):
         why = f"has lost the heads {pruned}" if pruned else f"has {positions!r} positions"
         raise ModelError(

@@ -19,7 +19,7 @@ import sys
 import textwrap
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import ROOT
 
-from skbert._core.checkpoints import archive, leftovers
+from skbert._core.checkpoints import archive, leftovers, strict
 from skbert.exceptions import SaveError
 
 if TYPE_CHECKING:
@@ -334,6 +334,35 @@ def test_a_folder_or_a_pipe_is_no_member(saved: Path) -> None:
         read(saved)
 
 
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("kind", ["link", "pipe", "device", "longer"])
+def test_what_takes_the_place_of_a_file_after_it_was_looked_at_is_refused(
+    saved: Path, name: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_size = archive._check_size
+
+    def check_then_replace(path: Path, size: int | None) -> None:
+        check_size(path, size)
+        if path.name != name:
+            return
+        data = path.read_bytes()
+        path.unlink()
+        match kind:
+            case "link":
+                path.with_name("copy").write_bytes(data)
+                path.symlink_to("copy")
+            case "pipe":
+                os.mkfifo(path)
+            case "device":
+                path.symlink_to("/dev/zero")
+            case "longer":
+                path.write_bytes(data + b"x")
+
+    monkeypatch.setattr(archive, "_check_size", check_then_replace)
+    with pytest.raises(SaveError, match=name):
+        read(saved)
+
+
 ENTRIES = {
     "no hash": {"size": 2},
     "no size": {"sha256": GOOD["sha256"]},
@@ -451,10 +480,10 @@ def test_a_folder_of_another_kind(tmp_path: Path) -> None:
 
 
 def test_a_file_without_rights(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def denied(path: Path) -> bytes:
+    def denied(path: Path) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "read_bytes", denied)
+    monkeypatch.setattr(strict, "open_plain", denied)
     with pytest.raises(SaveError, match=r"MANIFEST\.json cannot be read.*Permission denied"):
         read(saved)
 
@@ -663,9 +692,9 @@ def test_a_failure_at_any_step_leaves_the_earlier_folder(
 
 @pytest.mark.parametrize("call", range(1, 5))
 def test_a_folder_replaced_while_it_is_read_gives_one_save_whole(saved: Path, call: int) -> None:
-    calls, original = 0, Path.read_bytes
+    calls, original = 0, strict.open_plain
 
-    def read_after_another_save(path: Path) -> bytes:
+    def open_after_another_save(path: Path) -> BinaryIO:
         nonlocal calls
         calls += 1
         if calls == call:
@@ -673,7 +702,8 @@ def test_a_folder_replaced_while_it_is_read_gives_one_save_whole(saved: Path, ca
         return original(path)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Path, "read_bytes", read_after_another_save)
+        for module in (strict, archive):  # the manifest and the members
+            patch.setattr(module, "open_plain", open_after_another_save)
         header, members, tensors = read(saved)
     assert calls > 4  # it was read again
     assert header["n"] == 2

@@ -176,25 +176,104 @@ def test_members_are_read_once(
     assert counts == {**dict.fromkeys(READ, 1), "model.safetensors": 2}  # the header first
 
 
-def test_a_tokenizer_that_changes_after_it_was_vetted_is_not_read(folder: Path) -> None:
-    checkpoint = vet.vet(folder)
-    put(folder, "tokenizer.json", b"hostile")
-    put(folder, "tokenizer_config.json", {"tokenizer_file": "/etc/passwd"})
-    put(folder, "config.json", b"hostile")
-    open_network(checkpoint, HEAD)
+def rewrite(path: Path) -> None:
+    """Write the same bytes again, and put the time of change back."""
+    status, data = path.stat(), path.read_bytes()
+    path.write_bytes(data)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
-@pytest.mark.parametrize("how", ["grows", "is another", "is as long"])
-def test_weights_that_change_after_they_were_vetted_are_refused(folder: Path, how: str) -> None:
+def lengthen(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + b" ")
+
+
+def exchange(path: Path) -> None:
+    """Put a copy in the place of a file."""
+    shutil.copy2(path, path.with_name("copy"))
+    path.with_name("copy").replace(path)
+
+
+def link_to_copy(path: Path) -> None:
+    """Put a link to a copy in the same folder in the place of a file."""
+    shutil.copy2(path, path.with_name("copy"))
+    path.unlink()
+    path.symlink_to("copy")
+
+
+def exchange_folder(path: Path) -> None:
+    """Put a copy in the place of the whole folder."""
+    home = path.parent
+    shutil.copytree(home, home.with_name("copy"))
+    home.rename(home.with_name("before"))
+    home.with_name("copy").rename(home)
+
+
+MEANWHILE = (rewrite, lengthen, exchange, link_to_copy, exchange_folder, os.unlink)
+
+
+@pytest.mark.parametrize("name", sorted(READ))
+@pytest.mark.parametrize("change", MEANWHILE)
+def test_a_folder_that_changes_after_it_was_vetted_is_refused(
+    folder: Path, name: str, change: Callable[[Path], None]
+) -> None:
     checkpoint = vet.vet(folder)
-    path = folder / "model.safetensors"
-    data = path.read_bytes()
-    if how == "is another":
-        path.unlink()
-    path.write_bytes(data + b"x" if how == "grows" else data)
-    os.utime(path, ns=(1, 1))
-    with pytest.raises(ModelError, match=r"model\.safetensors was changed while it was opened"):
+    change(folder / name)
+    with pytest.raises(ModelError, match=r"was changed while it was opened|is no file that can"):
         open_network(checkpoint, HEAD)
+
+
+@pytest.mark.parametrize("name", sorted(READ))
+def test_a_folder_that_changes_while_weights_are_read_is_refused(
+    folder: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_weights = opening.read_weights
+
+    def read_then_change(checkpoint: vet.Checkpoint) -> Any:
+        weights = read_weights(checkpoint)
+        rewrite(folder / name)
+        return weights
+
+    monkeypatch.setattr(opening, "read_weights", read_then_change)
+    refused(folder, rf"{name} was changed while it was opened")
+
+
+def test_a_subfolder_that_is_a_link_for_a_moment_is_noticed(
+    folder: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(folder, "1_Pooling/config.json", {"pooling_mode_mean_tokens": True})
+    put(outside, "config.json", {"pooling_mode_cls_token": True})
+    open_plain = strict.open_plain
+
+    def open_by_the_link(path: Path) -> Any:
+        if path.parent.name != "1_Pooling":
+            return open_plain(path)
+        path.parent.rename(folder / "aside")
+        path.parent.symlink_to(outside)
+        file = open_plain(path)
+        path.parent.unlink()
+        (folder / "aside").rename(path.parent)
+        return file
+
+    assert vet.vet(folder).row_vector.pooling == "mean"
+    monkeypatch.setattr(strict, "open_plain", open_by_the_link)
+    refused(folder, r"1_Pooling/config\.json was changed while it was opened")
+
+
+def test_an_adapter_whose_base_changes_is_refused(folder: Path, tmp_path: Path) -> None:
+    query = "base_model.model.bert.encoder.layer.0.attention.self.query"
+    size = json.loads((folder / "config.json").read_text())["hidden_size"]
+    parts = {f"{query}.lora_A.weight": torch.ones(2, size),
+             f"{query}.lora_B.weight": torch.ones(size, 2)}  # fmt: skip
+    adapter = tmp_path / "adapter"
+    settings = {"peft_type": "LORA", "r": 2, "base_model_name_or_path": str(folder)}
+    put(adapter, "adapter_config.json", settings)
+    save_file(parts, adapter / "adapter_model.safetensors")
+    open_network(vet.vet(adapter), HEAD)
+    for place, name in ((folder, "config.json"), (adapter, "adapter_model.safetensors")):
+        checkpoint = vet.vet(adapter)
+        rewrite(place / name)
+        with pytest.raises(ModelError, match=rf"{place / name} was changed while it was opened"):
+            open_network(checkpoint, HEAD)
 
 
 def test_the_tokenizer_names_the_folder_it_came_from(folder: Path) -> None:

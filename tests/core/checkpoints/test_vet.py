@@ -621,6 +621,8 @@ CHANGES: dict[str, tuple[Callable[[Any], Any], str]] = {
         lambda t: t["model"]["vocab"].update(z=8), "gives 'z' the id 8, but .* vocab_size=8"),
     "a negative id": (lambda t: t["model"]["vocab"].update(z=-1), "gives 'z' the id -1"),
     "an id in words": (lambda t: t["model"]["vocab"].update(z="7"), "gives 'z' the id '7'"),
+    "an id twice": (
+        lambda t: t["model"]["vocab"].update(z=7), "gives '##c' and 'z' the same id, 7"),
     "an added id past the embedding": (
         lambda t: t["added_tokens"].append({"id": 30, "content": "<new>"}), "'<new>' the id 30"),
 }  # fmt: skip
