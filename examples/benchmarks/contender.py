@@ -12,7 +12,7 @@ from plain import model_folder
 from tasks import Kind, Rows
 
 if TYPE_CHECKING:
-    from skbert._estimator.fitting import BertEstimator
+    from skbert._estimator.fine_tuning import BertEstimator
 
 WARM_UP_ROWS = 32
 # By kind of target; the classifier takes the others.

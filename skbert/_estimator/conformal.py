@@ -16,8 +16,8 @@ import numpy as np
 
 from skbert._arrays import Array, FloatArray
 from skbert._estimator.checks import are_sorted
+from skbert._estimator.fine_tuning import BertEstimator
 from skbert._estimator.fitted import Fitted, Learned, apart_from_weights
-from skbert._estimator.fitting import BertEstimator
 from skbert._estimator.guidance import requires_y
 from skbert._validation.numbers import check_share
 from skbert._validation.targets import as_sequence

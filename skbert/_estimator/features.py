@@ -19,9 +19,9 @@ from skbert._arrays import FloatArray
 from skbert._core.models.network import Network
 from skbert._core.runtime.device import Precision
 from skbert._core.task import Head
+from skbert._estimator.fine_tuning import BertEstimator
 from skbert._estimator.fit_data import FitData
 from skbert._estimator.fitted import Fitted
-from skbert._estimator.fitting import BertEstimator
 from skbert._estimator.plan import TrainingPlan
 from skbert._validation.columns import (
     FitRecord,

@@ -1,4 +1,4 @@
-"""TrainedEstimator and BertEstimator: the parameters of training, and the course of a fit.
+"""TrainedEstimator: the parameters of training, and the course of a fit.
 
 Check, encode once, hold out, probe, pass after pass, restore the best. Depends on scikit-learn
 and on ``_core``; knows no task by name.
@@ -6,7 +6,9 @@ and on ``_core``; knows no task by name.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
+from functools import partial
 from numbers import Integral
 from typing import Any, ClassVar, Self
 
@@ -24,16 +26,14 @@ from skbert._core.models.opening import open_network
 from skbert._core.models.output import grow_output
 from skbert._core.runtime.device import Precision, memory_advice, pick_device, seeded
 from skbert._core.runtime.distributed import process_group
-from skbert._core.training.loop import train
 from skbert._core.training.optim import SCHEDULES
-from skbert._core.training.probe import probe
 from skbert._core.training.watch import EarlyStopping
 from skbert._estimator.base import COUNT, RealInterval, TextEstimator, encode
-from skbert._estimator.callbacks import CallbackSupportMixin, with_callbacks
-from skbert._estimator.checks import is_count, is_history, is_score, resolve_max_length
+from skbert._estimator.callbacks import CallbackSupportMixin
+from skbert._estimator.checks import is_count, is_history, resolve_max_length
+from skbert._estimator.facts import facts_of
 from skbert._estimator.fit_data import FitData, read
 from skbert._estimator.fitted import Fitted, Learned, apart_from_weights
-from skbert._estimator.guidance import requires_y
 from skbert._estimator.held_out import (
     HeldOut,
     held_out_items,
@@ -52,6 +52,7 @@ from skbert._estimator.networks import (
 from skbert._estimator.plan import TrainingPlan
 from skbert._estimator.progress import Report
 from skbert._estimator.recipes import recipe_of
+from skbert._estimator.resuming import FitCheckpoints, checkpoints_of, seconds_of
 from skbert._estimator.run import Run
 from skbert._estimator.scoring import Scorer, scored, scorer_of
 from skbert._estimator.validation_set import (
@@ -64,7 +65,20 @@ from skbert._validation.groups import check_groups
 from skbert._validation.targets import as_sequence
 from skbert.exceptions import InputError
 
-__all__ = ["BertEstimator", "TrainedEstimator", "draw_seed"]
+__all__ = ["TrainedEstimator", "draw_seed"]
+
+
+class _Every(StrOptions):
+    """How often checkpoints are written, as str: ``"pass"``, or minutes such as ``"10min"``."""
+
+    def is_satisfied_by(self, val: object) -> bool:
+        """Whether a value is one of these."""
+        is_time = isinstance(val, str) and seconds_of(val) is not None
+        return is_time or bool(super().is_satisfied_by(val))
+
+    def __str__(self) -> str:
+        return "'pass', or minutes such as '10min'"
+
 
 _POSITIVE = RealInterval(0, None, closed="neither")
 _NO_VALIDATION = ValidationInput()
@@ -95,6 +109,8 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
     compile: bool = False
     warm_start: bool = False
     random_state: int | np.random.RandomState | None = None
+    checkpoint_dir: str | os.PathLike[str] | None = None
+    checkpoint_every: int | str = "pass"
 
     history_ = Learned[list[dict[str, float]]](is_history, optional=True)
     n_iter_ = Learned[int](is_count, optional=True)
@@ -120,7 +136,10 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
         "compile": ["boolean"],
         "warm_start": ["boolean"],
         "random_state": ["random_state"],
+        "checkpoint_dir": [str, os.PathLike, None],
+        "checkpoint_every": [COUNT, _Every({"pass"})],
     }
+    _is_clone = False  # whether a search or another meta-estimator fits it
     # Parameters that have an effect on rows held out only, unless they have their defaults.
     _of_held_out: ClassVar[tuple[str, ...]] = ("patience", "scoring")
 
@@ -163,6 +182,12 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
             )
         return pd.DataFrame(attributes["history_"]).set_index("epoch")
 
+    def __sklearn_clone__(self) -> Self:
+        """A clone, whose fits keep their checkpoints beside those of others."""
+        copied: Self = super().__sklearn_clone__()
+        copied._is_clone = True
+        return copied
+
     def _prepare_targets(
         self, y: Any, rows: Any, max_length: int, previous: Fitted | None, weight: Any
     ) -> TrainingPlan:
@@ -196,6 +221,8 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
         """
         self._check_parameters(validation)
         settings = self._unfitted_copy()
+        if epochs is not None:  # a part of a stream
+            settings.checkpoint_dir = None
         precision = Precision(settings.precision, pick_device(settings.device))
         previous = self._previous_fit(continue_training=continue_training)
         data = settings._check_data(X, y, sample_weight, previous, validation)
@@ -205,15 +232,22 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
             if self._previous_fit(continue_training=continue_training) is not previous:
                 previous = self._previous_fit(continue_training=continue_training)
                 data = settings._check_data(X, y, sample_weight, previous, validation)
-            fitted, run = settings._prepare(data, previous, precision, seed, epochs, labels)
-            attributes = dict(fitted.attributes)
-            if previous is None:
-                attributes |= settings._start(run)
-            fitted = replace(fitted, attributes=attributes)
-            with Report(self, fitted, run, X, data.y, sample_weight) as report:
-                history = settings._train(run, report)
-            trained = settings._complete(run, history, attributes)
-            self._fitted = replace(fitted, attributes={**attributes, **trained})
+            prepare = partial(settings._prepare, data, previous, precision, epochs, labels)
+            fitted, run = prepare(seed)
+            with checkpoints_of(settings, run) as checkpoints:
+                if checkpoints.seed != seed:  # another was drawn when the fit began
+                    fitted, run = prepare(checkpoints.seed)
+                if previous is None and checkpoints.is_new:
+                    checkpoints.attributes = settings._start(run)
+                attributes = {**fitted.attributes, **checkpoints.attributes}
+                fitted = replace(fitted, attributes=attributes)
+                with Report(
+                    self, fitted, run, X, data.y, sample_weight, checkpoints.n_steps
+                ) as report:
+                    history = settings._train(run, report, checkpoints)
+                trained = settings._complete(run, history, attributes)
+                self._fitted = replace(fitted, attributes={**attributes, **trained})
+                checkpoints.end()
         report.finish_fit()
         return self
 
@@ -284,11 +318,12 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
         return open_network(source, head, pooling=pooling, dtype=precision.weight_dtype), plan
 
     def _prepare(
-        self, data: FitData, previous: Fitted | None, precision: Precision, seed: int,
-        epochs: int | None, labels: dict[str, Any],
+        self, data: FitData, previous: Fitted | None, precision: Precision, epochs: int | None,
+        labels: dict[str, Any], seed: int,
     ) -> tuple[Fitted, Run]:  # fmt: skip
         """Open a network, hold rows out, encode, and set the recipe; what is known before."""
         network, plan = self._open(data, previous, precision, labels)
+        facts = facts_of(self, data, plan, precision, seed, previous)
         parts = rows_to_hold_out(self.validation_fraction, data, plan, seed)
         if parts is not None and plan.learned_from is not None:
             plan = plan.learned_from(parts[0])
@@ -312,7 +347,7 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
         recipe = recipe_of(self, training, epochs, use_encoder_rate=use_encoder_rate)
         run = Run(
             network, plan.task, training, held_out, recipe, precision, seed, plan.draw,
-            items.n_truncated, n_labels,
+            items.n_truncated, n_labels, facts,
         )  # fmt: skip
         return fitted, run
 
@@ -333,101 +368,28 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
         )
         return replace(held_out, task=plan.task)
 
-    def _train(self, run: Run, report: Report) -> list[dict[str, float]]:
+    def _train(
+        self, run: Run, report: Report, checkpoints: FitCheckpoints
+    ) -> list[dict[str, float]]:
         """Pass after pass: validate, keep the best weights, stop early, report."""
-        history: list[dict[str, float]] = []
+        history, loop = checkpoints.history, run.loop()
+        report.history += history
+        loop.on_step = report.on_step
         watch = EarlyStopping(run.network.model, self.patience)
-        for epoch in train(
-            run.network, run.task, run.train_items, run.recipe, run.precision, run.seed,
-            report.on_step, run.draw_items,
-        ):  # fmt: skip
-            record: dict[str, float] = epoch._asdict()
-            if run.held_out is not None:
-                record |= validate(run.network, run.held_out, run.precision)
-                watch.note(merit_of(record, self.scoring))
-            history.append(record)
-            if report.finish_epoch(record, last=watch.is_exhausted):
-                break
+        with checkpoints.kept(loop, watch, run.network):
+            for epoch in loop:
+                record: dict[str, float] = epoch._asdict()
+                if run.held_out is not None:
+                    record |= validate(run.network, run.held_out, run.precision)
+                    watch.note(merit_of(record, self.scoring))
+                history.append(record)
+                if report.finish_epoch(record, last=watch.is_exhausted):
+                    break
+                checkpoints.finish_pass()
         watch.restore()
         check_learned(run.network.model, run.network.head_class.output_layer)
+        checkpoints.finish_training(run.network)
         return history
-
-
-@dataclass(eq=False, repr=False, kw_only=True)
-class BertEstimator(TrainedEstimator):
-    """Base of the estimators that are fine-tuned; use one of its subclasses.
-
-    A subclass says what ``y`` means in ``_prepare_targets`` and reads outputs in ``predict``.
-    """
-
-    head_init: str = "auto"
-
-    probe_score_ = Learned[float](is_score, optional=True)
-
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **TrainedEstimator._parameter_constraints,
-        "head_init": [StrOptions({"auto", "probe", "random"})],
-    }
-
-    @requires_y
-    @with_callbacks
-    def fit(
-        self, X: Any, y: Any, sample_weight: Any = None, *, X_val: object = None,
-        y_val: object = None, sample_weight_val: object = None, groups: object = None,
-    ) -> Self:  # fmt: skip
-        """Fine-tune on texts ``X`` and targets ``y``.
-
-        Parameters
-        ----------
-        X : array-like of str of shape (n_samples,), or pairs of shape (n_samples, 2)
-            One text, or one pair of texts, per row.
-        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
-            What to predict.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weight of each row in the loss; None gives all rows the same weight.
-        X_val : array-like, default=None
-            Rows to validate on, in the form of X; none of X is then held out, whatever
-            ``validation_fraction`` is.
-        y_val : array-like, default=None
-            What is right for the rows of X_val, in the form of y.
-        sample_weight_val : array-like of shape (n_val_samples,), default=None
-            Weight of each row of X_val in the validation loss.
-        groups : array-like of shape (n_samples,), default=None
-            Group of each row of X, such as its document or its author. With
-            ``validation_fraction`` all rows of a group are held out, or none of them; groups are
-            drawn regardless of y, so that classes may be held out unevenly.
-
-        Returns
-        -------
-        self : estimator
-            The fitted estimator.
-
-        Raises
-        ------
-        InputError, InputTypeError
-            If X, y or a weight cannot be used; the message names the first bad row.
-        ModelError
-            If ``model`` is not found or not safe to open.
-        NonFiniteError
-            If a loss or gradient is not finite; the estimator then stays as it was.
-        """
-        validation = ValidationInput(X_val, y_val, sample_weight_val, groups)
-        return self._learn(
-            X, y, sample_weight, continue_training=self.warm_start, validation=validation
-        )
-
-    def _start(self, run: Run) -> dict[str, Any]:
-        if self.head_init == "random" or (self.head_init == "auto" and self._starts_random(run)):
-            return {}
-        probe(run.network, run.task, run.train_items, run.precision, run.n_label_items)
-        if run.held_out is None:
-            return {}
-        scores = validate(run.network, run.held_out, run.precision)
-        return {"probe_score_": scores["validation_score"]}
-
-    def _starts_random(self, run: Run) -> bool:
-        """Whether ``head_init="auto"`` means random weights."""
-        return is_own_pooling_trained_on_pairs(run.network, run.train_items, self.freeze)
 
 
 def draw_seed(random_state: Any) -> int:

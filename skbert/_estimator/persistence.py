@@ -280,6 +280,7 @@ def _parameters(estimator: FittedEstimator) -> dict[str, Any]:
             f"scoring is {params['scoring']!r:.80}, and a folder holds no functions. Only fit "
             "reads it, so type estimator.set_params(scoring='loss') before you save."
         )
-    if "memory" in params:  # a cache folder of this machine means nothing elsewhere
-        params["memory"] = None
+    for name in ("memory", "checkpoint_dir"):
+        if name in params:  # a folder of this machine means nothing elsewhere
+            params[name] = None
     return params

@@ -35,14 +35,17 @@ class Report:
         The training run.
     X, y, sample_weight : array-like
         What ``fit`` was called with, for the callbacks.
+    n_steps : int, default=0
+        Steps that were taken before.
     """
 
     def __init__(
         self, estimator: BaseEstimator, fitted: Fitted, run: Run, X: Any, y: Any,
-        sample_weight: Any,
+        sample_weight: Any, n_steps: int = 0,
     ) -> None:  # fmt: skip
         self.bar = tqdm(
             total=run.recipe.epochs * run.recipe.steps_per_pass(run.train_items),
+            initial=n_steps,
             desc=type(estimator).__name__,
             unit="step",
             disable=not estimator.verbose,
@@ -55,7 +58,7 @@ class Report:
         self.context: Any = None
         self.subcontext: Any = None
         self.history: list[dict[str, float]] = []
-        self.n_steps = 0
+        self.n_steps = n_steps
         # The methods on_step of the callbacks that have one: they are told the loss of each step.
         self.of_steps: list[Callable[..., object]] = []
 

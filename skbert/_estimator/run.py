@@ -7,7 +7,7 @@ from typing import NamedTuple
 from skbert._core.models.network import Network
 from skbert._core.runtime.device import Precision
 from skbert._core.task import Items, Task
-from skbert._core.training.loop import DrawItems
+from skbert._core.training.loop import DrawItems, TrainingLoop
 from skbert._core.training.recipe import Recipe
 from skbert._estimator.held_out import HeldOut
 
@@ -27,3 +27,11 @@ class Run(NamedTuple):
     draw_items: DrawItems
     n_truncated: int  # rows of X that were cut
     n_label_items: int = 0  # the last items to train on, which are texts of labels
+    facts: dict[str, str] | None = None  # what is fitted, if checkpoints of it are kept
+
+    def loop(self) -> TrainingLoop:
+        """The steps of the run, which have not begun."""
+        return TrainingLoop(
+            self.network, self.task, self.train_items, self.recipe, self.precision, self.seed,
+            self.draw_items,
+        )  # fmt: skip

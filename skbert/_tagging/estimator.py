@@ -131,6 +131,15 @@ class BertTokenTagger(CalibratedEstimator):
         Controls all randomness, such as the order of rows, dropout, the validation set and new
         weights. With an int, the same fit on the same machine with the same number of threads
         gives bit-identical results.
+    checkpoint_dir : str, path-like or None, default=None
+        Folder in which a fit keeps its last two checkpoints, so that it can be stopped at any
+        moment: the same fit goes on from there and ends with the same bits. A fit of other
+        parameters or data is refused while a stopped one is there. A finished fit removes its
+        checkpoints; those of clones, as in a search, leave their weights, so that a search goes
+        on where it was. ``partial_fit`` writes none. None writes none.
+    checkpoint_every : {"pass"}, int or str, default="pass"
+        When checkpoints are written: after each epoch, after a number of optimizer steps, or after
+        a number of minutes, such as ``"10min"``. Ctrl-C and SIGTERM write one, too.
     verbose : int, default=0
         1 shows progress bars: in training with loss and validation score, and with rows per second
         and time left wherever else computing takes more than a second.

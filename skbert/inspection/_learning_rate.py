@@ -14,7 +14,6 @@ from sklearn.base import clone
 from skbert._arrays import FloatArray
 from skbert._core.runtime.device import Precision, pick_device, seeded
 from skbert._core.task import Items
-from skbert._core.training.loop import train
 from skbert._core.training.optim import RANGE_TEST, rate_factor
 from skbert._estimator.bar import ProgressBar
 from skbert._estimator.fitting import TrainedEstimator, draw_seed
@@ -234,7 +233,7 @@ def _range_test(
     data = settings._check_data(X, y, None, None, ValidationInput())
     seed = draw_seed(settings.random_state)
     with seeded(seed, precision.device):
-        _, whole = settings._prepare(data, None, precision, seed, None, {})
+        _, whole = settings._prepare(data, None, precision, None, {}, seed)
         run = _shortened(whole, n_steps)
         settings._start(run)
         recipe = run.recipe
@@ -274,12 +273,10 @@ def _some(items: Items, n_units: int, seed: int) -> Items:
 def _losses_of(run: Run, bar: ProgressBar) -> _Losses:
     """The losses of the run's steps until they diverge."""
     losses = _Losses(bar)
-    passes = train(
-        run.network, run.task, run.train_items, run.recipe, run.precision, run.seed, losses.note,
-        run.draw_items,
-    )  # fmt: skip
+    loop = run.loop()
+    loop.on_step = losses.note
     try:
-        for _ in passes:
+        for _ in loop:
             pass
     except (_DivergedError, NonFiniteError):
         if not losses.values:

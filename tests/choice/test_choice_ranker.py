@@ -39,7 +39,7 @@ from skbert._core.models.network import Network
 from skbert._core.models.opening import open_network
 from skbert._core.runtime.device import Precision, seeded
 from skbert._core.training import stepper as stepping
-from skbert._core.training.loop import train
+from skbert._core.training.loop import TrainingLoop
 from skbert._core.training.recipe import Recipe
 from skbert._validation.choices import check_choices
 from skbert.datasets import load_choices
@@ -479,7 +479,7 @@ def trained(folder: Path, precision: str = "float64", **changes: Any) -> dict[st
     task = Choice(128)
     items = task.encode(check_choices(MANY), MANY_Y, network.text_tokenizer)
     with seeded(0, CPU):
-        (_,) = train(network, task, items, replace(EXACT, **changes), exact, 0)
+        (_,) = TrainingLoop(network, task, items, replace(EXACT, **changes), exact, 0)
     return {name: p.detach().clone() for name, p in network.model.named_parameters()}
 
 

@@ -23,6 +23,7 @@ from skbert import (
     BertTransformer,
 )
 from skbert._estimator import bar as bars
+from skbert._estimator.run import Run
 from skbert.exceptions import InputError, InputTypeError, SkbertWarning
 from skbert.inspection import LearningRateDisplay, suggest_learning_rate
 from skbert.testing._samples import sample_of
@@ -150,16 +151,14 @@ def test_a_fitted_estimator_stays_fitted(classifier: BertClassifier, sentiment: 
 def test_many_rows_are_not_all_used(
     classifier: BertClassifier, sentiment: Sentiment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from skbert.inspection import _learning_rate as module
-
     used: list[int] = []
-    train = module.train
+    loop = Run.loop
 
-    def noting(network: Any, task: Any, items: Any, *rest: Any) -> Any:
-        used.append(len(items))
-        return train(network, task, items, *rest)
+    def noting(run: Run) -> Any:
+        used.append(len(run.train_items))
+        return loop(run)
 
-    monkeypatch.setattr(module, "train", noting)
+    monkeypatch.setattr(Run, "loop", noting)
     texts, labels = sentiment.texts * 5, sentiment.labels * 5
     suggest_learning_rate(classifier, texts, labels, n_steps=20)
     assert used == [80]  # 20 steps of 4 rows, of 200

@@ -34,7 +34,7 @@ from skbert._core.models.network import Network
 from skbert._core.models.opening import open_network
 from skbert._core.runtime.device import Precision, seeded
 from skbert._core.text.tokens import TextTokenizer
-from skbert._core.training.loop import train
+from skbert._core.training.loop import TrainingLoop
 from skbert._core.training.recipe import Recipe
 from skbert._core.training.stepper import TRAINING_TOKENS
 from skbert._pretraining.masking import mask, pair, pair_and_mask
@@ -270,7 +270,7 @@ def test_every_pass_has_items_of_its_own(tiny_model: Path, stories: list[list[st
         return seen[-1]
 
     for seed in (0, 0):
-        list(train(network, task, base, Recipe(epochs=2), EXACT, seed, draw_items=fresh))
+        list(TrainingLoop(network, task, base, Recipe(epochs=2), EXACT, seed, draw_items=fresh))
     one, two, again, _ = (items.tokens.ids.values.tolist() for items in seen)
     assert one != two
     assert one == again
@@ -296,7 +296,7 @@ def test_small_budgets_change_nothing(
         network = open_(tiny_model_no_dropout, "mlm+nsp", torch.float64)
         items = drawn(network, "mlm+nsp", stories)
         exact = Precision("float64", CPU)
-        passes = train(network, WordsAndSentences(128), items, Recipe(epochs=2), exact, 0)
+        passes = TrainingLoop(network, WordsAndSentences(128), items, Recipe(epochs=2), exact, 0)
         losses.append([epoch.loss for epoch in passes])
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-6)
 

@@ -12,7 +12,7 @@ import torch
 from skbert._core.batches import Batch
 from skbert._core.models.network import Network
 from skbert._core.runtime.device import Precision, seeded
-from skbert._core.training.loop import Epoch, train
+from skbert._core.training.loop import Epoch, TrainingLoop
 from skbert._core.training.recipe import Recipe
 from support.networks import CPU, Labels, open_model, sentences, watch
 
@@ -68,7 +68,9 @@ def run(
     network = open_model(folder, dtype=exact.weight_dtype)
     items = change(make_items(network))
     with seeded(seed, CPU):
-        epochs = list(train(network, task or Labels(), items, recipe, exact, seed, on_step))
+        loop = TrainingLoop(network, task or Labels(), items, recipe, exact, seed)
+        loop.on_step = on_step
+        epochs = list(loop)
     return weights_of(network), epochs
 
 

@@ -57,11 +57,14 @@ def locked_part(target: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def hold_lock(folder: Path, patience: float = _PATIENCE) -> Iterator[bool]:
-    """Hold the lock on a folder inside the ``with``; yield whether it could be taken."""
+def hold_lock(folder: Path, patience: float = _PATIENCE) -> Iterator[bool | None]:
+    """Hold the lock on a folder inside the ``with``; yield whether it could be taken.
+
+    None where there are no locks, on some file systems.
+    """
     handle = _open(folder)
     try:
-        yield handle is not None and _lock(handle, patience)
+        yield None if handle is None else _lock(handle, patience)
     finally:
         if handle is not None and sys.platform != "win32":
             with suppress(OSError):  # a forked child may hold the handle, too
@@ -78,7 +81,7 @@ def _open(folder: Path) -> int | None:
         return None
 
 
-def _lock(handle: int, patience: float) -> bool:
+def _lock(handle: int, patience: float) -> bool | None:
     end = time.monotonic() + patience
     while sys.platform != "win32":
         try:
@@ -88,10 +91,10 @@ def _lock(handle: int, patience: float) -> bool:
                 return False
             time.sleep(_PAUSE)
         except OSError:  # not on this file system
-            return False
+            return None
         else:
             return True
-    return False
+    return None
 
 
 def moved_aside(target: Path) -> list[Path]:

@@ -50,6 +50,19 @@ class UsedRowsEmbedding:
             self.grad_buffer = torch.zeros_like(self.rows)
         return len(new)
 
+    def state(self) -> dict[str, torch.Tensor]:
+        """All that differs from the table: the rows in use, and what is to be done to others."""
+        factor = torch.tensor(self.unused_factor, dtype=torch.float64)
+        return {"used_ids": self.used_ids, "rows": self.rows.detach(), "unused_factor": factor}
+
+    def load_state(self, state: dict[str, torch.Tensor]) -> None:
+        """Go on from a `state` of an embedding that had the same table."""
+        self.add_ids(state["used_ids"])
+        self.used_ids = state["used_ids"].clone()
+        self.position_of[self.used_ids] = torch.arange(len(self.used_ids))
+        self.rows.data.copy_(state["rows"])
+        self.unused_factor = float(state["unused_factor"])
+
     def __call__(self, ids: torch.Tensor) -> torch.Tensor:
         """Embeddings of ``ids``, one more axis at the end."""
         if not torch.is_grad_enabled():

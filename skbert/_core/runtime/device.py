@@ -24,11 +24,13 @@ __all__ = [
     "AsyncScalars",
     "Budget",
     "Precision",
+    "generator_state",
     "has_instructions",
     "is_out_of_memory",
     "memory_advice",
     "pick_device",
     "seeded",
+    "set_generator_state",
 ]
 
 _SEEDING = ForkSafeLock()
@@ -175,6 +177,22 @@ class AsyncScalars:
             self._event.synchronize()
         numbers: list[float] = self._scalars.tolist()
         return numbers
+
+
+def generator_state(device: torch.device) -> torch.Tensor:
+    """The state of torch's generators of random numbers, a row of bytes."""
+    states = [torch.get_rng_state()]
+    if device.type == "cuda":
+        states.append(torch.cuda.get_rng_state(device))
+    return torch.cat(states)
+
+
+def set_generator_state(state: torch.Tensor, device: torch.device) -> None:
+    """Put torch's generators into a state that `generator_state` returned."""
+    size = len(torch.get_rng_state())
+    torch.set_rng_state(state[:size])
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(state[size:], device)
 
 
 @contextmanager

@@ -47,6 +47,20 @@ class ProcessGroup(NamedTuple):
         if self.size > 1:
             _in_one_message(partial(distributed.broadcast, src=0), tensors)
 
+    def gather(self, row: torch.Tensor) -> torch.Tensor:
+        """The rows of all processes, ``(n_processes, size)``; each gives one of the same size."""
+        rows = row.new_empty(self.size, len(row))
+        if self.size == 1:
+            return row[None]
+        distributed.all_gather(list(rows), row)
+        return rows
+
+    def any(self, flag: bool) -> bool:
+        """Whether the flag is set in any process."""
+        flags = torch.tensor([int(flag)], device="cpu")
+        self.all_reduce([flags])
+        return bool(flags)
+
     def broadcast_number(self, number: int) -> int:
         """The first process's number."""
         if self.size == 1:

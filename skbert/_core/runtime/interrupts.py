@@ -1,72 +1,123 @@
-"""Ctrl-C that is deferred to a point where it breaks nothing.
+"""Ctrl-C, deferred to a point where it breaks nothing.
 
 Python raises KeyboardInterrupt between any two instructions of the main thread, also where a mode
 of torch was just changed and nothing will change it back. Inside `deferred_interrupts` it is noted
-instead, and raised by `raise_deferred`, after a step or a batch, or at the end.
+instead, and raised by `raise_deferred`, after a step or a batch, or at the end. Inside
+`before_interrupts` something is done before that, and SIGTERM is deferred, too.
 Depends on the standard library only.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import contextmanager, nullcontext
+from types import FrameType
 
-__all__ = ["deferred_interrupts", "raise_deferred"]
+__all__ = ["before_interrupts", "deferred_interrupts", "is_interrupted", "raise_deferred"]
+
+_Handler = Callable[[int, FrameType | None], object] | int | None
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class _Deferral:
-    """Notes Ctrl-C instead of passing it on to the handler that was there before."""
+    """Notes a signal instead of passing it on to the handler that was there before."""
 
-    def __init__(self, handler: Callable[..., Any]) -> None:
-        self._handler = handler
-        self._is_pending = False
+    def __init__(self, number: signal.Signals, handler: _Handler) -> None:
+        self._number, self._handler = number, handler
+        self.is_pending = False
+        self.before: Callable[[], object] | None = None  # done before the signal is passed on
 
-    def handle(self, number: int, frame: Any) -> None:
+    def handle(self, _number: int, frame: FrameType | None) -> None:
         """Note the signal; a second one is passed on at once."""
-        if self._is_pending:
-            self._is_pending = False
-            self._handler(number, frame)
-        self._is_pending = True
+        if self.is_pending:
+            self.before = None
+            self.pass_on(frame)
+        self.is_pending = True
 
-    def pass_on(self) -> None:
+    def pass_on(self, frame: FrameType | None = None) -> None:
         """Pass a noted signal on."""
-        if self._is_pending:
-            self._is_pending = False
-            self._handler(signal.SIGINT, None)
+        if not self.is_pending:
+            return
+        if self.before is not None:
+            self.before()
+        self.is_pending = False
+        if callable(self._handler):
+            self._handler(self._number, frame)
+        else:  # the default is not Python's to carry out
+            signal.signal(self._number, self._handler)
+            os.kill(os.getpid(), self._number)
 
 
-def _deferral_of(handler: Any) -> _Deferral | None:
-    """The deferral that a signal handler belongs to, if it belongs to one."""
-    owner = getattr(handler, "__self__", None)
+def _deferral_of(number: signal.Signals) -> _Deferral | None:
+    """The deferral that handles a signal now, if one does."""
+    owner = getattr(signal.getsignal(number), "__self__", None)
     return owner if isinstance(owner, _Deferral) else None
 
 
-def _is_main_thread() -> bool:
-    return threading.current_thread() is threading.main_thread()
+def _deferrals() -> list[_Deferral]:
+    """The deferrals that handle signals now; none outside the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        return []
+    found = map(_deferral_of, _SIGNALS)
+    return [deferral for deferral in found if deferral is not None]
+
+
+@contextmanager
+def _deferred(number: signal.Signals) -> Iterator[None]:
+    handler = signal.getsignal(number)
+    deferral = _Deferral(number, handler)
+    signal.signal(number, deferral.handle)
+    try:
+        yield
+    finally:
+        if _deferral_of(number) is deferral:
+            signal.signal(number, handler)
+        deferral.pass_on()
 
 
 @contextmanager
 def deferred_interrupts() -> Iterator[None]:
     """Defer Ctrl-C inside the ``with``; in threads other than the main one nothing changes."""
-    handler = signal.getsignal(signal.SIGINT)
-    if not (_is_main_thread() and callable(handler)) or _deferral_of(handler) is not None:
+    is_main = threading.current_thread() is threading.main_thread()
+    is_handled = callable(signal.getsignal(signal.SIGINT))
+    if not (is_main and is_handled) or _deferral_of(signal.SIGINT) is not None:
         yield
         return
-    deferral = _Deferral(handler)
-    signal.signal(signal.SIGINT, deferral.handle)
-    try:
+    with _deferred(signal.SIGINT):
         yield
-    finally:
-        if _deferral_of(signal.getsignal(signal.SIGINT)) is deferral:
-            signal.signal(signal.SIGINT, handler)
-        deferral.pass_on()
+
+
+@contextmanager
+def before_interrupts(action: Callable[[], object] | None) -> Iterator[None]:
+    """Defer Ctrl-C and SIGTERM inside the ``with``, and do something before they are passed on.
+
+    Neither is deferred outside the main thread, nor SIGTERM where it is ignored or handled by
+    other than Python code.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    handler = signal.getsignal(signal.SIGTERM)
+    can_defer = is_main and (callable(handler) or handler is signal.SIG_DFL)
+    with _deferred(signal.SIGTERM) if can_defer else nullcontext(), deferred_interrupts():
+        deferrals = _deferrals()
+        for deferral in deferrals:
+            deferral.before = action
+        try:
+            yield
+        finally:
+            for deferral in deferrals:
+                deferral.before = None
+
+
+def is_interrupted() -> bool:
+    """Whether a signal was deferred and is still to be passed on."""
+    return any(deferral.is_pending for deferral in _deferrals())
 
 
 def raise_deferred() -> None:
     """Raise the KeyboardInterrupt that was deferred, if there was one."""
-    deferral = _deferral_of(signal.getsignal(signal.SIGINT))
-    if deferral is not None and _is_main_thread():
+    for deferral in _deferrals():
         deferral.pass_on()

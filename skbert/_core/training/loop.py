@@ -9,20 +9,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, nullcontext
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
 from skbert._core.batches import steps_of_a_pass
 from skbert._core.models.network import Network
-from skbert._core.runtime.device import Precision, seeded
+from skbert._core.runtime.device import Precision, generator_state, seeded, set_generator_state
 from skbert._core.runtime.interrupts import raise_deferred
 from skbert._core.task import Items, Task
 from skbert._core.text.tokens import TextTokenizer
 from skbert._core.training.recipe import Recipe
 from skbert._core.training.stepper import Stepper
 
-__all__ = ["DrawItems", "Epoch", "as_they_are", "train"]
+__all__ = ["DrawItems", "Epoch", "TrainingLoop", "TrainingState", "as_they_are"]
 
 # Draws the items of one pass from all items; they take as many steps as all items would.
 DrawItems = Callable[[TextTokenizer, Items, np.random.Generator], Items]
@@ -39,44 +40,143 @@ class Epoch(NamedTuple):
     seconds: float
 
 
+class TrainingState(NamedTuple):
+    """All that the steps still to be taken depend on, beside what the loop was made with."""
+
+    numbers: dict[str, Any]  # JSON values
+    tensors: dict[str, torch.Tensor]
+
+
+class _Pass(NamedTuple):
+    """The steps of a pass that have been taken."""
+
+    epoch: int  # counted from 1
+    n_steps: int = 0
+    loss: float = 0.0  # sum
+    weight: float = 0.0
+    seconds: float = 0.0
+
+
 def as_they_are(_tokenizer: TextTokenizer, items: Items, _rng: np.random.Generator) -> Items:
     """The same items in every pass."""
     return items
 
 
-def train(
-    network: Network,
-    task: Task,
-    items: Items,
-    recipe: Recipe,
-    precision: Precision,
-    seed: int,
-    on_step: Callable[[float], object] = lambda loss: None,
-    draw_items: DrawItems = as_they_are,
-) -> Iterator[Epoch]:
-    """Fine-tune the network in place, one pass at a time.
+class TrainingLoop:
+    """Fine-tunes a network in place, one pass at a time.
 
     ``seed`` fixes what ``draw_items`` makes of the items for each pass, and the order of the
-    samples; dropout draws from torch's global generator, which the caller seeds. ``on_step`` is
-    called with the loss of each optimizer step.
+    samples; dropout draws from torch's global generator, which the caller seeds.
+
+    Attributes
+    ----------
+    n_steps : int
+        Optimizer steps of one pass.
+    on_step : callable
+        Called with the loss of each step as it becomes known.
+    between_steps : callable
+        Called after each step; the loop has a `state` then.
     """
-    n_steps = recipe.steps_per_pass(items)
-    stepper = Stepper(network, task, recipe, precision, n_steps * recipe.epochs)
-    rank = stepper.group.rank  # 0 keeps the generator that the caller seeded
-    dropout_seed = seeded(seed + rank, network.device) if rank else nullcontext()
-    with dropout_seed, closing(stepper):
-        for number in range(1, recipe.epochs + 1):
-            began, total, weight = time.perf_counter(), 0.0, 0.0
-            rng = np.random.default_rng([seed, number])
-            network.model.train()
-            drawn = draw_items(network.text_tokenizer, items, rng)
-            stepper.set_items(drawn)
-            steps = steps_of_a_pass(drawn, recipe.samples_per_step, rng)
-            for step_loss, step_weight in stepper.run(steps):
-                total, weight = total + step_loss, weight + step_weight
-                on_step(step_loss / step_weight)
-                raise_deferred()
-            stepper.finish_pass()
-            n_tokens, seconds = int(drawn.sizes.sum()), time.perf_counter() - began
-            rate = stepper.learning_rate
-            yield Epoch(number, total / weight, rate, n_steps, n_tokens, seconds)
+
+    def __init__(
+        self,
+        network: Network,
+        task: Task,
+        items: Items,
+        recipe: Recipe,
+        precision: Precision,
+        seed: int,
+        draw_items: DrawItems = as_they_are,
+    ) -> None:
+        self._network, self._task, self._items, self._recipe = network, task, items, recipe
+        self._precision, self._seed, self._draw_items = precision, seed, draw_items
+        self.n_steps = recipe.steps_per_pass(items)
+        self.on_step: Callable[[float], object] = lambda loss: None
+        self.between_steps: Callable[[], object] = lambda: None
+        self._pass = _Pass(1)
+        self._began: float | None = None  # when, if steps are being taken
+        self._stepper: Stepper | None = None
+        self._resumed: TrainingState | None = None
+
+    def resume(self, state: TrainingState) -> None:
+        """Go on from a `state` of a loop that was made with the same arguments."""
+        self._resumed, self._pass = state, _Pass(*state.numbers["pass"])
+
+    def skip_pass(self) -> None:
+        """Go on with the next pass: all steps of this one had been taken."""
+        self._pass = _Pass(self._pass.epoch + 1)
+
+    def skip_passes(self) -> None:
+        """Take no more steps."""
+        self._pass = _Pass(self._recipe.epochs + 1)
+
+    def __iter__(self) -> Iterator[Epoch]:
+        """Take the steps of pass after pass, and yield the results of each."""
+        self._stepper = stepper = Stepper(
+            self._network, self._task, self._recipe, self._precision,
+            self.n_steps * self._recipe.epochs,
+        )  # fmt: skip
+        rank = stepper.group.rank  # 0 keeps the generator that the caller seeded
+        dropout_seed = seeded(self._seed + rank, self._network.device) if rank else nullcontext()
+        with dropout_seed, closing(stepper):
+            self._load()
+            while self._pass.epoch <= self._recipe.epochs:
+                yield self._run_pass(stepper)
+                self.skip_pass()
+
+    def _run_pass(self, stepper: Stepper) -> Epoch:
+        """Take the steps of a pass that are left."""
+        network = self._network
+        began = self._began = time.perf_counter() - self._pass.seconds
+        rng = np.random.default_rng([self._seed, self._pass.epoch])
+        network.model.train()
+        drawn = self._draw_items(network.text_tokenizer, self._items, rng)
+        stepper.set_items(drawn)
+        for item_indices in steps_of_a_pass(drawn, self._recipe.samples_per_step, rng)[
+            self._pass.n_steps :
+        ]:
+            stepper.step(item_indices)
+            self._pass = self._pass._replace(n_steps=self._pass.n_steps + 1)
+            self._note_results()
+            self.between_steps()
+            raise_deferred()
+        self._note_results(wait=True)
+        stepper.finish_pass()
+        self._began, seconds = None, time.perf_counter() - began
+        self._pass = self._pass._replace(seconds=seconds)
+        epoch, _, loss, weight, _ = self._pass
+        n_tokens, rate = int(drawn.sizes.sum()), stepper.learning_rate
+        return Epoch(epoch, loss / weight, rate, self.n_steps, n_tokens, seconds)
+
+    def _note_results(self, *, wait: bool = False) -> None:
+        """Add the results of steps up, as far as they are known or of all of them."""
+        assert self._stepper is not None
+        for loss, weight in self._stepper.results(wait=wait):
+            done = self._pass
+            self._pass = done._replace(loss=done.loss + loss, weight=done.weight + weight)
+            self.on_step(loss / weight)
+
+    def state(self) -> TrainingState:
+        """All that the next step depends on; the tensors are not copied.
+
+        All processes of a group ask for it together, and all get the same.
+        """
+        assert self._stepper is not None
+        stepper, group = self._stepper, self._stepper.group
+        self._note_results(wait=True)
+        seconds = self._pass.seconds if self._began is None else time.perf_counter() - self._began
+        numbers, tensors = stepper.state()
+        numbers["pass"] = list(self._pass._replace(seconds=seconds))
+        numbers["tokens"] = group.gather(torch.tensor([numbers["tokens"]])).flatten().tolist()
+        generators = group.gather(generator_state(self._network.device))
+        return TrainingState(numbers, {**tensors, "generators": generators})
+
+    def _load(self) -> None:
+        """Go on from the state that `resume` was given, if it was."""
+        if self._resumed is None or self._stepper is None:
+            return
+        numbers, tensors = self._resumed
+        rank, own = self._stepper.group.rank, dict(tensors)
+        set_generator_state(own.pop("generators")[rank], self._network.device)
+        self._stepper.load_state({**numbers, "tokens": numbers["tokens"][rank]}, own)
+        self._resumed = None

@@ -34,6 +34,7 @@ __all__ = [
     "warmup_steps",
 ]
 
+_MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 _POLYNOMIAL_END = 1e-7  # learning rate where the polynomial schedule ends, as in transformers
 
 
@@ -196,9 +197,39 @@ class AdamW(torch.optim.AdamW):
 
     def gradients(self) -> list[torch.Tensor]:
         """The gradients of all weights that have one."""
-        weights = [weight for group in self.param_groups for weight in group["params"]]
-        gradients = map(self.gradient, weights)
+        gradients = map(self.gradient, self._weights())
         return [gradient for gradient in gradients if gradient is not None]
+
+    def replace(self, old: torch.nn.Parameter, new: torch.nn.Parameter) -> None:
+        """Train another parameter in place of an old one."""
+        for group in self.param_groups:
+            group["params"] = [new if p is old else p for p in group["params"]]
+
+    def moments(self) -> dict[str, torch.Tensor]:
+        """The moments of all weights that have taken a step, and how many, by name."""
+        kept: dict[str, torch.Tensor] = {}
+        for i, weight in enumerate(self._weights()):
+            if state := self.state.get(weight):
+                kept |= {f"{name}.{i}": torch.as_tensor(state[name]) for name in _MOMENTS}
+        return kept
+
+    def load_moments(self, kept: dict[str, torch.Tensor]) -> None:
+        """Go on from `moments` of an optimizer of the same weights."""
+        for i, weight in enumerate(self._weights()):
+            if f"step.{i}" in kept:
+                first, second = (kept[f"{name}.{i}"].to(weight) for name in _MOMENTS[1:])
+                self.state[weight] = {
+                    "step": self._count(kept[f"step.{i}"], weight),
+                    "exp_avg": first.clone(),
+                    "exp_avg_sq": second.clone(),
+                }
+
+    def _weights(self) -> list[torch.Tensor]:
+        return [weight for group in self.param_groups for weight in group["params"]]
+
+    def _count(self, step: torch.Tensor, weight: torch.Tensor) -> torch.Tensor | int:
+        """A number of steps, in the form in which ``step`` counts it."""
+        return step.to(weight.device if self.defaults["fused"] else "cpu", torch.float32)
 
 
 def adamw(groups: list[dict[str, Any]], device: torch.device) -> AdamW:
@@ -222,6 +253,10 @@ class _CompiledAdamW(AdamW):
         """Forget all gradients."""
         super().zero_grad(set_to_none)
         self.bf16_state.grads.clear()
+
+    def _count(self, step: torch.Tensor, weight: torch.Tensor) -> int:
+        del weight
+        return int(step)
 
     def step(self, closure: Any = None) -> Any:  # noqa: ARG002 - as in torch
         """Take a step."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +25,7 @@ from skbert._core.runtime.device import AsyncScalars, Budget, Precision, is_out_
 from skbert._core.runtime.distributed import process_group
 from skbert._core.runtime.forks import deferred_forks
 from skbert._core.task import Batch, Items, Task
+from skbert._core.training.loss_scale import LossScale
 from skbert._core.training.optim import (
     AdamW,
     adamw,
@@ -41,8 +42,6 @@ from skbert.exceptions import InputError, NonFiniteError
 __all__ = ["TRAINING_TOKENS", "Stepper", "check_compiling", "check_recomputing"]
 
 TRAINING_TOKENS = {"cpu": 8192, "cuda": 32768, "mps": 8192}
-_FIRST_LOSS_SCALE = 2.0**16
-_STEPS_TO_GROW = 2000  # without an overflow, after which the loss scale is doubled
 
 
 class StepGradients(NamedTuple):
@@ -60,31 +59,6 @@ class StepResult(NamedTuple):
     items: IntArray
     number: int  # of the step, counted from 1
     learning_rate: float
-
-
-class LossScale:
-    """The factor on the loss that keeps small gradients in the range of float16.
-
-    Attributes
-    ----------
-    value : float
-        1 in precisions that need none.
-    """
-
-    def __init__(self, precision: Precision) -> None:
-        self.value = _FIRST_LOSS_SCALE if precision.needs_loss_scale else 1.0
-        self._is_dynamic = precision.needs_loss_scale
-        self._n_steps = 0  # without an overflow
-
-    def note_step(self) -> None:
-        """Note a step without an overflow; after many of them the scale is doubled."""
-        self._n_steps += 1
-        if self._is_dynamic and self._n_steps % _STEPS_TO_GROW == 0:
-            self.value *= 2.0
-
-    def note_overflow(self) -> None:
-        """Halve the scale."""
-        self.value, self._n_steps = self.value / 2.0, 0
 
 
 class Stepper:
@@ -132,7 +106,7 @@ class Stepper:
         if is_alone and _can_train_used_rows(network):
             table = network.model.get_input_embeddings().weight
             network.word_embedding = UsedRowsEmbedding(table)
-            self._replace_parameter(table, network.word_embedding.rows)
+            self._optimizer.replace(table, network.word_embedding.rows)
 
     def set_items(self, items: Items) -> None:
         """Set the items that the following steps are taken on."""
@@ -142,24 +116,45 @@ class Stepper:
             before = embedding.rows
             ids = torch.from_numpy(items.tokens.ids.values.astype(np.int64))
             if n_new := embedding.add_ids(ids):
-                self._replace_parameter(before, embedding.rows)
+                self._optimizer.replace(before, embedding.rows)
                 state = self._optimizer.state.pop(before, {})
                 for name in ("exp_avg", "exp_avg_sq") if state else ():
                     state[name] = F.pad(state[name], (0, 0, 0, n_new))
                 self._optimizer.state[embedding.rows] = state
 
-    def _replace_parameter(self, old: torch.nn.Parameter, new: torch.nn.Parameter) -> None:
-        """Let the optimizer train ``new`` instead of ``old``."""
-        for group in self._optimizer.param_groups:
-            group["params"] = [new if p is old else p for p in group["params"]]
+    def state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+        """The numbers and tensors that the next step depends on; no tensor is a copy."""
+        numbers = {
+            "n_steps": self._n_steps_done,
+            "tokens": self._budget.tokens,
+            "loss_scale": list(self._loss_scale.state()),
+            "learning_rate": self.learning_rate,
+        }
+        parts = {"model": self._network.model.state_dict(), "moments": self._optimizer.moments()}
+        if self._network.word_embedding is not None:
+            parts["words"] = self._network.word_embedding.state()
+        return numbers, {f"{part}.{n}": x for part, own in parts.items() for n, x in own.items()}
 
-    def run(self, steps: list[IntArray]) -> Iterator[tuple[float, float]]:
-        """Take these steps, and yield the loss and the weight of each as they become known."""
-        for item_indices in steps:
-            self.step(item_indices)
-            while self._pending and self._pending[0].scalars.is_ready():
-                yield self._pop_result()
-        while self._pending:
+    def load_state(self, numbers: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> None:
+        """Go on from the `state` of a stepper with the same settings."""
+        self._n_steps_done, self._budget.tokens = int(numbers["n_steps"]), int(numbers["tokens"])
+        self._loss_scale.load_state(numbers["loss_scale"])
+        self.learning_rate = float(numbers["learning_rate"])
+        parts: dict[str, dict[str, torch.Tensor]] = {"model": {}, "moments": {}, "words": {}}
+        for name, tensor in tensors.items():
+            part, _, rest = name.partition(".")
+            parts[part][rest] = tensor
+        self._network.model.load_state_dict(parts["model"])
+        embedding = self._network.word_embedding
+        if embedding is not None:
+            before = embedding.rows
+            embedding.load_state(parts["words"])
+            self._optimizer.replace(before, embedding.rows)
+        self._optimizer.load_moments(parts["moments"])
+
+    def results(self, *, wait: bool = False) -> Iterator[tuple[float, float]]:
+        """Yield loss and weight of the steps whose results are known, or of all steps so far."""
+        while self._pending and (wait or self._pending[0].scalars.is_ready()):
             yield self._pop_result()
 
     @deferred_forks()
@@ -174,7 +169,7 @@ class Stepper:
         )
         self._pending.append(result)
         if result.scalars.is_ready():
-            self._raise_if_not_finite(result)
+            _check_finite(result, self._items, self._n_steps)
         self._failed = torch.maximum(self._failed, (~scalars.isfinite().all()).to(self._failed))
         max_norm = self._recipe.max_grad_norm or math.inf
         clipping = torch.clamp((scalars[2] + 1e-6) / max_norm, min=1.0)
@@ -288,22 +283,24 @@ class Stepper:
     def _pop_result(self) -> tuple[float, float]:
         """Loss and weight of the oldest pending step; waits for the device."""
         result = self._pending.popleft()
-        self._raise_if_not_finite(result)
+        _check_finite(result, self._items, self._n_steps)
         loss, weight, _ = result.scalars.read()
         return loss, weight
 
-    def _raise_if_not_finite(self, result: StepResult) -> None:
-        loss, _, norm = result.scalars.read()
-        if math.isfinite(norm) and math.isfinite(loss):
-            return
-        samples = np.unique(self._items.samples[result.items])
-        raise NonFiniteError(
-            f"At step {result.number} of {self._n_steps} the loss is {loss:g} and the norm of "
-            f"the gradient {norm:g}, on rows {samples[:8].tolist()} of the training data "
-            f"({len(samples)} rows in the step), learning rate {result.learning_rate:g}. No "
-            "weight was changed by this step. Use a lower learning_rate, more warmup, or "
-            "precision='float32'."
-        )
+
+def _check_finite(result: StepResult, items: Items, n_steps: int) -> None:
+    """Raise where the loss or the gradients of a step are not finite."""
+    loss, _, norm = result.scalars.read()
+    if math.isfinite(norm) and math.isfinite(loss):
+        return
+    samples = np.unique(items.samples[result.items])
+    raise NonFiniteError(
+        f"At step {result.number} of {n_steps} the loss is {loss:g} and the norm of "
+        f"the gradient {norm:g}, on rows {samples[:8].tolist()} of the training data "
+        f"({len(samples)} rows in the step), learning rate {result.learning_rate:g}. No "
+        "weight was changed by this step. Use a lower learning_rate, more warmup, or "
+        "precision='float32'."
+    )
 
 
 def _fix(weights: list[torch.nn.Parameter]) -> None:

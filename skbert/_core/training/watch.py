@@ -91,6 +91,14 @@ class EarlyStopping:
         """Whether no pass of the last ``patience`` ones was an improvement."""
         return self._waited >= self._patience
 
+    def state(self) -> tuple[float, int, dict[str, Any]]:
+        """The best score, how many passes it is ago, and its weights."""
+        return self.best, self._waited, self._weights
+
+    def load_state(self, best: float, waited: int, weights: dict[str, Any]) -> None:
+        """Go on from a `state`."""
+        self.best, self._waited, self._weights = best, waited, weights
+
     def restore(self) -> None:
         """Put the best weights back."""
         if self._weights:

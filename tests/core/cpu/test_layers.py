@@ -45,7 +45,7 @@ from skbert._core.models.network import inference_network
 from skbert._core.models.opening import open_network
 from skbert._core.runtime.device import Precision, seeded
 from skbert._core.task import Head
-from skbert._core.training.loop import train
+from skbert._core.training.loop import TrainingLoop
 from skbert._core.training.optim import adamw
 from skbert._core.training.recipe import Recipe
 
@@ -365,7 +365,9 @@ def test_nothing_is_kept_after_training_and_in_a_copy(tiny_model: Path) -> None:
     assert network.layer_runner.products
     assert copy.deepcopy(network).layer_runner.products == {}
     recipe = Recipe(epochs=1)
-    list(train(network, Labels(), make_items(network), recipe, Precision("float32", CPU), 0))
+    list(
+        TrainingLoop(network, Labels(), make_items(network), recipe, Precision("float32", CPU), 0)
+    )
     assert network.layer_runner.products == {}
 
 

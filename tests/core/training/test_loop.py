@@ -35,7 +35,7 @@ from skbert._core.infer import infer
 from skbert._core.runtime.device import Precision, seeded
 from skbert._core.text.tokens import encode_texts
 from skbert._core.training import stepper
-from skbert._core.training.loop import train
+from skbert._core.training.loop import TrainingLoop
 from skbert._core.training.recipe import Recipe
 from skbert.exceptions import NonFiniteError
 
@@ -142,7 +142,7 @@ def test_the_windows_of_a_text_weigh_as_much_as_one_text(tiny_model_no_dropout: 
     items = type(items).one_row_each(rows, TARGETS)
     exact = Precision("float64", CPU)
     still = Recipe(epochs=1, batch_size=6, learning_rate=0.0, head_learning_rate=0.0)
-    (epoch,) = train(network, Labels(), items, still, exact, 0)
+    (epoch,) = TrainingLoop(network, Labels(), items, still, exact, 0)
     assert epoch.n_steps == still.steps_per_pass(items) == still.steps_per_pass(loop_items) == 4
     losses = F.cross_entropy(
         torch.from_numpy(infer(network, items, exact).values),
@@ -173,13 +173,10 @@ def test_a_number_that_is_none_stops_at_its_step(
         network.word_embedding.write_back()
         after.append(weights_of(network))
 
+    loop = TrainingLoop(network, task, items, recipe, Precision("float64", CPU), 0)
+    loop.on_step = on_step
     with pytest.raises(NonFiniteError) as caught:
-        list(
-            train(
-                network, task, items, recipe, Precision("float64", CPU), 0,
-                on_step=on_step,
-            )
-        )  # fmt: skip
+        list(loop)
     assert len(after) == 2
     assert same(weights_of(network), after[-1])
     message = str(caught.value)
@@ -229,7 +226,7 @@ def test_it_does_learn(tiny_model: Path, sentiment: Any) -> None:
     exact = Precision("float32", CPU)
     recipe = replace(RECIPE, epochs=12, learning_rate=3e-3)
     with seeded(0, CPU):
-        passes = list(train(network, Labels(), items, recipe, exact, 0))
+        passes = list(TrainingLoop(network, Labels(), items, recipe, exact, 0))
     assert passes[-1].loss < 0.1 * passes[0].loss
     found = Labels().decode(infer(network, items, exact), items)
     assert (found == good).mean() == 1.0
@@ -242,14 +239,14 @@ def test_the_caller_may_stop_and_look_in_between(tiny_model: Path) -> None:
     items = make_items(network)
     seen = []
     with seeded(0, CPU):
-        for _ in train(network, Labels(), items, RECIPE, exact, 0):
+        for _ in TrainingLoop(network, Labels(), items, RECIPE, exact, 0):
             assert not network.model.training
             infer(network, items, exact)
             seen.append(weights_of(network))
     assert same(seen[1], want)  # looking at it changed nothing
     again = open_model(tiny_model)
     with seeded(0, CPU):
-        for epoch in train(again, Labels(), items, RECIPE, exact, 0):
+        for epoch in TrainingLoop(again, Labels(), items, RECIPE, exact, 0):
             assert epoch.epoch == 1
             break
     assert same(weights_of(again), seen[0])
@@ -274,7 +271,7 @@ def test_a_holder_of_the_model_may_change_it_between_passes(tiny_model: Path) ->
         weight = network.hand_out().bert.encoder.layer[0].attention.output.dense.weight
         with seeded(0, CPU):
             exact = Precision("bfloat16", CPU)
-            for epoch in train(network, Labels(), make_items(network), RECIPE, exact, 0):
+            for epoch in TrainingLoop(network, Labels(), make_items(network), RECIPE, exact, 0):
                 if epoch.epoch == 1:
                     change(weight)
         return weights_of(network)
@@ -314,7 +311,9 @@ def test_gradient_checkpointing_computes_twice_and_learns_the_same(
         layer = network.model.bert.encoder.layer[0]
         with seeded(0, CPU):
             list(
-                train(network, Labels(), make_items(network), recipe, Precision("float32", CPU), 0)
+                TrainingLoop(
+                    network, Labels(), make_items(network), recipe, Precision("float32", CPU), 0
+                )
             )
         assert not layer.gradient_checkpointing
         return weights_of(network)

@@ -27,7 +27,7 @@ from transformers import BertConfig, BertForSequenceClassification, get_schedule
 from skbert._core.batches import steps_of_a_pass
 from skbert._core.families import FAMILIES
 from skbert._core.runtime.device import Precision
-from skbert._core.training.loop import train
+from skbert._core.training.loop import TrainingLoop
 from skbert._core.training.optim import (
     SCHEDULES,
     freeze,
@@ -281,7 +281,7 @@ def test_five_steps_equal_a_plain_loop(
     assert len(norms) == 5  # the last one on two rows
     assert max(norms) > 0.4  # clipping has something to do
     items = Labels().encode((ROWS, None), TARGETS, network.text_tokenizer)
-    (epoch,) = train(network, Labels(), items, recipe, exact, 5)
+    (epoch,) = TrainingLoop(network, Labels(), items, recipe, exact, 5)
     assert epoch.n_steps == 5
     weights = dict(network.model.named_parameters())
     assert_all_close(weights, dict(want.named_parameters()), tolerance)

@@ -125,11 +125,11 @@ def test_a_step_that_fails_and_those_after_it_change_nothing(
 
     monkeypatch.setattr(Stepper, "step", step)
     network = open_model(tiny_model_no_dropout, dtype=torch.float64)
-    passes = loop.train(
+    passes = loop.TrainingLoop(
         network, Spoiled(), weigh(make_items(network)), GENTLE, Precision("float64", CPU), 0
     )
     with pytest.raises(NonFiniteError, match="At step 2 of 6 "):
-        next(passes)
+        next(iter(passes))
     assert len(after) == 3  # told at the end of the pass
     for name, weight in weights_of(network).items():
         assert torch.equal(weight, after[0][name])

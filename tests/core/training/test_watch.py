@@ -14,7 +14,7 @@ from support.networks import CPU, Labels, open_model
 from support.training import RECIPE, make_items, same, weights_of
 
 from skbert._core.runtime.device import Precision, seeded
-from skbert._core.training.loop import train
+from skbert._core.training.loop import TrainingLoop
 from skbert._core.training.watch import EarlyStopping, hold_out
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ def test_the_best_pass_of_a_training(tiny_model: Path) -> None:
     watch = EarlyStopping(network.model, 1)
     seen = []
     with seeded(0, CPU):
-        for epoch in train(network, Labels(), items, RECIPE, Precision("float32", CPU), 0):
+        for epoch in TrainingLoop(network, Labels(), items, RECIPE, Precision("float32", CPU), 0):
             seen.append(weights_of(network))
             watch.note({1: -0.5, 2: -0.9}[epoch.epoch])
             if watch.is_exhausted:

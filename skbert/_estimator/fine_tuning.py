@@ -1,0 +1,101 @@
+"""BertEstimator: the base of estimators that learn a head from ``y`` on top of an encoder.
+
+Depends on the course of a fit; knows no task by name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from sklearn.utils._param_validation import StrOptions
+
+from skbert._core.training.probe import probe
+from skbert._estimator.callbacks import with_callbacks
+from skbert._estimator.checks import is_score
+from skbert._estimator.fitted import Learned
+from skbert._estimator.fitting import TrainedEstimator
+from skbert._estimator.guidance import requires_y
+from skbert._estimator.held_out import validate
+from skbert._estimator.networks import is_own_pooling_trained_on_pairs
+from skbert._estimator.run import Run
+from skbert._estimator.validation_set import ValidationInput
+
+__all__ = ["BertEstimator"]
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class BertEstimator(TrainedEstimator):
+    """Base of the estimators that are fine-tuned; use one of its subclasses.
+
+    A subclass says what ``y`` means in ``_prepare_targets`` and reads outputs in ``predict``.
+    """
+
+    head_init: str = "auto"
+
+    probe_score_ = Learned[float](is_score, optional=True)
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **TrainedEstimator._parameter_constraints,
+        "head_init": [StrOptions({"auto", "probe", "random"})],
+    }
+
+    @requires_y
+    @with_callbacks
+    def fit(
+        self, X: Any, y: Any, sample_weight: Any = None, *, X_val: object = None,
+        y_val: object = None, sample_weight_val: object = None, groups: object = None,
+    ) -> Self:  # fmt: skip
+        """Fine-tune on texts ``X`` and targets ``y``.
+
+        Parameters
+        ----------
+        X : array-like of str of shape (n_samples,), or pairs of shape (n_samples, 2)
+            One text, or one pair of texts, per row.
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+            What to predict.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weight of each row in the loss; None gives all rows the same weight.
+        X_val : array-like, default=None
+            Rows to validate on, in the form of X; none of X is then held out, whatever
+            ``validation_fraction`` is.
+        y_val : array-like, default=None
+            What is right for the rows of X_val, in the form of y.
+        sample_weight_val : array-like of shape (n_val_samples,), default=None
+            Weight of each row of X_val in the validation loss.
+        groups : array-like of shape (n_samples,), default=None
+            Group of each row of X, such as its document or its author. With
+            ``validation_fraction`` all rows of a group are held out, or none of them; groups are
+            drawn regardless of y, so that classes may be held out unevenly.
+
+        Returns
+        -------
+        self : estimator
+            The fitted estimator.
+
+        Raises
+        ------
+        InputError, InputTypeError
+            If X, y or a weight cannot be used; the message names the first bad row.
+        ModelError
+            If ``model`` is not found or not safe to open.
+        NonFiniteError
+            If a loss or gradient is not finite; the estimator then stays as it was.
+        """
+        validation = ValidationInput(X_val, y_val, sample_weight_val, groups)
+        return self._learn(
+            X, y, sample_weight, continue_training=self.warm_start, validation=validation
+        )
+
+    def _start(self, run: Run) -> dict[str, Any]:
+        if self.head_init == "random" or (self.head_init == "auto" and self._starts_random(run)):
+            return {}
+        probe(run.network, run.task, run.train_items, run.precision, run.n_label_items)
+        if run.held_out is None:
+            return {}
+        scores = validate(run.network, run.held_out, run.precision)
+        return {"probe_score_": scores["validation_score"]}
+
+    def _starts_random(self, run: Run) -> bool:
+        """Whether ``head_init="auto"`` means random weights."""
+        return is_own_pooling_trained_on_pairs(run.network, run.train_items, self.freeze)
