@@ -5,7 +5,8 @@ one on rows of ``emotions`` (28 labels, of which a row has any number). Their va
 rows are then parted at random, many times: ``conformalize`` measures on one part, and
 ``predict_set`` predicts the other. A few fits of their own show the same with rows that ``fit``
 holds out, on which it chose its weights and its temperature, too; they predict other training
-rows, since those of the test file may be of another kind.
+rows, since those of the test file may be of another kind. These rows are held out class by class,
+or row by row, as ``groups`` of one row each.
 
     python examples/benchmarks/coverage.py
 """
@@ -108,13 +109,16 @@ def _measure(name: str, options: argparse.Namespace) -> dict[str, dict[float, li
     classifier.predict(pool.X)
     found = {"parted": parted(classifier, pool, options.measured, options.splits)}
     print(_table(name, "parted", found["parted"]), flush=True)
-    found["fits"] = _fits(train, options, settings)
-    print(_table(name, "fits", found["fits"]), flush=True)
+    kinds = {"held out": None, "held out row by row": range(options.rows)}
+    for kind, groups in kinds.items():
+        if groups is None or train.y.ndim == 1:  # several labels are never held out by class
+            found[kind] = _fits(train, options, settings, groups)
+            print(_table(name, kind, found[kind]), flush=True)
     return found
 
 
 def _fits(
-    train: Rows, options: argparse.Namespace, settings: dict[str, object]
+    train: Rows, options: argparse.Namespace, settings: dict[str, object], groups: range | None
 ) -> dict[float, list[Share]]:
     """The shares of fits that hold out rows themselves, in other rows of the same file."""
     fits: dict[float, list[Share]] = {coverage: [] for coverage in COVERAGES}
@@ -123,7 +127,7 @@ def _fits(
         few, rest = (train.take(order[at * options.rows :][: options.rows]) for at in (0, 1))
         fitted = Remembering(
             random_state=seed, validation_fraction=0.25, calibrate=True, **settings
-        ).fit(few.X, few.y)
+        ).fit(few.X, few.y, groups=groups)
         for coverage, shares in fits.items():
             shares.append(share_of(fitted.predict_set(rest.X, coverage), rest.y))
     return fits
