@@ -105,10 +105,12 @@ def _measure(name: str, options: argparse.Namespace) -> dict[str, dict[float, li
                 np.concatenate([part.y for part in others]))  # fmt: skip
     settings = {"freeze": "all", "epochs": 1}
     few = tasks.sample(train, options.rows, 0)
-    classifier = Remembering(random_state=0, **settings).fit(few.X, few.y)
-    classifier.predict(pool.X)
-    found = {"parted": parted(classifier, pool, options.measured, options.splits)}
-    print(_table(name, "parted", found["parted"]), flush=True)
+    found: dict[str, dict[float, list[Share]]] = {}
+    if options.splits:
+        classifier = Remembering(random_state=0, **settings).fit(few.X, few.y)
+        classifier.predict(pool.X)
+        found["parted"] = parted(classifier, pool, options.measured, options.splits)
+        print(_table(name, "parted", found["parted"]), flush=True)
     kinds = {"held out": None, "held out row by row": range(options.rows)}
     for kind, groups in kinds.items():
         if groups is None or train.y.ndim == 1:  # several labels are never held out by class
@@ -136,10 +138,9 @@ def _fits(
 def _table(name: str, kind: str, shares: dict[float, list[Share]]) -> str:
     lines = [f"\n| {name}, {kind} | held | lowest to highest | mean size |", "|---|---|---|---|"]
     for coverage, each in shares.items():
-        if each:
-            held, sizes = np.array(each).T
-            lines.append(f"| {coverage} | {held.mean():.4f} | {held.min():.3f} to "
-                         f"{held.max():.3f} | {sizes.mean():.2f} |")  # fmt: skip
+        held, sizes = np.array(each).T
+        lines.append(f"| {coverage} | {held.mean():.4f} | {held.min():.3f} to "
+                     f"{held.max():.3f} | {sizes.mean():.2f} |")  # fmt: skip
     return "\n".join(lines)
 
 
