@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from skbert.exceptions import InputError, InputTypeError
+from skbert.exceptions import InputError, InputTypeError, SkbertError
 from support.bad_inputs import INDICATOR, LABELS, PAIRS, TEXTS, Make, accept, refuse, wide
+from support.bad_inputs_of_heads import CHOICES, SPANS, TAGS
 
 # --- soft labels and their classes -------------------------------------------------------------
 
@@ -165,6 +166,32 @@ for name, (words, labels) in {
 }.items():
     given = validated(y_val=labels)
     refuse(name, "validation", InputError, words, lambda _, given=given: given, "classifier")
+
+for on, sample in {"tagger": TAGS, "extractor": SPANS, "ranker": CHOICES}.items():
+    X_val, y_val = list(sample.X)[:2], list(sample.y)[:2]
+    for name, (error, words, given) in {
+        "y-val-absent": (InputError, "y_val is not", {"X_val": X_val}),
+        "y-val-alone": (InputError, ("y_val is given", "X_val"), {"y_val": y_val}),
+        "y-val-too-long": (
+            InputError,
+            ("y is y_val", "3"),
+            validated(X_val, [*y_val, sample.y[2]]),
+        ),
+        "y-val-none": (InputError, ("y is y_val", "[Rr]ow 1"), validated(X_val, [y_val[0], None])),
+        "x-val-empty": (InputError, ("X is X_val", "0 sample"), validated([], [])),
+        "x-val-none": (InputError, ("X is X_val", "row 1"), validated([X_val[0], None], y_val)),
+        "x-val-of-texts": (
+            SkbertError,
+            "X is X_val",
+            validated(TEXTS[:2], y_val),
+        ),
+        "groups-with-x-val": (
+            InputError,
+            "either groups or X_val",
+            validated(X_val, y_val, groups=range(8)),
+        ),
+    }.items():
+        refuse(f"{name}-{on}", "validation", error, words, lambda _, given=given: given, on)
 
 # --- groups --------------------------------------------------------------------------------------
 
