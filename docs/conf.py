@@ -95,6 +95,7 @@ GALLERY = {
     ],
     "models": [
         "saving",
+        "stop_and_resume",
         "long_texts",
         "encoders",
         "pretraining",

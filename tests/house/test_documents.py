@@ -53,6 +53,7 @@ FEWEST_BLOCKS = {
     "docs/pretraining.md": 5,
     "docs/questions.md": 2,
     "docs/report.md": 3,
+    "docs/resuming.md": 1,
     "docs/tagging.md": 5,
     "docs/validation.md": 1,
     "docs/when_not.md": 2,
