@@ -2,9 +2,9 @@
 Stop a fit and go on
 ====================
 
-With ``checkpoint_dir`` a fit can be stopped at any moment, by Ctrl-C, by a time limit or by a power
-cut. The same fit, called again, goes on where it was, and ends with the same bits as one that was
-never stopped.
+With ``checkpoint_dir`` a fit can be stopped at any moment, by Ctrl-C, by a time limit or by a
+power cut. The same fit, called again, goes on where it was, and ends with the same bits as one
+that was never stopped.
 """
 
 # %%
@@ -27,7 +27,7 @@ X, y = load_intents(return_X_y=True)
 classifier = BertClassifier(epochs=2, freeze=3, random_state=0)
 classifier.set_params(checkpoint_dir="fits", checkpoint_every=10).fit(X, y)
 """
-process = subprocess.Popen([sys.executable, "-c", program])
+process = subprocess.Popen([sys.executable, "-c", program])  # noqa: S603
 while process.poll() is None and not list(Path("fits").glob("fit-*/step-*")):
     time.sleep(0.05)
 process.kill()
@@ -38,8 +38,8 @@ print(*sorted(path.name for path in Path("fits").glob("fit-*/step-*")))
 # The same fit goes on
 # --------------------
 #
-# Parameters and data are the same, so it begins after the last checkpoint. When it is finished, its
-# folder is empty.
+# Parameters and data are the same, so it begins after the last checkpoint. When it is finished,
+# the folder is empty.
 
 import numpy as np
 
