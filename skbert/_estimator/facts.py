@@ -14,6 +14,8 @@ import joblib
 import numpy as np
 
 from skbert._arrays import Array
+from skbert._core.checkpoints.find import find
+from skbert._core.checkpoints.vet import vet
 from skbert._core.runtime.device import Precision
 from skbert._core.runtime.distributed import process_group
 from skbert._estimator.fit_data import FitData
@@ -44,6 +46,7 @@ def facts_of(
     if params["checkpoint_dir"] is None:
         return None
     random_state = params["random_state"]
+    model = params["model"] if previous is None else None
     is_int = isinstance(random_state, Integral)
     beside = data.validation
     parts = () if beside is None else (beside.rows, beside.y, beside.weight)
@@ -54,6 +57,7 @@ def facts_of(
         "groups": data.groups,
         "the validation set": [*map(_hash, parts)] or None,
         "the fit to continue": None if previous is None else _weights(previous),
+        "what the folder of the model holds": None if model is None else vet(find(model)).digest(),
     }
     return {
         "estimator": type(estimator).__name__,

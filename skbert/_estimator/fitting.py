@@ -266,6 +266,12 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
         self._validate_params()
         if self.scoring != "loss":
             scorer_of(self.scoring)
+        if self.checkpoint_dir is None and self.checkpoint_every != "pass":
+            raise InputError(
+                f"checkpoint_every={self.checkpoint_every!r} says when checkpoints are written, "
+                "but none is, because checkpoint_dir is None. Set checkpoint_dir to a folder, or "
+                "checkpoint_every='pass'."
+            )
         needs_y: bool = self.__sklearn_tags__().target_tags.required
         validation.check(self.validation_fraction, needs_y=needs_y)
         if self.validation_fraction is not None or validation.X is not None:

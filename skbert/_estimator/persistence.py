@@ -280,7 +280,7 @@ def _parameters(estimator: FittedEstimator) -> dict[str, Any]:
             f"scoring is {params['scoring']!r:.80}, and a folder holds no functions. Only fit "
             "reads it, so type estimator.set_params(scoring='loss') before you save."
         )
-    for name in ("memory", "checkpoint_dir"):
-        if name in params:  # a folder of this machine means nothing elsewhere
-            params[name] = None
+    here = {"memory": None, "checkpoint_dir": None, "checkpoint_every": "pass"}
+    # A folder of this machine means nothing elsewhere.
+    params |= {name: value for name, value in here.items() if name in params}
     return params

@@ -27,7 +27,7 @@ from skbert._estimator.facts import differences
 from skbert._estimator.fitted import learned_attributes
 from skbert._estimator.run import Run
 from skbert._estimator.state import dumps, loads
-from skbert.exceptions import InputError, SaveError, warn
+from skbert.exceptions import InputError, NonFiniteError, SaveError, warn
 
 __all__ = ["FitCheckpoints", "checkpoints_of", "seconds_of"]
 
@@ -51,8 +51,10 @@ def checkpoints_of(estimator: _Settings, run: Run) -> Iterator[FitCheckpoints]:
         yield FitCheckpoints(estimator, run, None)
         return
     folder = FitFolder(Path(estimator.checkpoint_dir), run.facts)
-    if process_group().rank > 0:
-        yield FitCheckpoints(estimator, run, folder)
+    group = process_group()
+    if group.rank > 0:
+        is_owned = group.broadcast_number(0)
+        yield FitCheckpoints(estimator, run, folder if is_owned else None)
         return
     if not estimator._is_clone:
         _check_others(folder, run.facts)
@@ -62,7 +64,13 @@ def checkpoints_of(estimator: _Settings, run: Run) -> Iterator[FitCheckpoints]:
                 f"Another process trains the same fit in {folder.path}, so this one writes no "
                 "checkpoints. Give it a checkpoint_dir of its own."
             )
-        yield FitCheckpoints(estimator, run, folder if is_alone else None)
+        group.broadcast_number(int(is_alone))
+        checkpoints = FitCheckpoints(estimator, run, folder if is_alone else None)
+        try:
+            yield checkpoints
+        except NonFiniteError:  # it would come again, until a parameter is changed
+            checkpoints.end()
+            raise
 
 
 def _check_others(folder: FitFolder, facts: Mapping[str, str]) -> None:

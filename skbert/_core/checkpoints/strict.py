@@ -34,6 +34,7 @@ _JSON_LIMIT = 100_000_000  # bytes; the limit that safetensors sets to its heade
 _LARGE = ("tokenizer.json", "vocab.txt", "vocab.json", "merges.txt", INDEX, PICKLED_INDEX)
 _LIMITS = dict.fromkeys(_LARGE, 32_000_000)
 _LIMIT = 8_000_000  # bytes of any other member
+_PIECE = 1 << 20  # bytes of a file that are hashed at once
 _MOST_PARTS = 1_000_000  # objects and lists in a JSON file: each takes 64 bytes or more
 ITEM_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1,
                "U64": 8, "U32": 4, "U16": 2, "U8": 1, "BOOL": 1, "C64": 8}  # fmt: skip
@@ -111,6 +112,16 @@ class Members:
         for name, state in self._states.items():
             if self._state_now(name) != state:
                 raise self.changed(name)
+
+    def digest(self) -> str:
+        """A hash of all files that were opened, with their names."""
+        digest = hashlib.sha256()
+        for name in sorted(self._states):
+            digest.update(f"{name} {self.size(name)} ".encode())
+            with self.open(name) as file:
+                while piece := file.read(_PIECE):
+                    digest.update(piece)
+        return digest.hexdigest()
 
     def _state_now(self, name: str) -> tuple[int, ...]:
         try:

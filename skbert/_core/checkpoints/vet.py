@@ -88,6 +88,10 @@ class Checkpoint:
                 " encoder without it."
             )
 
+    def digest(self) -> str:
+        """A hash of all that was read."""
+        return " ".join(members.digest() for members in self.sources)
+
     def check_unchanged(self) -> None:
         """Refuse a folder that somebody changed since it was vetted; parts of two are no model."""
         for members in self.sources:
