@@ -46,18 +46,11 @@ def facts_of(
     if params["checkpoint_dir"] is None:
         return None
     random_state = params["random_state"]
-    model = params["model"] if previous is None else None
     is_int = isinstance(random_state, Integral)
-    beside = data.validation
-    parts = () if beside is None else (beside.rows, beside.y, beside.weight)
     contents = {
-        "X": data.rows,
-        "y": (plan.targets, plan.attributes),
-        "sample_weight": data.weight,
-        "groups": data.groups,
-        "the validation set": [*map(_hash, parts)] or None,
+        **_data(data, plan),
         "the fit to continue": None if previous is None else _weights(previous),
-        "what the folder of the model holds": None if model is None else vet(find(model)).digest(),
+        "what the folder of the model holds": None if previous else _files(params["model"]),
     }
     return {
         "estimator": type(estimator).__name__,
@@ -68,6 +61,22 @@ def facts_of(
         "number of processes": str(process_group().size),
         **{name: _hash(value) for name, value in contents.items()},
     }
+
+
+def _data(data: FitData, plan: TrainingPlan) -> dict[str, object]:
+    beside = data.validation
+    parts = () if beside is None else (beside.rows, beside.y, beside.weight)
+    return {
+        "X": data.rows,
+        "y": (plan.targets, plan.attributes),
+        "sample_weight": data.weight,
+        "groups": data.groups,
+        "the validation set": [*map(_hash, parts)] or None,
+    }
+
+
+def _files(model: str | os.PathLike[str] | None) -> str | None:
+    return None if model is None else vet(find(model)).digest()
 
 
 def differences(old: Mapping[str, str], new: Mapping[str, str]) -> str:

@@ -52,7 +52,12 @@ from skbert._estimator.networks import (
 from skbert._estimator.plan import TrainingPlan
 from skbert._estimator.progress import Report
 from skbert._estimator.recipes import recipe_of
-from skbert._estimator.resuming import FitCheckpoints, checkpoints_of, seconds_of
+from skbert._estimator.resuming import (
+    Every,
+    FitCheckpoints,
+    check_has_folder,
+    checkpoints_of,
+)
 from skbert._estimator.run import Run
 from skbert._estimator.scoring import Scorer, scored, scorer_of
 from skbert._estimator.validation_set import (
@@ -66,19 +71,6 @@ from skbert._validation.targets import as_sequence
 from skbert.exceptions import InputError
 
 __all__ = ["TrainedEstimator", "draw_seed"]
-
-
-class _Every(StrOptions):
-    """How often checkpoints are written, as str: ``"pass"``, or minutes such as ``"10min"``."""
-
-    def is_satisfied_by(self, val: object) -> bool:
-        """Whether a value is one of these."""
-        is_time = isinstance(val, str) and seconds_of(val) is not None
-        return is_time or bool(super().is_satisfied_by(val))
-
-    def __str__(self) -> str:
-        return "'pass', or minutes such as '10min'"
-
 
 _POSITIVE = RealInterval(0, None, closed="neither")
 _NO_VALIDATION = ValidationInput()
@@ -137,7 +129,7 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
         "warm_start": ["boolean"],
         "random_state": ["random_state"],
         "checkpoint_dir": [str, os.PathLike, None],
-        "checkpoint_every": [COUNT, _Every({"pass"})],
+        "checkpoint_every": [COUNT, Every({"pass"})],
     }
     _is_clone = False  # whether a search or another meta-estimator fits it
     # Parameters that have an effect on rows held out only, unless they have their defaults.
@@ -266,12 +258,7 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
         self._validate_params()
         if self.scoring != "loss":
             scorer_of(self.scoring)
-        if self.checkpoint_dir is None and self.checkpoint_every != "pass":
-            raise InputError(
-                f"checkpoint_every={self.checkpoint_every!r} says when checkpoints are written, "
-                "but none is, because checkpoint_dir is None. Set checkpoint_dir to a folder, or "
-                "checkpoint_every='pass'."
-            )
+        check_has_folder(self.checkpoint_dir, self.checkpoint_every)
         needs_y: bool = self.__sklearn_tags__().target_tags.required
         validation.check(self.validation_fraction, needs_y=needs_y)
         if self.validation_fraction is not None or validation.X is not None:

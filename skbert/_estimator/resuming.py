@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import torch
+from sklearn.utils._param_validation import StrOptions
 
 from skbert._core.checkpoints.fit_folder import FINISHED, FitFolder, SavedFit
 from skbert._core.models.network import Network
@@ -29,7 +30,7 @@ from skbert._estimator.run import Run
 from skbert._estimator.state import dumps, loads
 from skbert.exceptions import InputError, NonFiniteError, SaveError, warn
 
-__all__ = ["FitCheckpoints", "checkpoints_of", "seconds_of"]
+__all__ = ["Every", "FitCheckpoints", "check_has_folder", "checkpoints_of"]
 
 Tensors = Mapping[str, torch.Tensor]
 
@@ -38,10 +39,31 @@ _BEST, _MODEL = "best.", "model."  # what names of tensors begin with
 _NO_CHECKPOINT = -1
 
 
-def seconds_of(every: str) -> float | None:
+def _seconds_of(every: str) -> float | None:
     """Seconds in a time such as ``"10min"``; None for any other str."""
     match = _MINUTES.fullmatch(every)
     return 60.0 * float(match[1]) if match else None
+
+
+class Every(StrOptions):
+    """How often checkpoints are written, as str: ``"pass"``, or minutes such as ``"10min"``."""
+
+    def is_satisfied_by(self, val: object) -> bool:
+        """Whether a value is one of these."""
+        is_time = isinstance(val, str) and _seconds_of(val) is not None
+        return is_time or bool(super().is_satisfied_by(val))
+
+    def __str__(self) -> str:
+        return "'pass', or minutes such as '10min'"
+
+
+def check_has_folder(folder: object, every: int | str) -> None:
+    """Refuse a ``checkpoint_every`` that has no effect."""
+    if folder is None and every != "pass":
+        raise InputError(
+            f"checkpoint_every={every!r} says when checkpoints are written, but checkpoint_dir is"
+            " None, so none is. Set checkpoint_dir to a folder, or checkpoint_every='pass'."
+        )
 
 
 @contextmanager
@@ -51,13 +73,26 @@ def checkpoints_of(estimator: _Settings, run: Run) -> Iterator[FitCheckpoints]:
         yield FitCheckpoints(estimator, run, None)
         return
     folder = FitFolder(Path(estimator.checkpoint_dir), run.facts)
+    with _owned(folder, run.facts, is_clone=estimator._is_clone) as own:
+        checkpoints = FitCheckpoints(estimator, run, own)
+        try:
+            yield checkpoints
+        except NonFiniteError:  # it would come again, until a parameter is changed
+            checkpoints.end()
+            raise
+
+
+@contextmanager
+def _owned(
+    folder: FitFolder, facts: Mapping[str, str], *, is_clone: bool
+) -> Iterator[FitFolder | None]:
+    """The folder, for all processes of a group; None if others train the same fit in it."""
     group = process_group()
     if group.rank > 0:
-        is_owned = group.broadcast_number(0)
-        yield FitCheckpoints(estimator, run, folder if is_owned else None)
+        yield folder if group.broadcast_number(0) else None
         return
-    if not estimator._is_clone:
-        _check_others(folder, run.facts)
+    if not is_clone:
+        _check_others(folder, facts)
     with folder.owned() as is_alone:
         if not is_alone:
             warn(
@@ -65,12 +100,7 @@ def checkpoints_of(estimator: _Settings, run: Run) -> Iterator[FitCheckpoints]:
                 "checkpoints. Give it a checkpoint_dir of its own."
             )
         group.broadcast_number(int(is_alone))
-        checkpoints = FitCheckpoints(estimator, run, folder if is_alone else None)
-        try:
-            yield checkpoints
-        except NonFiniteError:  # it would come again, until a parameter is changed
-            checkpoints.end()
-            raise
+        yield folder if is_alone else None
 
 
 def _check_others(folder: FitFolder, facts: Mapping[str, str]) -> None:
@@ -199,7 +229,7 @@ class FitCheckpoints:
 
     def _is_due(self) -> bool:
         if isinstance(self._every, str):
-            seconds = seconds_of(self._every)
+            seconds = _seconds_of(self._every)
             return seconds is not None and time.monotonic() - self._written >= seconds
         return self._n_new % int(self._every) == 0
 

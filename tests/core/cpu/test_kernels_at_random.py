@@ -117,7 +117,7 @@ class Rows(NamedTuple):
 def rows_of_tokens() -> st.SearchStrategy[Rows]:
     few = st.integers(0, 3)
     short = st.lists(st.integers(0, 90), max_size=6)
-    return st.builds(Rows, few, short | st.lists(st.integers(0, 400), max_size=1), few)
+    return st.builds(Rows, few, short | st.lists(st.integers(0, 400), max_size=2), few)
 
 
 def attended(settings: AttentionSettings, length: int) -> torch.Tensor:
