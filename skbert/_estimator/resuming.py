@@ -183,6 +183,7 @@ class FitCheckpoints:
         if not (
             is_count(progress.n_steps)
             and is_history(progress.history)
+            and all(is_count(record.get("n_steps")) for record in progress.history)
             and is_score(best)
             and is_count(waited)
             and all(self._learned[name].is_valid(value) for name, value in learned)

@@ -85,7 +85,8 @@ class FitFolder:
             try:
                 saved = self.read(int(path.name.removeprefix(_PREFIX)))
                 check(saved)
-            except (SaveError, LookupError, TypeError, ValueError) as error:
+            except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError,
+                    ValueError) as error:  # fmt: skip
                 self._set_aside(path, error)
             else:
                 return saved

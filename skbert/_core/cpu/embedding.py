@@ -56,11 +56,15 @@ class UsedRowsEmbedding:
         return {"used_ids": self.used_ids, "rows": self.rows.detach(), "unused_factor": factor}
 
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
-        """Go on from a `state` of an embedding that had the same table."""
-        self.add_ids(state["used_ids"])
-        self.used_ids = state["used_ids"].clone()
+        """Go on from a `state` of an embedding that had the same table; ValueError for others."""
+        ids, rows = state["used_ids"], state["rows"]
+        is_inside = ids.dtype == torch.long and bool(((ids >= 0) & (ids < len(self.table))).all())
+        if not is_inside or rows.shape != (len(torch.unique(ids)), self.table.shape[1]):
+            raise ValueError("words whose rows are not those of the table")
+        self.add_ids(ids)
+        self.used_ids = ids.clone()
         self.position_of[self.used_ids] = torch.arange(len(self.used_ids))
-        self.rows.data.copy_(state["rows"])
+        self.rows.data.copy_(rows)
         self.unused_factor = float(state["unused_factor"])
 
     def __call__(self, ids: torch.Tensor) -> torch.Tensor:

@@ -6,9 +6,11 @@ the other modules of this folder.
 
 from __future__ import annotations
 
+import math
+import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +24,7 @@ from skbert._core.task import Items, Task
 from skbert._core.text.tokens import TextTokenizer
 from skbert._core.training.recipe import Recipe
 from skbert._core.training.stepper import Stepper
+from skbert.exceptions import SaveError
 
 __all__ = ["DrawItems", "Epoch", "TrainingLoop", "TrainingState", "as_they_are"]
 
@@ -99,8 +102,33 @@ class TrainingLoop:
         self._resumed: TrainingState | None = None
 
     def resume(self, state: TrainingState) -> None:
-        """Go on from a `state` of a loop that was made with the same arguments."""
-        self._resumed, self._pass = state, _Pass(*state.numbers["pass"])
+        """Go on from a `state` of a loop that was made with the same arguments.
+
+        What no such loop has is refused, here or before the first step, by a SaveError.
+        """
+        with _describing():
+            self._check(state.numbers)
+            self._resumed, self._pass = state, _Pass(*state.numbers["pass"])
+
+    def _check(self, numbers: Mapping[str, Any]) -> None:
+        """ValueError for numbers that are out of bounds."""
+        done, (scale, n_whole) = _Pass._make(numbers["pass"]), numbers["loss_scale"]
+        counts = (
+            (done.epoch, 1, self._recipe.epochs),
+            (done.n_steps, 0, self.n_steps),
+            (numbers["n_steps"], 0, self.n_steps * self._recipe.epochs),
+            (n_whole, 0, sys.maxsize),
+            *((tokens, 1, sys.maxsize) for tokens in numbers["tokens"]),
+        )
+        sizes = (done.weight, done.seconds, numbers["learning_rate"], scale)
+        for count, least, most in counts:
+            if type(count) is not int or not least <= count <= most:
+                raise ValueError(f"{count!r:.80} is no whole number from {least} to {most}")
+        for size in sizes:
+            if not 0 <= size < math.inf:
+                raise ValueError(f"{size!r:.80} is no finite number from 0")
+        if not math.isfinite(done.loss):
+            raise ValueError(f"the loss is {done.loss!r:.80}")
 
     def skip_pass(self) -> None:
         """Go on with the next pass: all steps of this one had been taken."""
@@ -177,6 +205,21 @@ class TrainingLoop:
             return
         numbers, tensors = self._resumed
         rank, own = self._stepper.group.rank, dict(tensors)
-        set_generator_state(own.pop("generators")[rank], self._network.device)
-        self._stepper.load_state({**numbers, "tokens": numbers["tokens"][rank]}, own)
+        with _describing():
+            set_generator_state(own.pop("generators")[rank], self._network.device)
+            self._stepper.load_state({**numbers, "tokens": numbers["tokens"][rank]}, own)
         self._resumed = None
+
+
+@contextmanager
+def _describing() -> Iterator[None]:
+    """Raise a SaveError for whatever is wrong with a state."""
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise
+    except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise SaveError(
+            f"A checkpoint in checkpoint_dir is whole, but no fit has written it: {error!r:.300}."
+            " Delete it, and fit again."
+        ) from error

@@ -214,10 +214,12 @@ class AdamW(torch.optim.AdamW):
         return kept
 
     def load_moments(self, kept: dict[str, torch.Tensor]) -> None:
-        """Go on from `moments` of an optimizer of the same weights."""
+        """Go on from `moments` of an optimizer of the same weights; ValueError for others."""
         for i, weight in enumerate(self._weights()):
             if f"step.{i}" in kept:
                 first, second = (kept[f"{name}.{i}"].to(weight) for name in _MOMENTS[1:])
+                if not first.shape == second.shape == weight.shape or kept[f"step.{i}"] < 1:
+                    raise ValueError(f"moments of the shape {tuple(first.shape)}")
                 self.state[weight] = {
                     "step": self._count(kept[f"step.{i}"], weight),
                     "exp_avg": first.clone(),
