@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
-import signal
 import time
 import warnings
 from typing import TYPE_CHECKING, Any
@@ -196,37 +195,19 @@ def test_a_clock_that_is_set_back_in_mid_fit(
     assert seen[0] == [4, 5]
 
 
-# --- signals -------------------------------------------------------------------------------------
+# --- other processes -----------------------------------------------------------------------------
 
 
-def fits_slowly(model: Path, folder: Path, every: int | str) -> None:
+def fits_slowly(model: Path, folder: Path) -> None:
     before_step(lambda number: time.sleep(0.1))
-    fit(model, folder, every)
-
-
-@pytest.mark.parametrize(("how", "code"), [(signal.SIGTERM, -15), (signal.SIGINT, 1)])
-def test_a_signal_writes_a_checkpoint_at_the_end_of_its_step(
-    how: int, code: int, tiny_model: Path, tmp_path: Path
-) -> None:
-    with child(fits_slowly, tiny_model, tmp_path, 3) as process:
-        end = time.monotonic() + 60
-        while numbers_in(tmp_path) != [3] and time.monotonic() < end:
-            time.sleep(0.005)
-        time.sleep(0.05)
-        os.kill(process.pid, how)
-        process.join(60)
-        assert process.exitcode == code
-    (first, newest) = numbers_in(tmp_path)
-    assert first == 3
-    assert newest in (4, 5)
-    assert_equal(weights(fit(tiny_model, tmp_path)), weights(fit(tiny_model, None)))
+    fit(model, folder)
 
 
 def test_a_second_process_with_the_same_fit_leaves_the_folder_to_the_first(
     tiny_model: Path, tmp_path: Path
 ) -> None:
     want = weights(fit(tiny_model, None))
-    with child(fits_slowly, tiny_model, tmp_path, 1) as process:
+    with child(fits_slowly, tiny_model, tmp_path) as process:
         end = time.monotonic() + 60
         while not numbers_in(tmp_path) and time.monotonic() < end:
             time.sleep(0.005)

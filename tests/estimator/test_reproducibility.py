@@ -254,6 +254,12 @@ def stories(model: Path, sentiment: Sentiment, folder: Path) -> Iterator[tuple[s
             BertClassifier, model, calibrate=True, tune_thresholds=True, verbose=1, **HELD
         ).fit(X, Y),
     )
+    kept = {"checkpoint_dir": folder / "checkpoints", "checkpoint_every": 1}
+    yield "checkpoints", lambda: plain(BertClassifier, model, **kept).fit(X, y)
+    yield (
+        "checkpoints that stay",
+        lambda: plain(BertClassifier, model, learning_rate=1e30, epochs=9, **kept).fit(X, y),
+    )
     yield "partial fit", lambda: fitted.partial_fit(X[:6], ["new", "good"] * 3)
     yield "predict", lambda: (fitted.predict(X), numbers.predict(X), fitted.predict_proba(X))
     yield (
