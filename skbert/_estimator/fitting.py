@@ -233,9 +233,7 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
                     checkpoints.attributes = settings._start(run)
                 attributes = {**fitted.attributes, **checkpoints.attributes}
                 fitted = replace(fitted, attributes=attributes)
-                with Report(
-                    self, fitted, run, X, data.y, sample_weight, checkpoints.n_steps
-                ) as report:
+                with Report(self, fitted, run, checkpoints, X, data.y, sample_weight) as report:
                     history = settings._train(run, report, checkpoints)
                 trained = settings._complete(run, history, attributes)
                 self._fitted = replace(fitted, attributes={**attributes, **trained})
@@ -366,7 +364,6 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
     ) -> list[dict[str, float]]:
         """Pass after pass: validate, keep the best weights, stop early, report."""
         history, loop = checkpoints.history, run.loop()
-        report.history += history
         loop.on_step = report.on_step
         watch = EarlyStopping(run.network.model, self.patience)
         with checkpoints.kept(loop, watch, run.network):

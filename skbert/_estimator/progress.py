@@ -17,6 +17,7 @@ from tqdm.auto import tqdm
 from skbert._core.models.network import copy_network
 from skbert._estimator.fitted import Fitted
 from skbert._estimator.held_out import best_pass
+from skbert._estimator.resuming import FitCheckpoints
 from skbert._estimator.run import Run
 
 __all__ = ["Report"]
@@ -33,19 +34,19 @@ class Report:
         What it has learned so far.
     run : Run
         The training run.
+    done : FitCheckpoints
+        What was done of it before.
     X, y, sample_weight : array-like
         What ``fit`` was called with, for the callbacks.
-    n_steps : int, default=0
-        Steps that were taken before.
     """
 
     def __init__(
-        self, estimator: BaseEstimator, fitted: Fitted, run: Run, X: Any, y: Any,
-        sample_weight: Any, n_steps: int = 0,
+        self, estimator: BaseEstimator, fitted: Fitted, run: Run, done: FitCheckpoints, X: Any,
+        y: Any, sample_weight: Any,
     ) -> None:  # fmt: skip
         self.bar = tqdm(
             total=run.recipe.epochs * run.recipe.steps_per_pass(run.train_items),
-            initial=n_steps,
+            initial=done.n_steps,
             desc=type(estimator).__name__,
             unit="step",
             disable=not estimator.verbose,
@@ -57,8 +58,8 @@ class Report:
         self.partly_fitted = fitted
         self.context: Any = None
         self.subcontext: Any = None
-        self.history: list[dict[str, float]] = []
-        self.n_steps = n_steps
+        self.history, self.n_steps = [*done.history], done.n_steps
+        self.is_finished = done.is_finished
         # The methods on_step of the callbacks that have one: they are told the loss of each step.
         self.of_steps: list[Callable[..., object]] = []
 
@@ -69,7 +70,8 @@ class Report:
             self.context.call_on_fit_task_begin(**self.call)
             callbacks = getattr(estimator, "_skl_callbacks", [])
             self.of_steps = [each.on_step for each in callbacks if hasattr(each, "on_step")]
-            self._begin_epoch()
+            if not self.is_finished:
+                self._begin_epoch()
         return self
 
     def __exit__(

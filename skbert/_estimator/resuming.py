@@ -146,6 +146,8 @@ class FitCheckpoints:
         The passes that are done.
     attributes : dict
         What was learned before the first pass.
+    is_finished : bool
+        Whether all steps were taken before.
     """
 
     def __init__(self, estimator: _Settings, run: Run, folder: FitFolder | None) -> None:
@@ -159,6 +161,7 @@ class FitCheckpoints:
         self.is_new = self._saved is None
         self.seed = run.seed if self._saved is None else self._saved.seed
         self.n_steps, self.history, self.attributes, *_ = self._progress
+        self.is_finished = not (self.is_new or self._progress.loop)
 
     def _read(self, folder: FitFolder, network: Network) -> SavedFit | None:
         """The checkpoint to go on from; the first process of a group says which."""
@@ -207,7 +210,7 @@ class FitCheckpoints:
         """Put loop, watch and network where the checkpoint has them."""
         best = _part(saved.tensors, _BEST)
         self._watch.load_state(*self._progress.watch, best)
-        if not self._progress.loop:
+        if self.is_finished:
             network.model.load_state_dict(_part(saved.tensors, _MODEL))
             self._loop.skip_passes()
             return
@@ -218,6 +221,7 @@ class FitCheckpoints:
             self._loop.skip_passes()
         elif len(self.history) == numbers["pass"][0]:
             self._loop.skip_pass()
+        self._saved = None  # the tensors are copied
 
     def _after_step(self) -> None:
         """Write a checkpoint if it is time, or if a process of a group is to stop."""
@@ -250,7 +254,7 @@ class FitCheckpoints:
 
     def finish_training(self, network: Network) -> None:
         """Write what was learned, without what only further steps need."""
-        if self._folder is None or not (self.is_new or self._progress.loop):
+        if self._folder is None or self.is_finished:
             return
         n_steps = sum(int(each["n_steps"]) for each in self.history)
         progress = _Progress(n_steps, self.history, self.attributes, (-math.inf, 0), {})

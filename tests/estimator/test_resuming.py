@@ -450,6 +450,38 @@ def test_a_clone_keeps_what_it_learned(
     assert_same(third, classifier(tiny_model, learning_rate=1e-3).fit(*sentiment))
 
 
+@pytest.mark.skipif(not hasattr(BertClassifier, "set_callbacks"), reason="needs scikit-learn 1.9")
+@pytest.mark.parametrize("n_begun", [0, 1])  # passes that begin after the fit was stopped
+def test_callbacks_hear_of_what_is_left(
+    n_begun: int, tiny_model: Path, tmp_path: Path, stop_at: StopAt, sentiment: Sentiment
+) -> None:
+    heard = []
+
+    class Listener:
+        def setup(self, estimator: Any, context: Any) -> None: ...
+        def teardown(self, estimator: Any, context: Any) -> None: ...
+        def on_fit_task_begin(self, estimator: Any, context: Any) -> None:
+            heard.append(("begin", context.task_name))
+
+        def on_fit_task_end(self, estimator: Any, context: Any) -> None:
+            heard.append(("end", context.task_name))
+
+        def on_step(self, estimator: Any, context: Any, *, step: int, loss: float) -> None:
+            heard.append(("step", str(step)))
+
+    first = clone(classifier(tiny_model, tmp_path))
+    stop_at(8 if n_begun else 0)
+    with suppress(Stopped):
+        first.fit(*sentiment)
+    stop_at(0)
+    second = clone(first)
+    second.set_callbacks(Listener()).fit(*sentiment)
+    passes = [("begin", "pass"), *[("step", str(i)) for i in range(6, 11)], ("end", "pass")]
+    assert heard[1:-1] == passes * n_begun
+    assert heard[0][0] == "begin"
+    assert heard[-1][0] == "end"
+
+
 # --- folders -------------------------------------------------------------------------------------
 
 
