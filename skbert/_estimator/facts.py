@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import fields
 from numbers import Integral
 
 import joblib
@@ -18,8 +19,9 @@ from skbert._core.checkpoints.find import find
 from skbert._core.checkpoints.vet import vet
 from skbert._core.runtime.device import Precision
 from skbert._core.runtime.distributed import process_group
+from skbert._estimator.base import TextEstimator
 from skbert._estimator.fit_data import FitData
-from skbert._estimator.fitted import Fitted, FittedEstimator
+from skbert._estimator.fitted import Fitted
 from skbert._estimator.plan import TrainingPlan
 
 __all__ = ["differences", "facts_of"]
@@ -35,14 +37,16 @@ _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
 def facts_of(
-    estimator: FittedEstimator, data: FitData, plan: TrainingPlan, precision: Precision,
+    estimator: TextEstimator, data: FitData, plan: TrainingPlan, precision: Precision,
     seed: int, previous: Fitted | None,
 ) -> dict[str, str] | None:  # fmt: skip
     """The facts of a fit of an estimator; ``previous`` is the fit that it continues.
 
     None where no checkpoints are asked for.
     """
-    params = estimator.get_params(deep=False)
+    # A subclass may have parameters of its own, or take fewer of them.
+    own = {each.name: getattr(estimator, each.name) for each in fields(estimator)}
+    params = {**own, **estimator.get_params(deep=False)}
     if params["checkpoint_dir"] is None:
         return None
     random_state = params["random_state"]
