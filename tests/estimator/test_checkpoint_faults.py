@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from support.children import can_mount, child, in_a_child, make_read_only, small_disk
-from support.job import Job
 from support.jobs import TRAINED
 
 from skbert._core.training.stepper import Stepper
@@ -33,10 +32,11 @@ class StoppedError(Exception):
     """What ends a fit in the middle."""
 
 
-def fit(model: Path, folder: Path | None, every: int | str = 1, job: Job = JOB) -> Any:
-    X, y, params = job.usual
-    settings = {**params, "epochs": 3, "batch_size": 4, "precision": "float32"}
-    return job.make(model, **settings, checkpoint_dir=folder, checkpoint_every=every).fit(X, y)
+def fit(model: Path, folder: Path | None) -> Any:
+    X, y, params = JOB.usual
+    kept = {"checkpoint_dir": folder, "checkpoint_every": 1} if folder else {}
+    settings = {**params, "epochs": 3, "batch_size": 4, "precision": "float32", **kept}
+    return JOB.make(model, **settings).fit(X, y)
 
 
 def weights(fitted: Any) -> dict[str, np.ndarray[Any, Any]]:

@@ -89,7 +89,8 @@ def test_a_search_that_was_stopped_trains_no_fit_twice(
         taken += 1
 
     def search(folder: Path | None) -> tuple[Any, Any]:
-        estimator = job.make(tiny_model, **params, checkpoint_dir=folder, checkpoint_every=1)
+        kept = {"checkpoint_dir": folder, "checkpoint_every": 1} if folder else {}
+        estimator = job.make(tiny_model, **params, **kept)
         grid = {"learning_rate": [1e-4, 1e-3]}
         found = GridSearchCV(estimator, grid, cv=KFold(3), error_score="raise").fit(X, y)
         scores = [found.cv_results_[f"split{split}_test_score"].tolist() for split in range(3)]
