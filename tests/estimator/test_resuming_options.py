@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from contextlib import contextmanager
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest import mock
@@ -37,7 +40,6 @@ from skbert.testing._samples import outputs, sample_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
 
 QUICK = {"epochs": 2, "batch_size": 4, "random_state": 0, "precision": "float32", "device": "cpu"}
 TEXTS = [f"{text} {row}" for row, text in enumerate(2 * sample_of("classes", None, None).X)]
@@ -212,6 +214,56 @@ def test_a_new_model_goes_on(tmp_path: Path) -> None:
     with drawn:
         expected = case.fit(case.make(None))
     assert_same(resumed, expected, case.X)
+
+
+# --- several processes ---------------------------------------------------------------------------
+
+SCRIPT = """
+import os, signal, sys
+import torch
+sys.path.insert(0, sys.argv[1])
+from test_resuming_options import CASES, Stepper
+from skbert._core.runtime.distributed import process_group
+
+model, folder, out, number = sys.argv[2:]
+whole, n_left = Stepper.step, int(number)
+
+def step(*args):
+    global n_left
+    n_left -= 1
+    if n_left == 0 and process_group().rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    whole(*args)
+
+Stepper.step = step
+case = CASES["groups"]
+own = {"checkpoint_dir": folder, "checkpoint_every": 1} if folder else {}
+fitted = case.fit(case.make(model, **own))
+torch.save(fitted.model_.state_dict(), f"{out}{process_group().rank}")
+"""
+
+
+@pytest.mark.long  # torchrun
+def test_processes_go_on_together(tiny_model: Path, tmp_path: Path) -> None:
+    script, fits = tmp_path / "script.py", tmp_path / "fits"
+    script.write_text(SCRIPT)
+
+    def run(folder: Path | str, out: str, number: int) -> int:
+        launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", script]
+        arguments = [Path(__file__).parent, tiny_model, folder, tmp_path / out, number]
+        return subprocess.run(
+            [sys.executable, *map(str, launch + arguments)], capture_output=True, check=False
+        ).returncode
+
+    assert run("", "whole", 0) == 0
+    assert run(fits, "resumed", 4) != 0
+    assert max(path.name for path in fits.glob("*/step-*")) == "step-000000003"
+    assert run(fits, "resumed", 0) == 0
+    expected = torch.load(tmp_path / "whole0")
+    for rank in (0, 1):
+        weights = torch.load(tmp_path / f"resumed{rank}")
+        assert all(torch.equal(weight, weights[name]) for name, weight in expected.items())
+    assert not list(fits.iterdir())
 
 
 # --- within other estimators ---------------------------------------------------------------------

@@ -189,7 +189,7 @@ def generator_state(device: torch.device) -> torch.Tensor:
 
 def set_generator_state(state: torch.Tensor, device: torch.device) -> None:
     """Put torch's generators into a state that `generator_state` returned."""
-    size = len(torch.get_rng_state())
+    size, state = len(torch.get_rng_state()), state.clone()  # torch reads it only where aligned
     torch.set_rng_state(state[:size])
     if device.type == "cuda":
         torch.cuda.set_rng_state(state[size:], device)

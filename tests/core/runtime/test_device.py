@@ -16,7 +16,15 @@ from support.networks import CPU, GPU, assert_all_close
 from support.training import GENTLE, RECIPE, Failing, Overflow, both, run, sizes, weigh
 
 from skbert._core.models.network import Network
-from skbert._core.runtime.device import Budget, Precision, is_out_of_memory, pick_device, seeded
+from skbert._core.runtime.device import (
+    Budget,
+    Precision,
+    generator_state,
+    is_out_of_memory,
+    pick_device,
+    seeded,
+    set_generator_state,
+)
 from skbert._core.training import stepper as stepping
 from skbert.exceptions import InputError, NonFiniteError
 
@@ -402,3 +410,14 @@ def test_other_errors_go_through(tiny_model: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(Network, "logits", broken)
     with pytest.raises(RuntimeError, match="shapes do not match"):
         run(tiny_model, RECIPE)
+
+
+@pytest.mark.parametrize("offset", range(16))
+def test_a_state_of_generators_may_lie_anywhere_in_memory(offset: int) -> None:
+    """As in a file with others; torch's own function ends the process there."""
+    with seeded(3, CPU):
+        state = generator_state(CPU)
+        expected = torch.rand(5)
+        moved = torch.zeros(offset + len(state), dtype=torch.uint8)[offset:].copy_(state)
+        set_generator_state(moved, CPU)
+        assert torch.equal(torch.rand(5), expected)
