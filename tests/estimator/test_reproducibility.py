@@ -257,7 +257,7 @@ def stories(model: Path, sentiment: Sentiment, folder: Path) -> Iterator[tuple[s
     kept = {"checkpoint_dir": folder / "checkpoints", "checkpoint_every": 1}
     yield "checkpoints", lambda: plain(BertClassifier, model, **kept).fit(X, y)
     yield (
-        "checkpoints that stay",
+        "not finite, with checkpoints",
         lambda: plain(BertClassifier, model, learning_rate=1e30, epochs=9, **kept).fit(X, y),
     )
     yield "partial fit", lambda: fitted.partial_fit(X[:6], ["new", "good"] * 3)
