@@ -31,6 +31,7 @@ from skbert import (
     BertTokenTagger,
 )
 from skbert._core.checkpoints import archive
+from skbert._core.checkpoints.leftovers import hold_lock
 from skbert._core.families import FAMILIES
 from skbert._core.training.stepper import Stepper
 from skbert._estimator import fine_tuning, fitting
@@ -347,3 +348,16 @@ def test_a_fit_that_would_fail_again_leaves_nothing(tiny_model: Path, tmp_path: 
 def test_checkpoint_every_needs_a_folder(tiny_model: Path) -> None:
     with pytest.raises(InputError, match=r"checkpoint_every=5 says when .* Set checkpoint_dir"):
         CASE.fit(CASE.make(tiny_model, checkpoint_every=5))
+
+
+def test_a_fit_beside_one_that_goes_on_is_not_refused(tiny_model: Path, tmp_path: Path) -> None:
+    """Only one that was stopped is in the way: the error names its folder as one to delete."""
+    own = {"checkpoint_dir": tmp_path, "checkpoint_every": 1}
+    with stopped(Stepper, "step", 3):
+        CASE.fit(CASE.make(tiny_model, **own))
+    (folder,) = tmp_path.iterdir()
+    other = CASE.make(tiny_model, **own, learning_rate=1e-3)
+    with hold_lock(folder / "lock"):  # as another process that trains this fit
+        CASE.fit(other)
+    with pytest.raises(InputError, match="holds a fit that was stopped"):
+        CASE.fit(other)

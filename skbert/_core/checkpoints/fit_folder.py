@@ -26,6 +26,7 @@ __all__ = ["FINISHED", "FitFolder", "SavedFit"]
 FINISHED = 10**9 - 1  # stands for a number of steps that no fit takes
 
 _KIND, _STATE, _LOCK, _PREFIX = "training checkpoint", "state.json", "lock", "step-"
+_PATIENCE = 0.1  # seconds to wait for another process that looks whether a folder is in use
 _DIGITS = len(str(FINISHED))
 
 
@@ -72,7 +73,7 @@ class FitFolder:
             ) from error
         for removed in self._parent.glob(".fit-*.old"):  # of a process that was killed
             shutil.rmtree(removed, ignore_errors=True)
-        with hold_lock(self.path / _LOCK, 0.0) as is_locked:
+        with hold_lock(self.path / _LOCK, _PATIENCE) as is_locked:
             yield is_locked is not False
 
     def newest(self, check: Callable[[SavedFit], object]) -> SavedFit | None:
@@ -124,7 +125,8 @@ class FitFolder:
         found = []
         for folder in sorted(self.path.parent.glob("fit-*")):
             last = _checkpoints_in(folder)[-1:]
-            if folder != self.path and last and last[0] != folder / _name_of(FINISHED):
+            is_done = last == [folder / _name_of(FINISHED)]
+            if folder != self.path and last and not is_done and not _is_in_use(folder):
                 with suppress(SaveError):
                     found.append((folder, _facts(archive.header(last[0]))))
         return found
@@ -151,6 +153,12 @@ def _checkpoints_in(folder: Path) -> list[Path]:
     """The checkpoints in the folder of a fit, the newest last."""
     digits = "[0-9]" * _DIGITS
     return sorted(path for path in folder.glob(_PREFIX + digits) if path.is_dir())
+
+
+def _is_in_use(folder: Path) -> bool:
+    """Whether a fit goes on in a folder now."""
+    with hold_lock(folder / _LOCK, 0.0) as is_locked:
+        return is_locked is False
 
 
 def _facts(header: Mapping[str, Any]) -> dict[str, str]:
