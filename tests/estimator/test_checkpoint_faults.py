@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from support.children import can_mount, child, in_a_child, make_read_only, small_disk
+from support.children import child, in_a_child, make_read_only, needs_mount, small_disk
 from support.jobs import TRAINED
 
 from skbert._core.training.stepper import Stepper
@@ -25,7 +25,6 @@ pytestmark = pytest.mark.long  # processes
 
 JOB = TRAINED["BertClassifier"]
 N_STEPS = 9
-needs_mount = pytest.mark.skipif(not can_mount(), reason="only root may mount a small disk")
 
 
 class StoppedError(Exception):

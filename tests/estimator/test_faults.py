@@ -24,7 +24,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
-from support.children import can_mount, child, in_a_child, make_read_only, small_disk
+from support.children import child, in_a_child, make_read_only, needs_mount, small_disk
 from support.job import LABELS, TEXTS, Job
 from support.jobs import JOBS, TRAINED
 
@@ -43,7 +43,6 @@ pytestmark = pytest.mark.long  # processes
 
 ALL = pytest.mark.parametrize("job", JOBS.values(), ids=JOBS)
 TRAINS = pytest.mark.parametrize("job", TRAINED.values(), ids=TRAINED)
-needs_mount = pytest.mark.skipif(not can_mount(), reason="only root may mount a small disk")
 MANY = [f"{text} {number}" for number in range(25) for text in TEXTS]
 
 
