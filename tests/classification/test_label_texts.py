@@ -15,7 +15,7 @@ from sklearn.preprocessing import FunctionTransformer
 from skbert import BertClassifier
 from skbert._classification.label_texts import LabelTexts, label_rows, read_label_texts
 from skbert._classification.task import MultiLabel, SingleLabel
-from skbert._estimator import fitting
+from skbert._estimator import fine_tuning
 from skbert._estimator.plan import TrainingPlan
 from skbert.datasets import load_intents
 from skbert.exceptions import InputError, InputTypeError, TruncationWarning
@@ -78,7 +78,7 @@ def test_the_texts_are_rows_that_are_not_held_out(
     tiny_model: Path, sentiment: Sentiment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs = []
-    monkeypatch.setattr(fitting, "probe", lambda *given: runs.append(given))
+    monkeypatch.setattr(fine_tuning, "probe", lambda *given: runs.append(given))
     X, y = sentiment
     for params in ({}, {"validation_fraction": 0.5}):
         classifier(tiny_model, label_texts=TEXTS, **params).fit(X, y)
@@ -152,7 +152,7 @@ def test_without_rows_the_texts_are_the_rows(texts: Any, tiny_model: Path) -> No
 def test_it_is_a_fit_on_the_texts(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # But for the lengths of vectors, which the probe makes equal.
     labels, rows = read_label_texts(TEXTS)
-    monkeypatch.setattr(fitting, "probe", lambda *given: None)
+    monkeypatch.setattr(fine_tuning, "probe", lambda *given: None)
     params = {"epochs": 1, "device": "cpu", "precision": "float32", "random_state": 0}
     fitted = BertClassifier.from_label_texts(TEXTS, model=tiny_model, **params)
     assert_same(fitted, classifier(tiny_model).fit(rows, labels), rows)
