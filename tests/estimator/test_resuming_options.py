@@ -18,6 +18,7 @@ import pytest
 import torch
 from conftest import tiny_vocabulary
 from sklearn.calibration import CalibratedClassifierCV
+from sklearn.ensemble import VotingClassifier
 from sklearn.pipeline import make_pipeline
 from support.families import save_tiny
 from transformers import BertModel
@@ -74,6 +75,7 @@ def of(estimator: type, kind: str, **params: Any) -> Case:
     return Case(estimator, params, rows.X, rows.y)
 
 
+CASE = Case(BertClassifier, {})
 SENTENCES = [[TEXTS[row], TEXTS[row - 1], TEXTS[row - 2]] for row in range(16)]
 CASES = {
     "soft labels": Case(BertClassifier, {}, y=SOFT, data={"classes": ["a", "b", "c"]}),
@@ -299,9 +301,19 @@ def test_fits_of_a_calibrated_classifier_go_on(tiny_model: Path, tmp_path: Path)
     )  # fmt: skip
 
 
-# --- what is refused -----------------------------------------------------------------------------
+def test_members_of_an_ensemble_need_seeds_of_their_own(tiny_model: Path, tmp_path: Path) -> None:
+    def members(seeds: list[int | None]) -> list[Any]:
+        own = [CASE.make(tiny_model, checkpoint_dir=tmp_path, random_state=seed) for seed in seeds]
+        ensemble = VotingClassifier([(str(row), each) for row, each in enumerate(own)])
+        return ensemble.fit(TEXTS, CLASSES).estimators_
 
-CASE = Case(BertClassifier, {})
+    one, other = members([None, None])
+    assert_same(one, other, TEXTS)
+    one, other = members([1, 2])
+    assert one.history_[0]["loss"] != other.history_[0]["loss"]
+
+
+# --- what is refused -----------------------------------------------------------------------------
 
 
 def shifted(model: Path) -> None:
