@@ -8,6 +8,7 @@ A case is the name of a format and a seed. One case can be tried again, and its 
 from __future__ import annotations
 
 import json
+import math
 import os
 import selectors
 import shutil
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -25,9 +27,10 @@ from typing import Any, NamedTuple
 
 __all__ = ["MOST_SECONDS", "WRONG", "Case", "Outcome", "try_cases"]
 
-MOST_SECONDS = 10.0
+MOST_SECONDS = 10.0  # of a processor, for a case
+MOST_WAITING = 90.0  # seconds, on however busy a machine
 WRONG = "wrong"  # the name of cases that do on purpose what must never be done
-START_SECONDS = 120.0  # to import what a process needs
+START_SECONDS = 600.0  # to import what a process needs
 HERE = Path(__file__).resolve()
 Case = tuple[str, int]
 
@@ -40,7 +43,7 @@ class Outcome(NamedTuple):
     result: str  # "accepted", "refused" or "defect"
     what: str  # the error, and what else is to be said of a defect
     done: list[str]  # the damage
-    seconds: float = 0.0
+    seconds: float = 0.0  # of a processor
     n_bytes: int = 0
 
 
@@ -172,7 +175,7 @@ class _Process:
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(case) + "\n")
         self.process.stdin.flush()
-        line = self._line(MOST_SECONDS)
+        line = self._line(MOST_SECONDS, MOST_WAITING)
         if line:
             return Outcome(*json.loads(line))
         status = self.process.poll()
@@ -189,22 +192,33 @@ class _Process:
             env={**os.environ, "PYTHONPATH": f"{HERE.parents[3]}:{HERE.parents[2]}",
                  "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
         )  # fmt: skip
-        if self._line(START_SECONDS) != "ready\n":
+        if self._line(math.inf, START_SECONDS) != "ready\n":
             raise RuntimeError("a process that tries damaged files did not start")
 
-    def _line(self, seconds: float) -> str | None:
+    def _line(self, most_of_processor: float, most_waiting: float) -> str | None:
         """The next line; "" at the end, None if none came in time."""
         assert self.process is not None
         assert self.process.stdout is not None
+        before, end = _processor_seconds(self.process.pid), time.monotonic() + most_waiting
         with selectors.DefaultSelector() as selector:
             selector.register(self.process.stdout, selectors.EVENT_READ)
-            return self.process.stdout.readline() if selector.select(seconds) else None
+            while not selector.select(0.5):
+                spent = _processor_seconds(self.process.pid) - before
+                if spent > most_of_processor or time.monotonic() > end:
+                    return None
+            return self.process.stdout.readline()
 
     def stop(self) -> None:
         if self.process is not None:
             self.process.kill()
             self.process.communicate()
             self.process = None
+
+
+def _processor_seconds(number: int) -> float:
+    """What a process has spent of a processor."""
+    fields = Path(f"/proc/{number}/stat").read_text(encoding="utf-8").rpartition(") ")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def try_cases(

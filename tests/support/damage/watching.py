@@ -57,7 +57,7 @@ class Watch:
 
     @contextmanager
     def watching(self, *readable: Path) -> Iterator[None]:
-        """Note what must not happen meanwhile, the seconds, and the most memory that was taken.
+        """Note what must not happen meanwhile, seconds of the processor, and the most memory.
 
         Files in ``readable`` may be read, too.
         """
@@ -66,13 +66,13 @@ class Watch:
         modules = set(sys.modules)
         with suppress(OSError):
             Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
-        before, begin = _memory("VmRSS"), time.monotonic()
+        before, begin = _memory("VmRSS"), time.process_time()
         self.is_on = True
         try:
             yield
         finally:
             self.is_on = False
-            self.seconds = time.monotonic() - begin
+            self.seconds = time.process_time() - begin
             self.n_bytes = max(0, _memory("VmHWM") - before)
             self._check_modules(set(sys.modules) - modules)
             if self.n_bytes > MOST_BYTES:
