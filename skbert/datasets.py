@@ -353,7 +353,18 @@ def _part(node: Any, key: str, kind: type, place: str) -> Any:
         kind_name = type(node[key]).__name__
         msg = f"{key!r} of {place} is of type {kind_name}, not {kind.__name__}"
         raise InputError(msg)
+    if kind is str and not node[key].isascii():
+        _check_characters(node[key], f"{key!r} of {place}")
     return node[key]
+
+
+def _check_characters(text: str, what: str) -> None:
+    """Refuse a text with half a surrogate pair, which pandas cannot hold."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        msg = f"{what} has half a character at position {error.start}, {text[error.start]!a}"
+        raise InputError(msg) from None
 
 
 def _parts(node: Any, key: str, place: str) -> Iterator[tuple[Any, str]]:

@@ -443,6 +443,10 @@ class TestSquad:
                 squad_of({"question": "a?", "answers": [{"text": "x", "answer_start": "0"}]}),
                 "'answer_start' of data[0].paragraphs[0].qas[0].answers[0] is of type str",
             ),
+            (
+                squad_of(context="Lunch \ud83c"),
+                r"'context' of data[0].paragraphs[0] has half a character at position 6, '\ud83c'",
+            ),
         ],
     )
     def test_other_files_are_told_what_they_lack(

@@ -216,7 +216,7 @@ class _Stopped(BaseException):
 
 
 def _make_checkpoints(home: Path) -> None:
-    """What a fit leaves that is stopped before its fourth step."""
+    """What a fit leaves that is stopped before its fourth step, its last one."""
     folder, take_step, n_steps = home / "fit", Stepper.step, iter(range(3))
 
     def step(stepper: Stepper, chosen: Any) -> None:
@@ -237,9 +237,10 @@ def _make_checkpoints(home: Path) -> None:
 
 def _fit(checkpoint_dir: Path | None) -> Any:
     """A fit on the model beside the current folder."""
+    asked = {"checkpoint_dir": checkpoint_dir, "checkpoint_every": 1} if checkpoint_dir else {}
     return skbert.BertClassifier(
-        "../base", checkpoint_dir=checkpoint_dir, checkpoint_every=1, epochs=3, batch_size=2,
-        random_state=0, device="cpu", precision="float32",
+        "../base", epochs=2, batch_size=2, random_state=0, device="cpu", precision="float32",
+        **asked,
     ).fit(TEXTS, ["a", "b", "a", "b"])  # fmt: skip
 
 
@@ -264,12 +265,10 @@ def _encoder(home: Path, memory: Path | None = None) -> Any:
 
 
 def _open_model(folder: Path, home: Path) -> Any:
-    """As features, and as a classifier; what either refuses is refused."""
-    given = skbert.BertTransformer(folder, device="cpu", precision="float32")
-    vectors = given.fit_transform(TEXTS)
+    """As a classifier where there is one, else as features."""
     if (folder / "modules.json").is_file():
-        return vectors
-    return vectors, skbert.BertClassifier.from_pretrained(folder).predict_proba(TEXTS)
+        return skbert.BertTransformer(folder, device="cpu").fit_transform(TEXTS)
+    return skbert.BertClassifier.from_pretrained(folder).predict_proba(TEXTS)
 
 
 @functools.cache
@@ -329,6 +328,7 @@ def _change_database(random: Random, folder: Path) -> None:
             change_database(random, path)
 
 
+REFUSED_WHOLE = ("objects", "sliced")  # kinds of TensorFlow checkpoints that are not read
 FORMATS: dict[str, Format] = {
     "config": Format(
         _models("bert", "deberta-v2", "modernbert", "xmod", "nomic_bert", "albert"),

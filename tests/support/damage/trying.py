@@ -70,7 +70,7 @@ class _Trial:
 
     def _warm_up(self) -> None:
         """Open whole files of every format, so that nothing is imported later."""
-        from support.damage.formats import FORMATS
+        from support.damage.formats import FORMATS, REFUSED_WHOLE
 
         for name, each in FORMATS.items():
             for source in sorted((self.home / name).iterdir()):
@@ -78,7 +78,7 @@ class _Trial:
                 try:
                     each.open(self.work / "case", self.work)
                 except Exception as error:
-                    if not _is_own(error):
+                    if not (_is_own(error) and source.name in REFUSED_WHOLE):
                         raise
                 self._tidy()
 
@@ -222,9 +222,13 @@ def _processor_seconds(number: int) -> float:
 
 
 def try_cases(
-    cases: Iterable[Case], home: Path, scratch: Path, n_processes: int = 2
+    cases: Iterable[Case],
+    home: Path,
+    scratch: Path,
+    n_processes: int = 2,
+    note: Callable[[Outcome], object] = lambda outcome: None,
 ) -> list[Outcome]:
-    """Try cases, and return what came of them, in whatever order."""
+    """Try cases, and return what came of them, in whatever order; ``note`` is told of each."""
     queue: SimpleQueue[Case] = SimpleQueue()
     for case in cases:
         queue.put(case)
@@ -235,6 +239,7 @@ def try_cases(
         try:
             while not queue.empty():
                 outcomes.append(process.try_case(queue.get_nowait()))
+                note(outcomes[-1])
         finally:
             process.stop()
 
