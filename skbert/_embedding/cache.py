@@ -149,6 +149,8 @@ class EmbeddingCache:
         while True:
             try:
                 return connection.execute(sql, values).fetchall()
+            except UnicodeDecodeError as error:  # SQLite's own message quotes what is damaged
+                raise _foreign("its text is not UTF-8") from error
             except sqlite3.OperationalError as error:
                 if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
                     raise

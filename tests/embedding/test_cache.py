@@ -334,7 +334,7 @@ def test_vectors_that_are_not_whole_are_made_again(cache: EmbeddingCache, blob: 
     assert asked == ["text 1"]
 
 
-@pytest.mark.parametrize("damage", ["noise", "head", "middle", "table"])
+@pytest.mark.parametrize("damage", ["noise", "head", "middle", "name", "table"])
 def test_a_damaged_file_is_set_aside(cache: EmbeddingCache, damage: str) -> None:
     cache.vectors(texts(500), lengths)
     content = bytearray(cache.path.read_bytes())
@@ -345,6 +345,8 @@ def test_a_damaged_file_is_set_aside(cache: EmbeddingCache, damage: str) -> None
             content[:64] = bytes(64)
         case "middle":
             content[4096:] = b"\xff" * (len(content) - 4096)
+        case "name":  # SQLite's message quotes it
+            content[content.index(b"TABLE vectors") + 6] = 0xFF
         case "table":
             cache.path.unlink()
             with sqlite3.connect(cache.path) as connection:

@@ -37,6 +37,7 @@ FOUND: list[Case] = [  # cases that found a defect
     ("TensorFlow", 214),  # /dev/zero
     ("TensorFlow", 249),  # a vocabulary of 1 TB
     ("cache", 11),  # /dev/zero
+    ("cache", 303),  # a message of SQLite that quotes what is no UTF-8
     ("SQuAD", 502),  # half a surrogate pair
     ("checkpoint of a fit, sealed again", 32),  # words that there are not
     ("checkpoint of a fit, sealed again", 163),  # attributes of another type

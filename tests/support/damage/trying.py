@@ -21,7 +21,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from random import Random
 from typing import Any, NamedTuple
 
@@ -237,9 +237,12 @@ def try_cases(
     def work(number: int) -> None:
         process = _Process(home, scratch / str(number))
         try:
-            while not queue.empty():
-                outcomes.append(process.try_case(queue.get_nowait()))
-                note(outcomes[-1])
+            while True:
+                outcome = process.try_case(queue.get_nowait())
+                outcomes.append(outcome)
+                note(outcome)
+        except Empty:
+            pass
         finally:
             process.stop()
 
