@@ -25,6 +25,7 @@ from skbert._core.runtime.device import (
     seeded,
     set_generator_state,
 )
+from skbert._core.training import loss_scale
 from skbert._core.training import stepper as stepping
 from skbert.exceptions import InputError, NonFiniteError
 
@@ -206,7 +207,7 @@ def test_float16_raises_its_scale_again_after_calm_steps(
         return take_step(stepper, item_indices)
 
     monkeypatch.setattr(stepping.Stepper, "step", step)
-    monkeypatch.setattr(stepping, "_STEPS_TO_GROW", 2)
+    monkeypatch.setattr(loss_scale, "_STEPS_TO_GROW", 2)
     run(tiny_model_no_dropout, GENTLE, precision="float16")
     assert steppers[-1]._loss_scale.value == 2.0 ** (16 + 3)  # six steps, none of which overflowed
 
