@@ -366,8 +366,9 @@ def trials(bench: Bench, kinds: list[str]) -> Iterator[tuple[str, Tally]]:
                 yield f"search, {word}", bench.search(name, EVERY[at % len(EVERY)], how)
         for name in [*DATA, "BertTransformer"] if "saves" in kinds else ():
             yield "save, SIGKILL", bench.save(name)
-        if "workers" in kinds and turn < 3:  # each takes minutes
-            yield "search with n_jobs=2, SIGKILL", bench.search_by_two(list(DATA)[turn])
+        if "workers" in kinds:
+            name = list(DATA)[turn % len(DATA)]
+            yield "search with n_jobs=2, SIGKILL", bench.search_by_two(name)
 
 
 def table(tallies: dict[str, Tally]) -> str:

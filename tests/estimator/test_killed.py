@@ -50,7 +50,7 @@ def test_a_few_kills_lose_nothing(faults: Any, kind: str, n_kills: int) -> None:
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("kind", ["fits", "saves", "searches", "workers"])
 def test_many_kills_lose_nothing(faults: Any, kind: str) -> None:
-    n_kills = 4 if kind == "workers" else 60
+    n_kills = 2 if kind == "workers" else 60
     assert_nothing_is_lost(faults.kill(n_kills, [kind], seed=2), n_kills)
 
 
