@@ -256,6 +256,15 @@ def test_xmod_needs_a_language_to_read(
         BertTransformer(tmp_path, device="cpu").fit(TEXTS)
 
 
+@pytest.mark.parametrize("listed", [7, "de_DE", {"de_DE": 0}, True])
+def test_languages_of_xmod_are_a_list(
+    listed: object, folder_of: Callable[..., Path], tmp_path: Path
+) -> None:
+    change_config(folder_of("xmod"), tmp_path, languages=listed)
+    with pytest.raises(ModelError, match=r"config\.json has (default_)?language"):
+        BertTransformer(tmp_path, device="cpu").fit(TEXTS)
+
+
 @pytest.mark.parametrize(
     "family", [name for name, record in FAMILIES.items() if not record.has_own_heads]
 )

@@ -246,7 +246,7 @@ def _faults(family: Family, config: dict[str, Any]) -> Iterator[tuple[str, str]]
         "pruned_heads": _pruned_heads(family, config),
         **{key: (key not in config or is_right(config[key]), right)
            for key, (is_right, right) in family.checks.items()},
-        **{key: (config.get(key) in (config.get(listed) or ()), f"the one of its {listed} to read")
+        **{key: (_is_in(config.get(key), config.get(listed)), f"the one of its {listed} to read")
            for key, listed in family.listed.items()},
         "architectures": (_are_names(config.get("architectures", [])), "a list of class names"),
     }  # fmt: skip
@@ -262,6 +262,10 @@ def _pruned_heads(family: Family, config: dict[str, Any]) -> tuple[bool, str]:
 
 def _is_rate(value: object, least: float) -> bool:
     return type(value) in (int, float) and least <= value <= 1  # type: ignore[operator]
+
+
+def _is_in(value: object, values: object) -> bool:
+    return isinstance(values, list) and value in values
 
 
 def _are_names(names: object) -> bool:

@@ -29,6 +29,7 @@ FEW = ("cache", "checkpoint of a fit", "checkpoint of a fit, sealed again")  # t
 QUICK = {name: 5 if name in FEW else 25 for name in FORMATS}  # cases of each format
 SLOW = {name: 300 if name in FEW else 1_000 for name in FORMATS}
 FOUND: list[Case] = [  # cases that found a defect
+    ("config", 20234),  # a number where languages are listed
     ("tokenizer", 123),  # two words with one id, of which the library lost one
     ("tokenizer", 1179),
     ("TensorFlow", 95),  # a vocabulary that is a link to a file outside
