@@ -375,7 +375,8 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
                 history.append(record)
                 if report.finish_epoch(record, last=watch.is_exhausted):
                     break
-                checkpoints.finish_pass()
+                if epoch.epoch < run.recipe.epochs:
+                    checkpoints.finish_pass()
         watch.restore()
         check_learned(run.network.model, run.network.head_class.output_layer)
         checkpoints.finish_training(run.network)
