@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -224,7 +225,7 @@ def test_a_new_model_goes_on(tmp_path: Path) -> None:
 SCRIPT = """
 import os, signal, sys
 import torch
-sys.path.insert(0, sys.argv[1])
+sys.path[:0] = sys.argv[1].split(os.pathsep)
 from test_resuming_options import CASES, Stepper
 from skbert._core.runtime.distributed import process_group
 
@@ -253,7 +254,7 @@ def test_processes_go_on_together(tiny_model: Path, tmp_path: Path) -> None:
 
     def run(folder: Path | str, out: str, number: int) -> int:
         launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", script]
-        arguments = [Path(__file__).parent, tiny_model, folder, tmp_path / out, number]
+        arguments = [os.pathsep.join(sys.path), tiny_model, folder, tmp_path / out, number]
         return subprocess.run(
             [sys.executable, *map(str, launch + arguments)], capture_output=True, check=False
         ).returncode

@@ -210,9 +210,12 @@ CALLS: dict[str, list[Call]] = {
     ],
 }
 
-ELSEWHERE = {  # provoked where rates, kernels and TensorFlow's checkpoints are tested
+ELSEWHERE = {  # provoked where rates, kernels and checkpoints of all kinds are tested
+    "fit_folder._set_aside",
     "learning_rate._warn_if_flat",
     "module._warn_of_old_kernels",
+    "resuming._owned",
+    "resuming._put",
     "tensorflow._read_pieces",
     "variable_names._check_rest",
 }

@@ -178,7 +178,7 @@ class _Process:
         line = self._line(MOST_SECONDS, MOST_WAITING)
         if line:
             return Outcome(*json.loads(line))
-        status = self.process.poll()
+        status = None if line is None else self.process.wait(MOST_SECONDS)
         self.stop()
         what = "took too long" if line is None else f"ended the process, which returned {status}"
         return Outcome(*case, "defect", what, [], MOST_SECONDS if line is None else 0.0)
