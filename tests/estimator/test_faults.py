@@ -139,7 +139,7 @@ def test_a_cache_that_is_killed_while_it_is_written(
             assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
             ((n_kept,),) = connection.execute("SELECT COUNT(*) FROM vectors").fetchall()
         assert n_kept >= counts[-1]
-        assert n_kept % 7 == 0  # a part is there whole, or not at all
+        assert n_kept % 7 == 0 or n_kept == 5000  # a part is there whole, or not at all
         np.testing.assert_array_equal(cache.vectors(texts(n_kept), refuse), lengths(texts(n_kept)))
         counts.append(n_kept)
     assert len(set(counts)) > 5
@@ -344,7 +344,8 @@ def test_a_cache_under_clocks_that_run_backwards(
 
 def test_spawned_processes_fit_and_predict_the_same(tiny_model: Path) -> None:
     fitted = fit(JOBS["BertClassifier"], tiny_model)
-    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
+    spawn, threads = get_context("spawn"), (torch.get_num_threads(),)
+    with ProcessPoolExecutor(2, spawn, torch.set_num_threads, threads) as pool:
         proba = pool.submit(fitted.predict_proba, TEXTS)
         again = pool.submit(clone(fitted).fit, TEXTS, LABELS)
         np.testing.assert_array_equal(proba.result(), fitted.predict_proba(TEXTS))

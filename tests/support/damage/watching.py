@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[3]
 TRUSTED = tuple(
     {os.path.realpath(path) for path in (
         sys.prefix, sys.base_prefix, ROOT / "skbert", ROOT / "tests" / "support",
-        *site.getsitepackages(), *sysconfig.get_paths().values(),
+        *ROOT.glob("*.egg-info"), *site.getsitepackages(), *sysconfig.get_paths().values(),
     )}
 )  # fmt: skip
 SYSTEM = ("/dev/null", "/dev/urandom", "/proc/self/status", "/proc/self/clear_refs",
