@@ -15,16 +15,19 @@ import joblib
 import numpy as np
 
 from skbert._arrays import Array
-from skbert._core.checkpoints.find import find
-from skbert._core.checkpoints.vet import vet
+from skbert._core.checkpoints.vet import Checkpoint
+from skbert._core.models.network import Network
+from skbert._core.models.new_model import NewModel
 from skbert._core.runtime.device import Precision
 from skbert._core.runtime.distributed import process_group
 from skbert._estimator.base import TextEstimator
 from skbert._estimator.fit_data import FitData
-from skbert._estimator.fitted import Fitted
 from skbert._estimator.plan import TrainingPlan
 
-__all__ = ["differences", "facts_of"]
+__all__ = ["Source", "differences", "facts_of"]
+
+# What a fit starts from: a folder, sizes of a new model, or the network of the fit before.
+Source = Checkpoint | NewModel | Network
 
 # Parameters that change nothing of what is learned, and those that are facts in another form.
 _LEFT_OUT = {
@@ -38,9 +41,9 @@ _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 def facts_of(
     estimator: TextEstimator, data: FitData, plan: TrainingPlan, precision: Precision,
-    seed: int, previous: Fitted | None,
+    seed: int, source: Source,
 ) -> dict[str, str] | None:  # fmt: skip
-    """The facts of a fit of an estimator; ``previous`` is the fit that it continues.
+    """The facts of a fit of an estimator; ``source`` is what it starts from.
 
     None where no checkpoints are asked for.
     """
@@ -53,8 +56,10 @@ def facts_of(
     is_int = isinstance(random_state, Integral)
     contents = {
         **_data(data, plan),
-        "the fit to continue": None if previous is None else _weights(previous),
-        "what the folder of the model holds": None if previous else _files(params["model"]),
+        "the fit to continue": _weights(source) if isinstance(source, Network) else None,
+        "what the folder of the model holds": (
+            source.digest() if isinstance(source, Checkpoint) else None
+        ),
     }
     return {
         "estimator": type(estimator).__name__,
@@ -79,10 +84,6 @@ def _data(data: FitData, plan: TrainingPlan) -> dict[str, object]:
     }
 
 
-def _files(model: str | os.PathLike[str] | None) -> str | None:
-    return None if model is None else vet(find(model)).digest()
-
-
 def differences(old: Mapping[str, str], new: Mapping[str, str]) -> str:
     """What differs between the facts of two fits, in words."""
     found = [name for name in {**new, **old} if old.get(name) != new.get(name)]
@@ -94,8 +95,8 @@ def differences(old: Mapping[str, str], new: Mapping[str, str]) -> str:
     )
 
 
-def _weights(previous: Fitted) -> dict[str, Array]:
-    weights = previous.network.model.state_dict()
+def _weights(network: Network) -> dict[str, Array]:
+    weights = network.model.state_dict()
     return {name: tensor.cpu().numpy() for name, tensor in weights.items()}
 
 

@@ -19,6 +19,7 @@ from skbert._arrays import FloatArray
 from skbert._core.models.network import Network
 from skbert._core.runtime.device import Precision
 from skbert._core.task import Head
+from skbert._estimator.facts import Source
 from skbert._estimator.fine_tuning import BertEstimator
 from skbert._estimator.fit_data import FitData
 from skbert._estimator.fitted import Fitted
@@ -87,7 +88,7 @@ class FeatureEstimator(BertEstimator):
 
     def _open(
         self, data: FitData, previous: Fitted | None, precision: Precision, labels: dict[str, Any]
-    ) -> tuple[Network, TrainingPlan]:
+    ) -> tuple[Network, TrainingPlan, Source]:
         n_features = data.record.n_features
         if previous is not None and previous.network.head.n_features != n_features:
             raise InputError(

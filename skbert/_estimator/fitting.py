@@ -31,7 +31,7 @@ from skbert._core.training.watch import EarlyStopping
 from skbert._estimator.base import COUNT, RealInterval, TextEstimator, encode
 from skbert._estimator.callbacks import CallbackSupportMixin
 from skbert._estimator.checks import is_count, is_history, resolve_max_length
-from skbert._estimator.facts import facts_of
+from skbert._estimator.facts import Source, facts_of
 from skbert._estimator.fit_data import FitData, read
 from skbert._estimator.fitted import Fitted, Learned, apart_from_weights
 from skbert._estimator.held_out import (
@@ -288,9 +288,12 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
 
     def _open(
         self, data: FitData, previous: Fitted | None, precision: Precision, labels: dict[str, Any]
-    ) -> tuple[Network, TrainingPlan]:
-        """Understand ``y``, and open a network for it: a new one, or a copy of the old one."""
-        source = self._source(data.rows) if previous is None else previous.network
+    ) -> tuple[Network, TrainingPlan, Source]:
+        """Understand ``y``, and open a network for it: a new one, or a copy of the old one.
+
+        What it was opened from, or is a copy of, comes last.
+        """
+        source: Source = self._source(data.rows) if previous is None else previous.network
         max_length = resolve_max_length(source.max_length, self.max_length)
         plan: TrainingPlan = self._prepare_targets(
             data.y, data.rows, max_length, previous, data.weight, **labels
@@ -300,21 +303,22 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
             network = copy_to_train(source, self.freeze, precision)
             if plan.output_map is not None:
                 grow_output(network, head.n_outputs, plan.output_map)
-            return network, plan
+            return network, plan, source
         pooling = getattr(self, "pooling", "auto")  # tokens are read as they are
         has_parts = data.rows.n_columns > 1 and not getattr(data.rows, "fields", ())
         if pooling == "auto" and has_parts and source.head_pooling is None:
             # What a sentence encoder declares is for single texts.
             pooling = source.family.head_class(head.job).own_pooling(source.config)
-        return open_network(source, head, pooling=pooling, dtype=precision.weight_dtype), plan
+        network = open_network(source, head, pooling=pooling, dtype=precision.weight_dtype)
+        return network, plan, source
 
     def _prepare(
         self, data: FitData, previous: Fitted | None, precision: Precision, epochs: int | None,
         labels: dict[str, Any], seed: int,
     ) -> tuple[Fitted, Run]:  # fmt: skip
         """Open a network, hold rows out, encode, and set the recipe; what is known before."""
-        network, plan = self._open(data, previous, precision, labels)
-        facts = facts_of(self, data, plan, precision, seed, previous)
+        network, plan, source = self._open(data, previous, precision, labels)
+        facts = facts_of(self, data, plan, precision, seed, source)
         parts = rows_to_hold_out(self.validation_fraction, data, plan, seed)
         if parts is not None and plan.learned_from is not None:
             plan = plan.learned_from(parts[0])
