@@ -70,7 +70,17 @@ def _tell(pipe: Any, job: Callable[..., Any], given: tuple[object, ...]) -> None
 
 
 def limit_memory(mb: float) -> None:
-    """Let this process have so much address space in addition to what it has."""
+    """Let this process have so much address space in addition to what it has.
+
+    What it has freed and kept, as processes of long test runs have, is taken first, so that it does
+    not serve for large blocks.
+    """
+    libc = ctypes.CDLL(None)
+    libc.malloc.argtypes, libc.malloc.restype = [ctypes.c_size_t], ctypes.c_size_t
+    mmap_threshold, large, is_mapped = -3, 1 << 16, 2  # as glibc has them
+    libc.mallopt(mmap_threshold, large)
+    while not ctypes.c_size_t.from_address(libc.malloc(large) - 8).value & is_mapped:
+        pass
     pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0])
     room = pages * resource.getpagesize() + int(mb * 2**20)
     resource.setrlimit(resource.RLIMIT_AS, (room, resource.getrlimit(resource.RLIMIT_AS)[1]))
