@@ -1,9 +1,11 @@
 # The table of the public names and the modules that they come from, a line for each. Editors
 # and type checkers read it, and so does `_catalogue.py` when the package is imported.
 from skbert import datasets as datasets
+from skbert import distributed as distributed
 from skbert import exceptions as exceptions
 from skbert import inspection as inspection
 from skbert import metrics as metrics
+from skbert import runtime as runtime
 from skbert import testing as testing
 from skbert._choice.estimator import BertChoiceRanker as BertChoiceRanker
 from skbert._classification.estimator import BertClassifier as BertClassifier

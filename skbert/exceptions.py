@@ -25,6 +25,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Self
 
 __all__ = [
     "InputError",
@@ -63,6 +64,10 @@ class ModelError(SkbertError, ValueError):
 
 class ModelNotFoundError(ModelError, OSError):
     """No checkpoint was found under the name or path passed as ``model``."""
+
+    def __new__(cls, *args: object) -> Self:
+        """Make the error: ValueError's own function, which comes first, makes no such object."""
+        return OSError.__new__(cls, *args)
 
 
 class SaveError(SkbertError, ValueError):

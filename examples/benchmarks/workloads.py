@@ -20,6 +20,10 @@ TEXTS = ("short", "documents", "long")
 _SMALL = {"num_hidden_layers": 6, "hidden_size": 384, "num_attention_heads": 12}
 _RANDOM: dict[str, dict[str, Any]] = {
     "base": {"model_type": "bert"},
+    "tiny": {
+        "model_type": "bert", "num_hidden_layers": 2, "hidden_size": 64,
+        "num_attention_heads": 2, "intermediate_size": 128,
+    },
     "roberta": {
         **_SMALL, "model_type": "roberta", "intermediate_size": 1536, "type_vocab_size": 1,
         "max_position_embeddings": 513, "bos_token_id": 101, "eos_token_id": 102,
@@ -77,9 +81,10 @@ def model_of(model: str) -> Iterator[str]:
 
     Parameters
     ----------
-    model : {"minilm", "base", "roberta", "distilbert", "modernbert"}
-        Which model. ``base`` has 12 layers of 768, the others 6 of 384 as MiniLM has. They have
-        MiniLM's tokenizer, whose vocabulary is BERT's, and are written to a temporary folder.
+    model : {"minilm", "base", "tiny", "roberta", "distilbert", "modernbert"}
+        Which model. ``base`` has 12 layers of 768, ``tiny`` 2 of 64, the others 6 of 384 as MiniLM
+        has. They have MiniLM's tokenizer, whose vocabulary is BERT's, and are written to a
+        temporary folder.
     """
     if model == "minilm":
         yield plain.model_folder()

@@ -2,42 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import pandas as pd
 from sklearn.utils._param_validation import StrOptions
 
-from skbert._arrays import Array, FloatArray, objects
+from skbert._arrays import Array
+from skbert._choice.predicting import RanksOptions, best_options
 from skbert._choice.task import Choice
 from skbert._core.families.record import Job
+from skbert._core.items import Head
 from skbert._core.models.network import Network
-from skbert._core.task import Head, Task
+from skbert._core.task import Task
 from skbert._core.text.tokens import LongText
 from skbert._estimator.base import ROW_HEAD_CONSTRAINTS
 from skbert._estimator.callbacks import with_callbacks
-from skbert._estimator.conformal import Conformity
+from skbert._estimator.conformity import Conformity
 from skbert._estimator.fitted import Fitted
 from skbert._estimator.guidance import requires_y
 from skbert._estimator.plan import TrainingPlan
-from skbert._estimator.rejection import (
-    RejectingEstimator,
-    check_reject_below,
-    confidences,
-    withheld,
-)
+from skbert._estimator.rejection import RejectingEstimator
 from skbert._estimator.validation_set import ValidationInput
-from skbert._validation.choices import Choices, check_choices, check_picks
-from skbert._validation.columns import FitRecord
+from skbert._estimator.withholding import confidences
+from skbert._validation.choices import check_picks
 from skbert._validation.weights import check_sample_weight
 
 __all__ = ["BertChoiceRanker"]
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class BertChoiceRanker(RejectingEstimator):
+class BertChoiceRanker(RanksOptions, RejectingEstimator):
     """Choose the best of several options in each row with a fine-tuned BERT.
 
     This is multiple choice. The model reads every option together with its prompt and computes one
@@ -72,7 +67,8 @@ class BertChoiceRanker(RejectingEstimator):
         Factor by which the learning rate changes from each layer to the one below it.
     freeze : int or "all", default=0
         Weights that are not trained: none for 0, the embeddings and the first k layers for k, and
-        everything except the output layer for ``"all"``.
+        everything except the output layer for ``"all"``. A frozen encoder reads each row once,
+        without dropout, if the rows are the same in every pass.
     max_grad_norm : float or None, default=1.0
         Maximum norm of the gradient of a step, to which a larger one is clipped; None does not
         clip.
@@ -117,9 +113,10 @@ class BertChoiceRanker(RejectingEstimator):
         name of a scorer of scikit-learn, such as ``"f1_macro"``, or of
         :func:`skbert.metrics.get_scorer`; or a scorer, called with ``(estimator, X, y)``, larger
         being better. The first of equal scores is kept, and NaN is no improvement.
-    precision : {"auto", "float32", "bfloat16", "float16", "float64"}, default="auto"
-        Floating-point type of matrix products; weights stay in float32, or in float64 with
-        ``"float64"``. ``"auto"`` is bfloat16 if the hardware is fast at it, otherwise float32.
+    precision : {"auto", "float32", "bfloat16", "float16", "float64", "int8"}, default="auto"
+        Type of matrix products; weights stay in float32, or in float64 with ``"float64"``.
+        ``"auto"`` is bfloat16 if the hardware is fast at it, otherwise float32. ``"int8"`` is for
+        predictions on a CPU with AVX512-VNNI; training is then as with ``"auto"``.
     device : str, default="auto"
         ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or ``"mps"``; ``"auto"`` uses the best one available.
     gradient_checkpointing : bool, default=False
@@ -232,7 +229,6 @@ class BertChoiceRanker(RejectingEstimator):
         **ROW_HEAD_CONSTRAINTS,
         "long_text": [StrOptions({"truncate", "head_tail"})],
     }
-    _tasks: ClassVar[tuple[type, ...]] = (Choice,)
     _opens: ClassVar[tuple[Job, ...]] = ("multiple choice",)
     _y_holds: ClassVar[str] = (
         "the right option of each row: its position, counted from 0, or its text"
@@ -285,133 +281,6 @@ class BertChoiceRanker(RejectingEstimator):
             X, y, sample_weight, continue_training=self.warm_start, validation=validation
         )
 
-    def predict(self, X: Any, *, reject_below: float | None = None) -> Array:
-        """Predict the position of the best option of each row.
-
-        Parameters
-        ----------
-        X : array-like of (prompt, options) of shape (n_samples, 2), or as in the notes above
-            The prompts and their options.
-        reject_below : float or None, default=None
-            Probability, from 0 to 1. Rows whose best option is less probable get None instead, in
-            an array of objects; ``reject_threshold`` finds one for a share of errors. None
-            predicts every row.
-
-        Returns
-        -------
-        y : ndarray of int of shape (n_samples,)
-            Positions among the options of each row, counted from 0.
-        """
-        if reject_below is None:
-            return _best(*self._scored(X))
-        limit = check_reject_below(reject_below)
-        rows, scores = self._scored(X)
-        chances = np.array([np.exp(score).max() for score in scores])
-        return withheld(_best(rows, scores), chances, limit)
-
-    def predict_set(self, X: object, coverage: float = 0.95) -> Array:
-        """Predict for each row the options that hold the right one as often as asked.
-
-        Parameters
-        ----------
-        X : array-like of (prompt, options) of shape (n_samples, 2), or as in the notes above
-            The prompts and their options.
-        coverage : float, default=0.95
-            Share of rows whose set holds the right option, in (0, 1).
-
-        Returns
-        -------
-        sets : ndarray of shape (n_samples,)
-            One list of positions per row, the most probable option first. It is empty where no
-            option is probable enough.
-
-        Raises
-        ------
-        InputError, InputTypeError
-            If X or ``coverage`` cannot be used, no row was held out in ``fit``, or too few for
-            this coverage.
-
-        See Also
-        --------
-        BertClassifier.predict_set : What the sets promise, and for which rows.
-        """
-        level = self._level(self._state(), coverage)
-        rows, scores = self._scored(X)
-        return objects([
-            _within(places, score, level)
-            for places, score in zip(rows.places, scores, strict=True)
-        ])  # fmt: skip
-
-    def predict_text(self, X: Any) -> Array:
-        """Predict the text of the best option of each row.
-
-        Parameters
-        ----------
-        X : array-like of (prompt, options) of shape (n_samples, 2), or as in the notes above
-            The prompts and their options.
-
-        Returns
-        -------
-        texts : ndarray of str of shape (n_samples,)
-            The options as they are in X; the dtype of the array is object.
-        """
-        rows, scores = self._scored(X)
-        texts = np.empty(len(rows), dtype=object)
-        texts[:] = [rows.options[i][at] for i, at in enumerate(_best(rows, scores))]
-        return texts
-
-    def predict_proba(self, X: Any) -> Array:
-        """Predict the probability of each option of each row.
-
-        Parameters
-        ----------
-        X : array-like of (prompt, options) of shape (n_samples, 2), or as in the notes above
-            The prompts and their options.
-
-        Returns
-        -------
-        probabilities : ndarray of shape (n_samples, max_options)
-            Column i holds the probability of option i, 0 if a row has no such option. Each row
-            sums to 1. There are as many columns as the longest list of options in X has entries,
-            or as X has columns of options; float32, or float64 with ``precision="float64"``.
-        """
-        rows, scores = self._scored(X)
-        width = max(map(len, rows.options))
-        probabilities = np.zeros((len(rows), width), scores[0].dtype)
-        for row, (places, score) in enumerate(zip(rows.places, scores, strict=True)):
-            probabilities[row, list(places.values())] = np.exp(score)
-        return probabilities
-
-    def rank(self, X: Any) -> pd.DataFrame:
-        """Rank the options of each row from the best to the worst.
-
-        Parameters
-        ----------
-        X : array-like of (prompt, options) of shape (n_samples, 2), or as in the notes above
-            The prompts and their options.
-
-        Returns
-        -------
-        ranking : DataFrame
-            One line per option, each row's best first, with the columns ``row`` and ``option``
-            (positions, counted from 0), ``rank`` (counted from 1), ``text`` and ``probability``.
-            An option that a row repeats has only one line.
-        """
-        rows, scores = self._scored(X)
-        flat, counts = np.concatenate([*scores]), [len(score) for score in scores]
-        owner = np.repeat(np.arange(len(rows)), counts)
-        order = np.lexsort((-flat, owner))  # a stable sort: of equals the first is best
-        ranking = pd.DataFrame({
-            "row": owner,
-            "rank": 0,
-            "option": [position for places in rows.places for position in places.values()],
-            "text": [text for places in rows.places for text in places],
-            "probability": np.exp(flat),
-        })  # fmt: skip
-        ranking = ranking.take(order).reset_index(drop=True)
-        ranking["rank"] = ranking.groupby("row").cumcount() + 1
-        return ranking
-
     @requires_y
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the accuracy, the share of rows whose best option is the right one.
@@ -434,23 +303,8 @@ class BertChoiceRanker(RejectingEstimator):
         rows = self._rows(X, fitted.record)
         picks = check_picks(y, rows, estimator_name=type(self).__name__)
         weight = check_sample_weight(sample_weight, len(rows))
-        best = _best(rows, self._outputs(fitted, rows))
+        best = best_options(rows, self._outputs(fitted, rows))
         return float(np.average(best == picks, weights=weight))
-
-    def _rows(self, X: Any, record: FitRecord | None) -> Any:
-        return check_choices(
-            X,
-            columns=self.text_columns,
-            missing=self.missing,
-            fitted=record,
-            estimator_name=type(self).__name__,
-        )
-
-    def _scored(self, X: Any) -> tuple[Choices, Array]:
-        """The rows of X, and the log-probabilities of their options."""
-        fitted = self._state()
-        rows = self._rows(X, fitted.record)
-        return rows, self._outputs(fitted, rows)
 
     def _prepare_targets(
         self,
@@ -496,20 +350,3 @@ class BertChoiceRanker(RejectingEstimator):
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         return tags
-
-
-def _within(places: Mapping[str, int], score: FloatArray, level: FloatArray) -> list[int]:
-    """Positions of the options whose probability is at least ``1 - level``, best first."""
-    distances = 1 - np.exp(score).astype(np.float64)
-    positions = list(places.values())
-    order = np.argsort(distances, kind="stable").tolist()
-    return [positions[at] for at in order if distances[at] <= level]
-
-
-def _best(rows: Choices, scores: Array) -> Array:
-    """Position of the best option of each row, the first of equals."""
-    best = [
-        list(places.values())[score.argmax()]
-        for places, score in zip(rows.places, scores, strict=True)
-    ]
-    return np.array(best, np.int64)

@@ -6,17 +6,20 @@ Depends on numpy, scipy, torch and ``_core``; knows no estimator.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from scipy.special import log_softmax
 
 from skbert._arrays import Array
-from skbert._core.segments import log_softmax_within
-from skbert._core.task import Batch, Head, Items
+from skbert._core.items import Head, Items
+from skbert._core.scores import log_softmax
 from skbert._core.text.tokens import EncodedTexts, LongText, Ragged, TextTokenizer, encode_texts
 from skbert._validation.choices import Choices
+
+if TYPE_CHECKING:
+    import torch
+
+    from skbert._core.task import Batch
 
 __all__ = ["Choice"]
 
@@ -56,6 +59,10 @@ class Choice:
 
     def loss(self, logits: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the cross-entropy over the options of each question."""
+        import torch
+
+        from skbert._core.segments import log_softmax_within
+
         assert batch.targets is not None
         counts = batch.rows_per_item
         most = len(logits) - len(counts) + 1  # rows of a question, if the others have one each

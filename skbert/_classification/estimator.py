@@ -11,7 +11,6 @@ import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils._param_validation import StrOptions
 
-from skbert._arrays import Array
 from skbert._classification.label_texts import (
     LabelTextsLike,
     check_label_texts,
@@ -19,9 +18,9 @@ from skbert._classification.label_texts import (
     read_label_texts,
     with_labels,
 )
-from skbert._classification.predictions import Predictions, predictions_of
+from skbert._classification.predicting import PredictsLabels
+from skbert._classification.predictions import check_columns, predictions_of
 from skbert._classification.reading import read_targets
-from skbert._classification.several import are_classes_of_columns, check_columns
 from skbert._classification.targets import (
     IndicatorTargets,
     SingleTargets,
@@ -34,21 +33,22 @@ from skbert._classification.task import (
     MultiLabel,
     SeveralLabels,
     SingleLabel,
+    columns_of,
     describe,
 )
 from skbert._core.families.record import Job
 from skbert._core.models.network import Network
 from skbert._core.models.output import grow_output
+from skbert._core.models.sentence_folder import has_class
 from skbert._core.task import Task
 from skbert._core.text.tokens import LongText
 from skbert._estimator.base import ROW_HEAD_CONSTRAINTS, RealInterval
 from skbert._estimator.callbacks import with_callbacks
-from skbert._estimator.checks import are_labels, are_numbers, are_sorted, is_positive
 from skbert._estimator.features import FeatureEstimator
-from skbert._estimator.fitted import Fitted, Learned
+from skbert._estimator.fitted import Fitted
 from skbert._estimator.guidance import requires_y
 from skbert._estimator.plan import TrainingPlan
-from skbert._estimator.rejection import RejectingEstimator, check_reject_below
+from skbert._estimator.rejection import RejectingEstimator
 from skbert._estimator.run import Run
 from skbert._estimator.validation_set import ValidationInput
 from skbert._validation.targets import as_sequence
@@ -59,7 +59,7 @@ __all__ = ["BertClassifier"]
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class BertClassifier(ClassifierMixin, RejectingEstimator, FeatureEstimator):
+class BertClassifier(PredictsLabels, ClassifierMixin, RejectingEstimator, FeatureEstimator):
     """Classify texts or pairs of texts with a fine-tuned BERT.
 
     It supports binary and multiclass targets, also as probabilities (soft labels), multi-label
@@ -93,7 +93,8 @@ class BertClassifier(ClassifierMixin, RejectingEstimator, FeatureEstimator):
         Factor by which the learning rate changes from each layer to the one below it.
     freeze : int or "all", default=0
         Weights that are not trained: none for 0, the embeddings and the first k layers for k, and
-        everything except the output layer for ``"all"``.
+        everything except the output layer for ``"all"``. A frozen encoder reads each row once,
+        without dropout, if the rows are the same in every pass.
     max_grad_norm : float or None, default=1.0
         Maximum norm of the gradient of a step, to which a larger one is clipped; None does not
         clip.
@@ -146,9 +147,10 @@ class BertClassifier(ClassifierMixin, RejectingEstimator, FeatureEstimator):
         name of a scorer of scikit-learn, such as ``"f1_macro"``, or of
         :func:`skbert.metrics.get_scorer`; or a scorer, called with ``(estimator, X, y)``, larger
         being better. The first of equal scores is kept, and NaN is no improvement.
-    precision : {"auto", "float32", "bfloat16", "float16", "float64"}, default="auto"
-        Floating-point type of matrix products; weights stay in float32, or in float64 with
-        ``"float64"``. ``"auto"`` is bfloat16 if the hardware is fast at it, otherwise float32.
+    precision : {"auto", "float32", "bfloat16", "float16", "float64", "int8"}, default="auto"
+        Type of matrix products; weights stay in float32, or in float64 with ``"float64"``.
+        ``"auto"`` is bfloat16 if the hardware is fast at it, otherwise float32. ``"int8"`` is for
+        predictions on a CPU with AVX512-VNNI; training is then as with ``"auto"``.
     device : str, default="auto"
         ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or ``"mps"``; ``"auto"`` uses the best one available.
     gradient_checkpointing : bool, default=False
@@ -275,12 +277,6 @@ class BertClassifier(ClassifierMixin, RejectingEstimator, FeatureEstimator):
     tune_thresholds: bool = False
     label_texts: LabelTextsLike | bool | None = None
 
-    classes_ = Learned[Any](are_classes_of_columns, "n_outputs")
-    target_names_ = Learned[Array](are_labels, optional=True)
-    temperature_ = Learned[float](is_positive)
-    conformity_scores_ = Learned[Array](are_sorted, optional=True, of_weights=True)
-    thresholds_ = Learned[Array](are_numbers, "n_outputs", task=MultiLabel)
-
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **FeatureEstimator._parameter_constraints,
         **RejectingEstimator._parameter_constraints,
@@ -293,7 +289,6 @@ class BertClassifier(ClassifierMixin, RejectingEstimator, FeatureEstimator):
     _of_held_out: ClassVar[tuple[str, ...]] = (
         *RejectingEstimator._of_held_out, "tune_thresholds",
     )  # fmt: skip
-    _tasks: ClassVar[tuple[type, ...]] = (SingleLabel, MultiLabel, SeveralLabels)
     _opens: ClassVar[tuple[Job, ...]] = ("sequence classification",)
     _y_holds: ClassVar[str] = "a label per row, or an indicator matrix"
     _without_rows: ClassVar[str] = (
@@ -439,133 +434,6 @@ class BertClassifier(ClassifierMixin, RejectingEstimator, FeatureEstimator):
         """
         return self._learn(X, y, sample_weight, continue_training=True, epochs=1, classes=classes)
 
-    def predict(self, X: Any, *, reject_below: float | None = None) -> Any:
-        """Predict a label per row, an indicator matrix, or a class of each column.
-
-        Parameters
-        ----------
-        X : array-like of str of shape (n_samples,), or pairs of shape (n_samples, 2)
-            The texts.
-        reject_below : float or None, default=None
-            Probability, from 0 to 1. Rows whose best label is less probable get None instead, in
-            an array of objects; ``reject_threshold`` finds one for a share of errors. None
-            predicts every row. Not for multi-label targets; of several columns of classes, each
-            cell is judged by itself, and there is no ``reject_threshold``.
-
-        Returns
-        -------
-        y : ndarray of shape (n_samples,), (n_samples, n_classes) or (n_samples, n_columns)
-            Predicted labels, or 0 and 1 for multi-label targets. For several columns of classes a
-            pandas frame with the names of y, and the index of X if X is of pandas; an array if y
-            had no names.
-
-        Raises
-        ------
-        InputError, InputTypeError
-            If X cannot be used, or ``reject_below`` is no probability or is given to a model of
-            several labels.
-        """
-        if reject_below is None:
-            return self._predictions(self._state(), X).labels()
-        limit = check_reject_below(reject_below)
-        return self._predictions(self._state(), X).answers(limit)
-
-    def predict_set(self, X: object, coverage: float = 0.95) -> Any:
-        """Predict for each row the labels that hold the right one as often as asked.
-
-        Parameters
-        ----------
-        X : array-like of str of shape (n_samples,), or pairs of shape (n_samples, 2)
-            The texts.
-        coverage : float, default=0.95
-            Share of rows whose set holds the right label, in (0, 1); for multi-label targets, all
-            labels that are right; for several columns of classes, the share in each column.
-
-        Returns
-        -------
-        sets : ndarray of shape (n_samples,) or (n_samples, n_columns)
-            One list of labels per row, the most probable first; for multi-label targets, column
-            numbers. A list is empty where no label is probable enough. For several columns of
-            classes there is a list in each cell, in a frame where ``predict`` gives one.
-
-        Raises
-        ------
-        InputError, InputTypeError
-            If X or ``coverage`` cannot be used, no row was held out in ``fit``, or too few for
-            this coverage.
-
-        Notes
-        -----
-        A label belongs to the set if its probability is at least that of the right label in all
-        but a share ``1 - coverage`` of the rows held out [1]_. These rows say what is probable
-        enough, so the sets hold the right label as often as asked whatever the model is worth: a
-        better model gives smaller sets. The share is meant over rows like those held out, drawn at
-        random, and not for each class. With n rows held out it lies between ``coverage`` and
-        ``coverage + 1 / (n + 1)`` on average over held-out and new rows, if the rows held out had
-        no other use; the best epoch and the temperature are chosen on them too, which costs
-        little. ``conformalize`` measures on rows without any other use.
-
-        With several labels the least probable one that is right counts, as for the outer sets of
-        [2]_. Scores are those of the weights that ``fit`` left. Further training replaces them, or
-        removes them if it holds out no rows; so does assigning ``model_``. After changes inside of
-        ``model_`` call ``conformalize`` again.
-
-        References
-        ----------
-        .. [1] M. Sadinle, J. Lei and L. Wasserman, "Least Ambiguous Set-Valued Classifiers with
-               Bounded Error Levels", JASA 114(525), 2019
-        .. [2] M. Cauchois, S. Gupta and J. C. Duchi, "Knowing what You Know: valid and validated
-               confidence sets in multiclass and multilabel prediction", JMLR 22(81), 2021
-
-        Examples
-        --------
-        >>> from skbert import BertClassifier
-        >>> from skbert.datasets import load_intents
-        >>> X, y = load_intents(return_X_y=True)
-        >>> settings = {"epochs": 1, "freeze": "all", "random_state": 0}
-        >>> classifier = BertClassifier(validation_fraction=0.2, **settings).fit(X, y)
-        >>> texts = ["I forgot my password", "Charged twice, again!"]
-        >>> for labels in classifier.predict_set(texts):
-        ...     print(labels)
-        ['login']
-        ['refund', 'payment', 'login']
-        """
-        fitted = self._state()
-        level = self._level(fitted, coverage)
-        return self._predictions(fitted, X).sets(level)
-
-    def predict_proba(self, X: Any) -> Any:
-        """Predict the probability of each class; for multi-label targets, of each label by itself.
-
-        Parameters
-        ----------
-        X : array-like of str of shape (n_samples,), or pairs of shape (n_samples, 2)
-            The texts.
-
-        Returns
-        -------
-        probabilities : ndarray of shape (n_samples, n_classes), or list of such arrays
-            Columns in the order of ``classes_``; float32, or float64 with ``precision="float64"``.
-            A list with an array for each of several columns of classes.
-        """
-        return self._predictions(self._state(), X).probabilities()
-
-    def decision_function(self, X: Any) -> Any:
-        """Compute the score of each class, its logit.
-
-        Parameters
-        ----------
-        X : array-like of str of shape (n_samples,), or pairs of shape (n_samples, 2)
-            The texts.
-
-        Returns
-        -------
-        scores : ndarray of shape (n_samples,) or (n_samples, n_classes), or list of such arrays
-            For two classes, the logit of the second class minus that of the first. A list with an
-            array for each of several columns of classes.
-        """
-        return self._predictions(self._state(), X).decisions()
-
     @requires_y
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the accuracy; for multi-label targets, the share of rows with all labels right.
@@ -600,11 +468,6 @@ class BertClassifier(ClassifierMixin, RejectingEstimator, FeatureEstimator):
         right = predictions_of(fitted, scores, X).right(targets.truth)
         weight = check_sample_weight(as_sequence(sample_weight), n)
         return float(np.average(right, weights=weight))
-
-    def _predictions(self, fitted: Fitted, X: Any) -> Predictions:
-        """The scores of the rows of X, and what they mean."""
-        scores = self._outputs(fitted, self._rows(X, fitted.record))
-        return predictions_of(fitted, scores, X)
 
     def _prepare_targets(
         self,
@@ -644,10 +507,7 @@ class BertClassifier(ClassifierMixin, RejectingEstimator, FeatureEstimator):
         config = network.model.config
         n_classes = config.num_labels
         if getattr(config, "skbert_targets", None) == SEVERAL:
-            raise ModelError(
-                "The checkpoint predicts several columns of classes, whose names and numbers "
-                "config.json does not hold. Open it with BertClassifier.load."
-            )
+            return self._load_columns(network, max_length)
         if config.problem_type == "regression" or (n_classes == 1 and not config.problem_type):
             raise ModelError(
                 "The checkpoint predicts numbers, not classes. Open it with "
@@ -664,13 +524,30 @@ class BertClassifier(ClassifierMixin, RejectingEstimator, FeatureEstimator):
         describe(config, task, classes)
         return task, {"classes_": classes, "temperature_": 1.0}
 
+    def _load_columns(self, network: Network, max_length: int) -> tuple[Task, dict[str, Any]]:
+        """The same of a checkpoint that predicts several columns; their names are not in it."""
+        named = network.model.config.id2label
+        columns = columns_of([named[at] for at in range(len(named))])
+        starts = np.cumsum([0, *map(len, columns)])
+        order = np.concatenate(
+            [begin + np.argsort(names) for begin, names in zip(starts, columns, strict=False)]
+        )
+        grow_output(network, len(order), np.argsort(order))
+        classes = [np.sort(names) for names in columns]
+        sizes = tuple(map(len, columns))
+        task = SeveralLabels(len(order), max_length, self.long_text, sizes=sizes)
+        describe(network.model.config, task, classes)
+        return task, {"classes_": classes, "temperature_": 1.0}
+
     def _exported(self, fitted: Fitted) -> Network:
-        """The network, unless its outputs are those of several columns."""
-        if isinstance(fitted.task, SeveralLabels):
+        """The network, unless transformers would take several columns for one."""
+        if isinstance(fitted.task, SeveralLabels) and has_class(fitted.network):
             raise ModelError(
                 f"The estimator predicts {len(fitted.task.sizes)} columns of classes, and "
                 "transformers has no class for them: its model would give other predictions. Use "
-                "save(path) to keep the estimator as it is."
+                "save(path) to keep the estimator as it is, export(path) to predict without "
+                "torch, or fit with another pooling than "
+                f"{fitted.network.pooling!r}: its folder is one of sentence-transformers."
             )
         return fitted.network
 

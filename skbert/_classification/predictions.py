@@ -1,26 +1,29 @@
 """What a classifier's scores mean: one small object per kind of target.
 
-Depends on numpy, scipy, the tasks, and on what is measured on rows held out.
+Depends on numpy, the tasks, and on what is measured on rows held out.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from scipy.special import expit, softmax
 
 from skbert._arrays import Array, FloatArray, objects
 from skbert._classification.classes import is_right
 from skbert._classification.task import MultiLabel, SeveralLabels, split
-from skbert._estimator.conformal import Conformity
-from skbert._estimator.fitted import Fitted
-from skbert._estimator.rejection import confidences, withheld
+from skbert._core.scores import expit, softmax
+from skbert._estimator.checks import are_classes
+from skbert._estimator.conformity import Conformity
+from skbert._estimator.predicting import Known
+from skbert._estimator.withholding import confidences, withheld
 from skbert.exceptions import InputError
 
 __all__ = [
-    "Predictions", "measure_classes", "measure_columns", "measure_labels", "predictions_of",
+    "Predictions", "are_classes_of_columns", "check_columns", "measure_classes",
+    "measure_columns", "measure_labels", "predictions_of",
 ]  # fmt: skip
 
 
@@ -181,7 +184,7 @@ def measure_labels(scores: Array, present: Array) -> dict[str, FloatArray]:
     return Conformity(np.where(present, distances, 0.0).max(axis=1)).attributes()
 
 
-def predictions_of(fitted: Fitted, scores: Array, X: object) -> Predictions:
+def predictions_of(fitted: Known, scores: Array, X: object) -> Predictions:
     """What scores of the rows of X mean for a fitted classifier."""
     learned, task = fitted.attributes, fitted.task
     if isinstance(task, MultiLabel):
@@ -191,3 +194,21 @@ def predictions_of(fitted: Fitted, scores: Array, X: object) -> Predictions:
     columns = [*map(_OneLabel, split(task, scores), learned["classes_"])]
     index = getattr(X, "index", None) if hasattr(X, "iloc") else None  # a list has a method index
     return _SeveralLabels(columns, learned.get("target_names_"), index)
+
+
+def are_classes_of_columns(value: object) -> bool:
+    """Whether these are classes, or a list of the classes of each column."""
+    return all(map(are_classes, value)) if isinstance(value, list) else are_classes(value)
+
+
+def check_columns(task: object, learned: Mapping[str, Any]) -> None:
+    """Refuse classes, names and conformity scores that are not those of the task's columns."""
+    classes = learned["classes_"]
+    sizes = task.sizes if isinstance(task, SeveralLabels) else None
+    found = tuple(map(len, classes)) if isinstance(classes, list) else None
+    if sizes != found:
+        raise ValueError(f"classes_ of sizes {found}, where the task has {sizes}")
+    columns = () if sizes is None else (len(sizes),)
+    for name, axis in (("target_names_", 0), ("conformity_scores_", 1)):
+        if name in learned and learned[name].shape[axis:] != columns:
+            raise ValueError(f"{name} of shape {learned[name].shape}, where the task has {sizes}")

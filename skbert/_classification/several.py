@@ -17,12 +17,11 @@ from skbert._classification.classes import codes_of, grow_classes
 from skbert._classification.predictions import measure_columns
 from skbert._classification.targets import MOST_WEIGHT, TargetSettings
 from skbert._classification.task import SeveralLabels, split, starts_of
-from skbert._estimator.checks import are_classes
 from skbert._estimator.plan import TrainingPlan
 from skbert._validation.weights import check_class_weight
 from skbert.exceptions import InputError
 
-__all__ = ["SeveralTargets", "are_classes_of_columns", "check_columns", "several_form"]
+__all__ = ["SeveralTargets", "several_form"]
 
 
 def several_form(n_columns: int) -> str:
@@ -136,21 +135,3 @@ def _without_unweighted(task: SeveralLabels, codes: Array, weight: Array | None)
         return weight
     counts = np.asarray(task.class_weights)[codes + starts_of(task)].any(axis=1)
     return np.where(counts, 1.0 if weight is None else weight, 0.0)
-
-
-def are_classes_of_columns(value: object) -> bool:
-    """Whether these are classes, or a list of the classes of each column."""
-    return all(map(are_classes, value)) if isinstance(value, list) else are_classes(value)
-
-
-def check_columns(task: object, learned: Mapping[str, Any]) -> None:
-    """Refuse classes, names and conformity scores that are not those of the task's columns."""
-    classes = learned["classes_"]
-    sizes = task.sizes if isinstance(task, SeveralLabels) else None
-    found = tuple(map(len, classes)) if isinstance(classes, list) else None
-    if sizes != found:
-        raise ValueError(f"classes_ of sizes {found}, where the task has {sizes}")
-    columns = () if sizes is None else (len(sizes),)
-    for name, axis in (("target_names_", 0), ("conformity_scores_", 1)):
-        if name in learned and learned[name].shape[axis:] != columns:
-            raise ValueError(f"{name} of shape {learned[name].shape}, where the task has {sizes}")

@@ -7,25 +7,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from scipy.special import expit, logit, softmax
-from torch.nn import functional as F
 
 from skbert._arrays import Array, IntArray
-from skbert._core.task import Batch, Head, Items, Task
+from skbert._core.items import Head, Items
+from skbert._core.scores import expit, logit, softmax
 from skbert._core.text.fields import encode_rows
 from skbert._core.text.tokens import LongText, Ragged, TextTokenizer
 from skbert._core.text.windows import mean_by_sample
 from skbert._validation.texts import Texts
+from skbert.exceptions import ModelError
+
+if TYPE_CHECKING:
+    import torch
+
+    from skbert._core.task import Batch, Task
 
 __all__ = [
     "SEVERAL",
     "MultiLabel",
     "SeveralLabels",
     "SingleLabel",
+    "columns_of",
     "describe",
     "split",
     "starts_of",
@@ -63,6 +68,8 @@ class SingleLabel:
 
     def loss(self, logits: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """Cross-entropy."""
+        from torch.nn import functional as F
+
         assert batch.targets is not None
         losses = F.cross_entropy(
             logits, batch.targets, reduction="none", label_smoothing=self.label_smoothing
@@ -85,6 +92,8 @@ class MultiLabel(SingleLabel):
 
     def loss(self, logits: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """Binary cross-entropy; a row weighs its weight once for each label."""
+        from torch.nn import functional as F
+
         assert batch.targets is not None
         smooth = self.label_smoothing
         factors = None if self.positive_weights is None else logits.new_tensor(
@@ -120,6 +129,9 @@ class SeveralLabels(SingleLabel):
 
     def loss(self, logits: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """Cross-entropy of all columns; a row weighs its weight once for each column."""
+        import torch
+        from torch.nn import functional as F
+
         assert batch.targets is not None
         weights = batch.weights[:, None] * self._factors(logits, batch.targets)
         blocks, columns = torch.split(logits, [*self.sizes], dim=1), batch.targets.unbind(dim=1)
@@ -131,6 +143,8 @@ class SeveralLabels(SingleLabel):
 
     def _factors(self, logits: torch.Tensor, codes: torch.Tensor) -> torch.Tensor:
         """The factor on the class of each sample in each column."""
+        import torch
+
         if self.class_weights is None:
             return logits.new_ones(codes.shape)
         starts = torch.as_tensor(starts_of(self), device=codes.device)
@@ -186,3 +200,22 @@ def describe(config: Any, task: Task, classes: Any) -> None:
     else:
         config.id2label = {i: str(name) for i, name in enumerate(names)}
         config.label2id = {str(name): i for i, name in enumerate(names)}
+
+
+def columns_of(outputs: list[str]) -> list[Array]:
+    """The classes of each column, in the order of the outputs, whose names `describe` noted.
+
+    Raises
+    ------
+    ModelError
+        If the names of the outputs are no such notes.
+    """
+    names = [output.partition(": ") for output in outputs]
+    columns = {at: [name for number, _, name in names if number == at] for at, *_ in names}
+    numbers = [str(at) for at, column in enumerate(columns.values()) for _ in column]
+    if numbers != [number for number, *_ in names]:
+        raise ModelError(
+            "The checkpoint predicts several columns of classes, but the names in id2label of its"
+            " config.json do not begin with '0: ' and so on. Restore that file from a whole copy."
+        )
+    return [np.array(column) for column in columns.values()]

@@ -1,12 +1,12 @@
-"""Thresholds of labels, chosen on rows held out. Depends on scipy and scikit-learn's metrics."""
+"""Thresholds of labels, chosen on rows held out. Depends on scikit-learn's metrics."""
 
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import expit
 from sklearn.metrics import precision_recall_curve
 
 from skbert._arrays import Array
+from skbert._core.scores import expit
 
 __all__ = ["best_thresholds"]
 

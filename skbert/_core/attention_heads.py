@@ -21,10 +21,11 @@ from skbert._core.attention.packed import scores
 from skbert._core.attention.pruned import remaining_heads
 from skbert._core.batches import collate
 from skbert._core.infer import INFERENCE_TOKENS, in_parts
+from skbert._core.items import Items
 from skbert._core.models.network import Network
 from skbert._core.runtime.interrupts import deferred_interrupts
 from skbert._core.runtime.modes import default_modes
-from skbert._core.task import Batch, Items, Layout, Task
+from skbert._core.task import Batch, Layout, Task
 from skbert._core.training.stepper import TRAINING_TOKENS
 
 __all__ = ["attention_weights", "gate_gradients"]

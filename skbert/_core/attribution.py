@@ -20,11 +20,12 @@ from skbert._arrays import FloatArray
 from skbert._core.batches import collate
 from skbert._core.families.record import encoder_part
 from skbert._core.infer import in_parts
+from skbert._core.items import Items
 from skbert._core.models.network import Network, copy_network
 from skbert._core.models.shared import share_weights
 from skbert._core.runtime.interrupts import deferred_interrupts
 from skbert._core.runtime.modes import default_modes
-from skbert._core.task import Batch, Items
+from skbert._core.task import Batch
 from skbert._core.text.tokens import Ragged
 from skbert._core.training.stepper import TRAINING_TOKENS
 from skbert.exceptions import NonFiniteError

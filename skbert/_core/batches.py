@@ -13,7 +13,8 @@ import numpy as np
 import torch
 
 from skbert._arrays import Array, IntArray
-from skbert._core.task import Batch, Items, Layout
+from skbert._core.items import Items
+from skbert._core.task import Batch, Layout
 from skbert._core.text.tokens import Ragged
 
 __all__ = ["by_budget", "by_length", "collate", "steps_of_a_pass"]
@@ -80,6 +81,7 @@ def collate(
     back = np.argsort(order, kind="stable")
     tokens_back = Ragged(np.arange(len(row_of_token)), starts)
     send = partial(_send, device=device, dtype=dtype)
+    known = partial(_send_known, device=device, dtype=dtype)
     targets = part.targets.values if isinstance(part.targets, Ragged) else part.targets
     selected = part.selected_tokens
     return Batch(
@@ -98,8 +100,9 @@ def collate(
         selected_tokens=None if selected is None else send(
             np.repeat(starts[back], selected.lengths) + selected.values),
         selected_per_item=None if selected is None else send(np.diff(selected.starts[part.rows])),
-        targets=None if targets is None else send(targets),
-        features=None if part.features is None else send(part.features),
+        targets=known(targets),
+        features=known(part.features),
+        states=known(None if part.states is None else part.states.values),
     )  # fmt: skip
 
 
@@ -111,6 +114,13 @@ def _send(values: Array, device: torch.device, dtype: torch.dtype) -> torch.Tens
     if device.type == "cuda":
         return tensor.pin_memory().to(device, non_blocking=True)
     return tensor.to(device)
+
+
+def _send_known(
+    values: Array | None, device: torch.device, dtype: torch.dtype
+) -> torch.Tensor | None:
+    """The same, None for None."""
+    return None if values is None else _send(values, device, dtype)
 
 
 def _runs(lengths: IntArray, starts: IntArray) -> Iterator[tuple[int, int, int]]:

@@ -15,15 +15,16 @@ import torch
 
 from skbert._arrays import FloatArray, IntArray
 from skbert._core.batches import by_length, collate
+from skbert._core.items import Items, gathered
+from skbert._core.models.int8 import check_int8
 from skbert._core.models.network import Network, inference_network
 from skbert._core.runtime.device import Budget, Precision, is_out_of_memory
 from skbert._core.runtime.forks import deferred_forks
 from skbert._core.runtime.interrupts import deferred_interrupts, raise_deferred
 from skbert._core.runtime.modes import default_modes
 from skbert._core.runtime.wait_policy import adaptive_wait_policy
-from skbert._core.task import Batch, Items, Task
+from skbert._core.task import Batch, Task
 from skbert._core.text.tokens import Ragged
-from skbert.exceptions import NonFiniteError
 
 __all__ = [
     "INFERENCE_TOKENS", "OnSamples", "in_parts", "infer", "mean_loss", "sample_losses",
@@ -32,6 +33,11 @@ __all__ = [
 Computed = TypeVar("Computed")
 OnSamples = Callable[[int], object]  # called with the number of samples completed by a batch
 
+_NOT_FINITE = (
+    "The model gives outputs that are NaN or infinite, first in the batch of row {row}: its"
+    " weights are too large. Give a model that was trained with a smaller learning rate, or use"
+    " precision='float32'."
+)
 INFERENCE_TOKENS = {"cpu": 4096, "cuda": 65536, "mps": 8192}
 
 
@@ -43,15 +49,15 @@ def infer(
     items: Items,
     precision: Precision,
     *,
-    features: bool = False,
+    forward: Callable[[Network, Batch], torch.Tensor] | None = None,
     on_samples: OnSamples | None = None,
 ) -> Ragged:
     """Logits of each item as float32 (float64 in that precision), one row of the result each.
 
-    With ``features=True`` what the head reads is returned instead of the logits. Texts of
-    similar length are computed together, so that no token is padding, and the rows of an item
-    need not be computed together; the order of the result is that of the items. Of equal rows
-    only one is computed. ``on_samples`` is called after each batch.
+    What ``forward`` computes of a batch is returned instead of the logits. Texts of similar length
+    are computed together, so that no token is padding, and the rows of an item need not be
+    computed together; the order of the result is that of the items. Of equal rows only one is
+    computed. ``on_samples`` is called after each batch.
 
     Raises
     ------
@@ -59,29 +65,16 @@ def infer(
         If an output is NaN or infinite.
     """
     network = inference_network(network)
-    forward = network.features if features else network.logits
+    compute = Network.logits if forward is None else forward
     every_row = items.by_row()
     distinct, equal_to = _distinct_rows(every_row)
     rows = every_row if len(distinct) == len(every_row) else every_row.take(distinct)
-    counts = rows.outputs_per_row(network.head)
-    where = Ragged.of(np.arange(int(counts.sum())), counts)
-    out: FloatArray | None = None
     dtype = precision.weight_dtype
     batches = _batch_by_batch(
-        network, rows, precision, lambda batch: forward(batch).to(dtype).cpu().numpy()
+        network, rows, precision, lambda batch: compute(network, batch).to(dtype).cpu().numpy()
     )
-    for item_indices, values in _counted(batches, every_row.samples, equal_to, on_samples):
-        if out is None:
-            out = np.empty((len(where.values), values.shape[1]), values.dtype)
-        if not np.isfinite(values).all():
-            raise NonFiniteError(
-                "The model gives outputs that are NaN or infinite, first in the batch of row"
-                f" {rows.samples[item_indices].min()}: its weights are too large. Give a model"
-                " that was trained with a smaller learning rate, or use precision='float32'."
-            )
-        out[where.take(item_indices).values] = values
-    assert out is not None, "items are never empty: X is checked first"
-    outputs = Ragged(out, where.starts)
+    counted = _counted(batches, every_row.samples, equal_to, on_samples)
+    outputs = gathered(rows, network.head, counted, _NOT_FINITE)
     if rows is not every_row:
         outputs = outputs.take(equal_to)
     return Ragged(outputs.values, outputs.starts[items.rows])
@@ -202,6 +195,8 @@ def _batch_by_batch(
     network: Network, items: Items, precision: Precision, compute: Callable[[Batch], Computed]
 ) -> Iterator[tuple[IntArray, Computed]]:
     """Item indices, and what is computed for them, in smaller batches where memory runs out."""
+    if precision.is_int8:
+        check_int8(network)
     budget = Budget(INFERENCE_TOKENS[network.device.type])
     sizes = items.sizes
     waiting = by_length(sizes, budget.tokens)[::-1]

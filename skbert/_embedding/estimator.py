@@ -10,41 +10,40 @@ from pathlib import Path
 from typing import Any, ClassVar, Self, get_args
 
 import joblib
-import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils._param_validation import StrOptions
 
 from skbert._arrays import Array
-from skbert._core.attention.pooling import COMBINED, POOLINGS
-from skbert._core.models.network import LayerJoin, twin_of
+from skbert._core.attention.pooling import COMBINED, POOLINGS, LayerJoin
+from skbert._core.models.network import twin_of
 from skbert._core.text.tokens import LongText
 from skbert._embedding.cache import cache_folder
-from skbert._embedding.task import (
-    Features,
+from skbert._embedding.opening import (
     FittedFeatures,
-    TokenFeatures,
     configure,
-    distinct,
     open_features,
     pca_of,
     vectors_of,
     width,
 )
+from skbert._embedding.predicting import TransformsTexts
+from skbert._embedding.task import TokenFeatures, distinct
 from skbert._estimator.bar import ProgressBar
 from skbert._estimator.base import COUNT, ROW_HEAD_CONSTRAINTS, TextEstimator, predict_rows
-from skbert._estimator.checks import are_numbers
-from skbert._estimator.fitted import Fitted, Learned
-from skbert._validation.columns import FitRecord, input_names
+from skbert._estimator.card import Card
+from skbert._estimator.fitted import Fitted
+from skbert._validation.columns import FitRecord
+from skbert._validation.texts import Texts
 from skbert.exceptions import InputError
 
 __all__ = ["BertTransformer"]
 
-_OF_PCA = ("components_", "mean_", "explained_variance_ratio_")
-
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEstimator):
+class BertTransformer(
+    TransformsTexts, ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEstimator
+):
     """Turn texts or pairs of texts into vectors, with a BERT that is not trained further.
 
     The vectors are features for any scikit-learn estimator, and the distance between two vectors
@@ -93,9 +92,10 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
     memory : str, path-like, joblib.Memory or None, default=None
         Folder in which vectors are cached, so that no text is encoded twice with the same
         settings, not even in another fold, candidate, process or run. None does not cache.
-    precision : {"auto", "float32", "bfloat16", "float16", "float64"}, default="auto"
-        Floating-point type of matrix products; weights stay in float32, or in float64 with
-        ``"float64"``. ``"auto"`` is bfloat16 if the hardware is fast at it, otherwise float32.
+    precision : {"auto", "float32", "bfloat16", "float16", "float64", "int8"}, default="auto"
+        Type of matrix products; weights stay in float32, or in float64 with ``"float64"``.
+        ``"auto"`` is bfloat16 if the hardware is fast at it, otherwise float32. ``"int8"`` is for
+        predictions on a CPU with AVX512-VNNI; training is then as with ``"auto"``.
     device : str, default="auto"
         ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or ``"mps"``; ``"auto"`` uses the best one available.
     verbose : int, default=0
@@ -171,14 +171,6 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
     n_components: int | None = None
     memory: str | os.PathLike[str] | joblib.Memory | None = None
 
-    components_ = Learned[Array](
-        are_numbers, "n_components", "n_numbers", optional=True, needs=_OF_PCA
-    )
-    mean_ = Learned[Array](are_numbers, "n_numbers", optional=True, needs=_OF_PCA)
-    explained_variance_ratio_ = Learned[Array](
-        are_numbers, "n_components", optional=True, needs=_OF_PCA
-    )
-
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **TextEstimator._parameter_constraints,
         **ROW_HEAD_CONSTRAINTS,
@@ -191,7 +183,6 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
         "memory": [str, os.PathLike, joblib.Memory, None],
     }
     _fitted_type: ClassVar[type[Fitted]] = FittedFeatures
-    _tasks: ClassVar[tuple[type, ...]] = (Features,)
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002
         """Open the encoder, and fit the PCA if ``n_components`` is set.
@@ -237,26 +228,6 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
         assert vectors is not None
         return vectors
 
-    def transform(self, X: Any) -> Array:
-        """Compute the vector of each row.
-
-        Parameters
-        ----------
-        X : array-like of str of shape (n_samples,), or pairs of shape (n_samples, 2)
-            The texts.
-
-        Returns
-        -------
-        vectors : ndarray of shape (n_samples, n_features_out)
-            float32, or float64 with ``precision="float64"``.
-        """
-        fitted: Any = self._state()
-        rows, owner = distinct(self._rows(X, fitted.record))
-        precision = self._move_to_device(fitted.network)
-        with ProgressBar(self, len(owner), n_done=len(owner) - len(rows)) as bar:
-            vectors = vectors_of(self.memory, precision, fitted, rows, bar)
-        return self._reduce_and_normalize(vectors, fitted)[owner]
-
     def transform_tokens(self, X: Any) -> Array:
         """Compute one vector per word piece.
 
@@ -282,6 +253,8 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
         with ProgressBar(self, len(owner), n_done=len(owner) - len(rows)) as bar:
             vectors = predict_rows(task, rows, configure(network, task), precision, bar.on_rows)
         return vectors[owner]
+
+    transform = TransformsTexts.transform  # set_output wraps what a class defines itself
 
     @classmethod
     def from_pretrained(cls, path: str | os.PathLike[str], **params: Any) -> Self:
@@ -317,7 +290,7 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
         transformer._fitted = FittedFeatures(network, task, None, {})
         return transformer
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | os.PathLike[str], *, card: Card = None) -> None:
         """Save the fitted transformer to a folder of JSON and safetensors, nothing pickled.
 
         Parameters
@@ -326,6 +299,9 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
             Folder to create, or one that ``save`` created before. It is also a transformers
             folder, which every estimator accepts as ``model``. If ``model`` is an estimator, only
             its encoder is saved. ``memory`` is not saved.
+        card : bool, dict or None, default=None
+            Whether to write a model card, ``README.md``, and what to say in it, as for
+            ``save_pretrained``. ``load`` does not read it.
 
         Raises
         ------
@@ -335,7 +311,7 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
         ValueError
             If a parameter has been set to an invalid value.
         """
-        super().save(path)
+        super().save(path, card=card)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -372,36 +348,6 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
         if hasattr(self, "components_") and len(self.mean_) != n_read:
             raise ValueError(f"mean_ of {len(self.mean_)} numbers, where a vector has {n_read}")
 
-    def get_feature_names_out(self, input_features: Any = None) -> Array:
-        """Return the names of the output features.
-
-        Parameters
-        ----------
-        input_features : array-like of str or None, default=None
-            Names of the columns of X; None uses those seen in ``fit``.
-
-        Returns
-        -------
-        names : ndarray of shape (n_features_out,)
-            They start with the name of the text column, or of both columns, such as ``review_0``.
-            If the columns have no names, they start with that of the class: ``berttransformer0``.
-
-        Raises
-        ------
-        InputError, InputTypeError
-            If ``input_features`` are not the columns of X.
-        """
-        fitted = self._state()
-        n_columns = 0 if fitted.record is None else fitted.record.n_columns
-        columns = fitted.attributes.get("feature_names_in_")
-        record = FitRecord(
-            None if columns is None else tuple(columns),
-            fitted.attributes.get("n_features_in_", n_columns),
-        )
-        names = input_names(input_features, record, self.text_columns)
-        prefix = "".join(f"{name}_" for name in names) or type(self).__name__.lower()
-        return np.array([f"{prefix}{i}" for i in range(self._n_features_out)], dtype=object)
-
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Get the parameters of this transformer.
 
@@ -431,12 +377,13 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
         tags.transformer_tags.preserves_dtype = []
         return tags
 
-    @property
-    def _n_features_out(self) -> int:
-        fitted = self._state()
-        if "components_" in fitted.attributes:
-            return len(fitted.attributes["components_"])
+    def _width(self, fitted: Any) -> int:
         return width(fitted.network, fitted.task)
+
+    def _vectors(self, fitted: Any, rows: Texts, n_rows: int) -> Array:
+        precision = self._move_to_device(fitted.network)
+        with ProgressBar(self, n_rows, n_done=n_rows - len(rows)) as bar:
+            return vectors_of(self.memory, precision, fitted, rows, bar)
 
     def _learn(self, X: Any, *, embed: bool) -> Array | None:
         """Fit; the vectors of X where they are wanted."""
@@ -458,13 +405,3 @@ class BertTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEst
                 fitted = replace(fitted, attributes=learned)
         self._fitted = fitted
         return None if vectors is None else settings._reduce_and_normalize(vectors, fitted)[owner]
-
-    def _reduce_and_normalize(self, vectors: Array, fitted: Fitted) -> Array:
-        """Vectors after the PCA and scaled, as asked for."""
-        dtype, learned = vectors.dtype, fitted.attributes
-        if "components_" in learned:
-            vectors = (vectors - learned["mean_"]) @ learned["components_"].T
-        if self.normalize:
-            lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-            vectors = vectors / np.maximum(lengths, np.finfo(dtype).tiny)
-        return vectors.astype(dtype, copy=False)

@@ -6,9 +6,7 @@ Speaks to scikit-learn above and to ``_core`` below; knows no task by name.
 from __future__ import annotations
 
 import os
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, ClassVar, Self, get_args
@@ -24,6 +22,7 @@ from skbert._core.checkpoints.find import find
 from skbert._core.checkpoints.vet import Checkpoint, vet
 from skbert._core.families.record import Job
 from skbert._core.infer import OnSamples, infer
+from skbert._core.items import Head, Items, joined
 from skbert._core.models.network import Network
 from skbert._core.models.opening import (
     PreTrainedModel,
@@ -32,16 +31,25 @@ from skbert._core.models.opening import (
 )
 from skbert._core.models.replacing import with_model
 from skbert._core.runtime.device import Precision, memory_advice, pick_device, seeded
-from skbert._core.task import Head, Items, Task
-from skbert._core.text.tokens import LongText
+from skbert._core.task import Task
+from skbert._core.text.tokens import LongText, Ragged
 from skbert._estimator import persistence
 from skbert._estimator.bar import ProgressBar
-from skbert._estimator.checks import are_labels, is_count, resolve_max_length
-from skbert._estimator.fitted import Fitted, Learned, apart_from_weights
+from skbert._estimator.card import Card
+from skbert._estimator.checks import resolve_max_length
+from skbert._estimator.fitted import Fitted, apart_from_weights
 from skbert._estimator.portable import PortableEstimator
-from skbert._validation.columns import FitRecord, TextColumns
-from skbert._validation.texts import Texts, check_texts
-from skbert.exceptions import ModelError, TruncationWarning, warn
+from skbert._estimator.predicting import (
+    Predicting,
+    Rows,
+    chunks,
+    is_one_chunk,
+    predict_in_chunks,
+    warn_if_cut,
+)
+from skbert._validation.columns import TextColumns
+from skbert._validation.texts import Texts
+from skbert.exceptions import ModelError
 
 __all__ = [
     "COUNT",
@@ -51,8 +59,6 @@ __all__ = [
     "encode",
     "predict_rows",
 ]
-
-_CHUNK_SIZE = 8192  # rows that are tokenised together
 
 
 class RealInterval(Interval):
@@ -76,7 +82,7 @@ ROW_HEAD_CONSTRAINTS: dict[str, list[Any]] = {
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class TextEstimator(PortableEstimator):
+class TextEstimator(PortableEstimator, Predicting):
     """Base of all estimators; use one of its subclasses."""
 
     model: str | os.PathLike[str] = field(
@@ -89,25 +95,18 @@ class TextEstimator(PortableEstimator):
     device: str = "auto"
     verbose: int = 0
 
-    n_features_in_ = Learned[int](is_count, "n_features", optional=True)
-    feature_names_in_ = Learned[Array](
-        are_labels, "n_features", optional=True, needs=("n_features_in_",)
-    )
-
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "model": [str, os.PathLike],
         "max_length": [COUNT, None],
         "text_columns": [str, Integral, "array-like", dict, None],
         "missing": [StrOptions({"raise", "empty"})],
-        "precision": [StrOptions({"auto", "float32", "bfloat16", "float16", "float64"})],
+        "precision": [StrOptions({"auto", "float32", "bfloat16", "float16", "float64", "int8"})],
         "device": [str],
         "verbose": ["verbose"],
     }
-    _without_rows: ClassVar[str] = ""  # what to call where fit has no rows, in words
-    _tasks: ClassVar[tuple[Any, ...]] = ()  # the task classes of this estimator
     _opens: ClassVar[tuple[Job, ...]] = ()  # the jobs of heads that from_pretrained opens
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | os.PathLike[str], *, card: Card = None) -> None:
         """Save the fitted estimator to a folder of JSON and safetensors, nothing pickled.
 
         Parameters
@@ -115,6 +114,9 @@ class TextEstimator(PortableEstimator):
         path : str or path-like
             Folder to create, or one that ``save`` created before. It is also a transformers
             folder, which every estimator accepts as ``model``.
+        card : bool, dict or None, default=None
+            Whether to write a model card, ``README.md``, and what to say in it, as for
+            ``save_pretrained``. ``load`` does not read it.
 
         Raises
         ------
@@ -125,7 +127,7 @@ class TextEstimator(PortableEstimator):
             If a parameter has been set to an invalid value.
         """
         check_is_fitted(self)
-        persistence.save(self, Path(path))
+        persistence.save(self, Path(path), card)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -148,40 +150,6 @@ class TextEstimator(PortableEstimator):
         """
         estimator: Self = persistence.load(cls, Path(path))
         return estimator
-
-    def save_pretrained(self, path: str | os.PathLike[str]) -> None:
-        """Write a plain transformers folder, whose model gives the same outputs.
-
-        Parameters
-        ----------
-        path : str or path-like
-            Folder to write to.
-
-        Raises
-        ------
-        ModelError
-            If the head uses another pooling than transformers' class or reads feature columns,
-            attention heads were pruned, or positions are relative. transformers has no class for
-            such a model; use ``save`` instead.
-        SaveError
-            If the path is invalid, you may not write there, or the disk is full.
-        """
-        fitted = self._state()
-        head, pooling = fitted.network.head, fitted.network.pooling
-        own = fitted.network.head_class.own_pooling(vars(fitted.network.model.config))
-        if head.n_features:
-            raise ModelError(
-                "The head reads feature_columns beside the texts, and transformers has no class "
-                "with such a head. Use save(path) to keep the estimator as it is, or fit with "
-                "feature_columns=None."
-            )
-        if head.has_output_layer and head.reads == "rows" and pooling != own:
-            raise ModelError(
-                f"The head reads pooling={pooling!r}, and transformers has no class "
-                "with such a head: its model would give other predictions. Use save(path) to "
-                f"keep the estimator as it is, or fit with pooling={own!r}."
-            )
-        persistence.export(self._exported(fitted), path)
 
     @classmethod
     def from_pretrained(cls, path: str | os.PathLike[str], **params: Any) -> Self:
@@ -229,25 +197,11 @@ class TextEstimator(PortableEstimator):
         """The task and the learned attributes that a fine-tuned checkpoint brings."""
         raise NotImplementedError
 
-    def _exported(self, fitted: Fitted) -> Network:
-        """The network whose outputs are what the estimator predicts."""
-        return fitted.network
-
-    def _rows(self, X: Any, record: FitRecord | None) -> Any:
-        """X, checked, as rows that the task can encode: the only place that reads X."""
-        return check_texts(
-            X,
-            columns=self.text_columns,
-            missing=self.missing,
-            fitted=record,
-            estimator_name=type(self).__name__,
-            without_rows="" if record else self._without_rows,
-        )
-
     def _columns_of(self, X: Any, rows: Any) -> dict[str, Any]:
         """The attributes that say how many columns X has, and how they are called."""
         columns: dict[str, Any] = {}
-        if rows.n_columns > 1 or len(getattr(X, "shape", ())) == 2:  # a list has no columns
+        # A list has no columns.
+        if rows.n_columns > 1 or rows.names or len(getattr(X, "shape", ())) == 2:
             columns["n_features_in_"] = len(rows.names or range(rows.n_columns))
         if rows.names:
             columns["feature_names_in_"] = np.array(rows.names, dtype=object)
@@ -326,43 +280,27 @@ def encode(
     task: Task, texts: Texts, targets: Any, network: Network, name: str | None = None
 ) -> Items:
     """Tokenise once, and say once if texts were cut; ``name`` is what they are part of."""
-    items = task.encode(texts, targets, network.text_tokenizer)
-    _say_if_cut(task, items.n_truncated, len(texts), name)
+    tokenizer = network.text_tokenizer
+    if is_one_chunk(len(texts)) or task.head().reads != "rows" or not hasattr(texts, "take"):
+        items = task.encode(texts, targets, tokenizer)
+    else:  # each row by itself
+        items = joined(
+            (task.encode(texts.take(rows), None if targets is None else targets[rows], tokenizer),
+             len(rows)) for rows in chunks(len(texts))
+        )  # fmt: skip
+    warn_if_cut(task, items.n_truncated, len(texts), name)
     return items
 
 
 def predict_rows(
-    task: Task, rows: Any, network: Network, precision: Precision, on_rows: OnSamples | None
+    task: Task, rows: Rows, network: Network, precision: Precision, on_rows: OnSamples | None
 ) -> Array:
     """What the task makes of the model's outputs, one entry per row.
 
-    Many rows are computed in chunks: during one of them, the next is tokenised. ``on_rows`` is
-    called with the number of rows that are done since the last call.
+    ``on_rows`` is called with the number of rows that are done since the last call.
     """
-    begins = range(0, len(rows), _CHUNK_SIZE)
-    if len(begins) == 1:
-        items = encode(task, rows, None, network)
-        return task.decode(infer(network, items, precision, on_samples=on_rows), items)
-    turns = (rows.take(np.arange(at, min(at + _CHUNK_SIZE, len(rows)))) for at in begins)
-    parts, n_cut = [], 0
-    with ThreadPoolExecutor(1) as ahead:
-        waiting = ahead.submit(task.encode, next(turns), None, network.text_tokenizer)
-        for turn in chain(turns, [None]):
-            items = waiting.result()
-            if turn is not None:
-                waiting = ahead.submit(task.encode, turn, None, network.text_tokenizer)
-            parts.append(task.decode(infer(network, items, precision, on_samples=on_rows), items))
-            n_cut += items.n_truncated
-    _say_if_cut(task, n_cut, len(rows))
-    return np.concatenate(parts)
 
+    def run(items: Items) -> Ragged:
+        return infer(network, items, precision, on_samples=on_rows)
 
-def _say_if_cut(task: Task, n_cut: int, n_rows: int, name: str | None = None) -> None:
-    if n_cut:
-        windows = "long_text='windows' reads all of a long text; " * hasattr(task, "long_text")
-        what = getattr(task, "truncated", "rows") + (f" of {name}" if name else "")
-        warn(
-            f"{n_cut} of {n_rows} {what} were too long for max_length and were cut: "
-            f"{windows}a larger max_length cuts less, if the model allows it.",
-            TruncationWarning,
-        )
+    return predict_in_chunks(task, rows, network.text_tokenizer, run)

@@ -65,7 +65,7 @@ def facts_of(
         "estimator": type(estimator).__name__,
         **{name: _shown(value) for name, value in params.items() if name not in _LEFT_OUT},
         "random_state": repr(random_state if random_state is None or is_int else seed),
-        "precision": str(precision.compute_dtype).removeprefix("torch."),
+        "precision": precision.products.removeprefix("torch."),
         "device": precision.device.type,
         "number of processes": str(process_group().size),
         **{name: _hash(value) for name, value in contents.items()},

@@ -7,7 +7,7 @@ without pickle. Depends on scikit-learn and the base of the estimators; knows no
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, ClassVar
 
@@ -16,41 +16,32 @@ from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from skbert._arrays import FloatArray
+from skbert._core.items import Head
 from skbert._core.models.network import Network
 from skbert._core.runtime.device import Precision
-from skbert._core.task import Head
 from skbert._estimator.facts import Source
+from skbert._estimator.feature_rows import ReadsFeatures
 from skbert._estimator.fine_tuning import BertEstimator
 from skbert._estimator.fit_data import FitData
 from skbert._estimator.fitted import Fitted
 from skbert._estimator.plan import TrainingPlan
-from skbert._validation.columns import (
-    FitRecord,
-    TextColumns,
-    column_positions,
-    feature_positions,
-    wanted_columns,
-    wanted_features,
-)
 from skbert._validation.features import (
     CategoryColumn,
     FeatureColumn,
     NumberColumn,
     check_categories,
-    encode_features,
     is_category,
     read_categories,
     read_feature_numbers,
 )
-from skbert._validation.tables import Table, check_not_empty, open_table, split_rows
-from skbert._validation.texts import Texts, read_texts
+from skbert._validation.tables import Table
 from skbert.exceptions import InputError
 
 __all__ = ["FeatureEstimator"]
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class FeatureEstimator(BertEstimator):
+class FeatureEstimator(ReadsFeatures, BertEstimator):
     """Base of the estimators that read columns of numbers and categories beside the texts."""
 
     feature_columns: str | int | Sequence[str | int] | None = None
@@ -60,31 +51,10 @@ class FeatureEstimator(BertEstimator):
         "feature_columns": [str, Integral, "array-like", None],
     }
 
-    def _rows(self, X: object, record: FitRecord | None) -> Texts:
-        wanted = [] if self.feature_columns is None else wanted_features(self.feature_columns)
-        fitted = wanted if record is None else [column for column, *_ in record.features]
-        if fitted != wanted:
-            raise InputError(
-                f"feature_columns={self.feature_columns!r}, but the estimator was fitted with "
-                f"{fitted or None}. Set it to that, or fit "
-                "anew with warm_start=False."
-            )
-        if not wanted:
-            rows: Texts = super()._rows(X, record)
-            return rows
-        table = split_rows(open_table(X, hint=None))
-        check_not_empty(table)
-        positions = feature_positions(table, wanted)
-        rows = read_texts(
-            table,
-            columns=_text_columns(table, positions, self.text_columns),
-            missing=self.missing,
-            fitted=record,
-            estimator_name=type(self).__name__,
-        )
-        columns = _learned(X, table, wanted, positions) if record is None else record.features
-        features = encode_features(columns, table, positions)
-        return replace(rows, features=features, feature_columns=columns)
+    def _features_of_fit(
+        self, X: object, table: Table, wanted: Sequence[str | int], positions: Sequence[int]
+    ) -> tuple[FeatureColumn, ...]:
+        return _learned(X, table, wanted, positions)
 
     def _open(
         self, data: FitData, previous: Fitted | None, precision: Precision, labels: dict[str, Any]
@@ -110,33 +80,6 @@ class FeatureEstimator(BertEstimator):
                 "columns. Open it without, or pass its folder as model= and call fit."
             )
         return super()._checkpoint_head(n_outputs)
-
-
-def _text_columns(table: Table, positions: Sequence[int], chosen: TextColumns) -> TextColumns:
-    """The columns of texts; for None all columns that hold no features."""
-    if chosen is None:
-        return _remaining_columns(table, positions)
-    both = {*positions} & {*column_positions(table, wanted_columns(chosen, table.width))}
-    if both:
-        at = min(both)
-        raise InputError(
-            "text_columns and feature_columns both name "
-            f"{at if table.labels is None else table.labels[at]!r}. A column is read as a text or "
-            "as a feature: leave it out of one of them."
-        )
-    return chosen
-
-
-def _remaining_columns(table: Table, positions: Sequence[int]) -> list[str] | list[int]:
-    """The columns that hold no features, which must be one text or a pair."""
-    rest = [at for at in range(table.width) if at not in positions]
-    labels = rest if table.labels is None else [table.labels[at] for at in rest]
-    if not 0 < len(rest) <= 2:
-        raise InputError(
-            f"Beside feature_columns X has {len(rest)} columns, {labels}, and nothing says which "
-            "hold texts. Choose some: type text_columns=['question', 'context']."
-        )
-    return rest if table.names is None else labels
 
 
 def _learned(

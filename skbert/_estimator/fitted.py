@@ -1,6 +1,6 @@
 """What an estimator has learned: one frozen object, and the public attributes that read from it.
 
-Depends on scikit-learn only at its base: nothing here fits, saves or predicts.
+Needs neither torch nor scikit-learn: nothing here fits, saves or predicts.
 """
 
 from __future__ import annotations
@@ -8,15 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
-from typing import Any, Generic, NoReturn, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar, overload
 
 import numpy as np
 
-from skbert._core.models.network import Network
 from skbert._validation.columns import FitRecord
 
+if TYPE_CHECKING:
+    from skbert._core.models.network import Network
+
 __all__ = [
-    "Fitted", "FittedEstimator", "Learned", "apart_from_weights", "learned_attributes",
+    "Fitted", "FittedEstimator", "Learned", "apart_from_weights", "check_attributes",
+    "known_attributes", "learned_attributes",
 ]  # fmt: skip
 
 Value = TypeVar("Value")
@@ -182,3 +185,17 @@ def apart_from_weights(cls: type[Any], attributes: Mapping[str, Any]) -> dict[st
     """The attributes that stay true when the weights change."""
     measured = {name for name, each in learned_attributes(cls).items() if each.of_weights}
     return {name: value for name, value in attributes.items() if name not in measured}
+
+
+def known_attributes(cls: type[Any], attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes that a class may learn."""
+    learned = learned_attributes(cls)
+    return {name: value for name, value in attributes.items() if name in learned}
+
+
+def check_attributes(
+    cls: type[Any], attributes: Mapping[str, Any], task: object, sizes: dict[str, int]
+) -> None:
+    """Refuse attributes that no fit of this task learns; ``sizes`` are those known by name."""
+    for each in learned_attributes(cls).values():
+        each.check(attributes, task, sizes)

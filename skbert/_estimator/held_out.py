@@ -15,9 +15,10 @@ import torch
 from skbert._arrays import Array, IntArray
 from skbert._core.batches import collate
 from skbert._core.infer import infer, mean_loss
+from skbert._core.items import Items
 from skbert._core.models.network import Network
 from skbert._core.runtime.device import Precision
-from skbert._core.task import Items, Task
+from skbert._core.task import Task
 from skbert._core.text.tokens import Ragged, TextTokenizer
 from skbert._core.training.watch import hold_out, hold_out_groups
 from skbert._estimator.fit_data import FitData

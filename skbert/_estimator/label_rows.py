@@ -5,11 +5,13 @@ Depends on the engine and on how texts are encoded; imports no job.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from skbert._arrays import Array
+from skbert._core.items import Items, joined
 from skbert._core.models.network import Network
-from skbert._core.task import Items, Task
+from skbert._core.task import Task
 from skbert._estimator.base import encode
 
 __all__ = ["LabelRows", "with_label_rows"]
@@ -32,4 +34,5 @@ def with_label_rows(
     if rows.texts is None:
         return items, len(items)
     own = encode(task, rows.texts, rows.targets, network, "label_texts").weighted(rows.weights)
-    return items.followed_by(own), len(own)
+    n_samples = int(items.samples[-1]) + 1 if len(items) else 0
+    return joined([(replace(items, places=None), n_samples), (own, len(own))]), len(own)

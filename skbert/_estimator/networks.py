@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from skbert._core.items import Items
+from skbert._core.models.int8 import check_int8
 from skbert._core.models.network import Network, copy_network
 from skbert._core.runtime.device import Precision
-from skbert._core.task import Items
 from skbert._core.training.optim import is_encoder_frozen, trainable_parameters
 from skbert._core.training.stepper import check_compiling, check_recomputing
 
@@ -24,6 +25,8 @@ def get_ready(
     if compiled:
         check_compiling(network)
         network.compile()
+    if precision.is_int8:  # now, not after training
+        check_int8(network)
 
 
 def is_own_pooling_trained_on_pairs(network: Network, items: Items, layers: int | str) -> bool:

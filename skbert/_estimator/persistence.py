@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,34 +17,41 @@ import torch
 
 from skbert._core.checkpoints import archive
 from skbert._core.checkpoints.leftovers import resolve_folder
+from skbert._core.checkpoints.sentences import CHAIN
 from skbert._core.checkpoints.vet import vet
 from skbert._core.checkpoints.weights import check_finite
+from skbert._core.items import Head
 from skbert._core.models.network import Network
 from skbert._core.models.opening import open_network, write_folder
+from skbert._core.models.sentence_folder import has_class, write_sentence_folder
 from skbert._core.runtime.device import pick_device, seeded
 from skbert._core.runtime.interrupts import deferred_interrupts
 from skbert._core.runtime.modes import default_modes
-from skbert._core.task import Head
-from skbert._estimator.checks import check_settings
-from skbert._estimator.fitted import FittedEstimator, learned_attributes
-from skbert._estimator.state import dumps, loads, record_of
+from skbert._estimator.card import CARD, Card, check_card, model_card
+from skbert._estimator.fitted import FittedEstimator, check_attributes, known_attributes
+from skbert._estimator.state import describing, dumps, loads, not_written_here, record_of, task_of
 from skbert._validation.columns import FitRecord
 from skbert.exceptions import ModelError, SaveError, SkbertError
 
-__all__ = ["export", "is_packed", "load", "pack", "save", "unpack"]
+__all__ = ["export", "is_packed", "load", "pack", "save", "state_of", "unpack"]
 
 _STATE = "state.json"
 _REQUIRED = ("config.json", "tokenizer.json", "tokenizer_config.json", _STATE)
 _OPTIONAL = ("special_tokens_map.json", "vocab.txt")
+_USAGE = "from skbert import {kind}\n\nestimator = {kind}.from_pretrained(folder)"
 _REFUSED = (
     "The estimator cannot be saved, because load would refuse it",
     "Put back what was changed since fit, fit again, or pickle the estimator.",
 )
 
 
-def save(estimator: FittedEstimator, folder: Path) -> None:
-    """Write parameters, attributes, weights and tokenizer."""
-    archive.write(folder, *_parts(estimator, resolve_folder(folder)))
+def save(estimator: FittedEstimator, folder: Path, card: Card = None) -> None:
+    """Write parameters, attributes, weights and tokenizer, and a card where one is asked for."""
+    given, beside = check_card(card), {}
+    if given is not None:
+        usage = "import skbert\n\nestimator = skbert.load(folder)"
+        beside[CARD] = model_card(estimator, given, "skbert", usage)
+    archive.write(folder, *_parts(estimator, resolve_folder(folder)), beside)
 
 
 def pack(estimator: FittedEstimator) -> dict[str, Any]:
@@ -65,7 +71,7 @@ def is_packed(state: Mapping[str, Any]) -> bool:
 
 def unpack(cls: type[Any], state: Mapping[str, Any]) -> Any:
     """The estimator of a state that `pack` made, checked like a saved folder."""
-    with _describing(*_not_written_here(Path("state"), cls)):
+    with describing(*not_written_here(Path("state"), cls)):
         members = {str(name): text.encode() for name, text in state["members"].items()}
         tensors = {n: torch.from_numpy(np.array(array)) for n, array in state["tensors"].items()}
         absent = sorted({*_REQUIRED} - members.keys())
@@ -79,23 +85,27 @@ def _parts(
 ) -> tuple[dict[str, bytes], dict[str, Any], Any]:
     """Members, header and tensors of what is to be saved in ``target``."""
     estimator._validate_params()  # as what is loaded has to be valid
+    network = estimator._fitted.network
+    header = {
+        "class": type(estimator).__name__,
+        "dtype": str(network.dtype).removeprefix("torch."),
+    }
+    written = dumps(state_of(estimator))
+    with describing(*_REFUSED):
+        _complete(_read_state(type(estimator), header, written), network, target)
+    members = {**_files(network, target), _STATE: written}
+    return members, header, network.model.state_dict()
+
+
+def state_of(estimator: FittedEstimator) -> dict[str, Any]:
+    """What a fitted estimator keeps beside its weights."""
     fitted = estimator._fitted
-    network = fitted.network
-    state = {
+    return {
         "params": _parameters(estimator),
         "attributes": fitted.attributes,
         "task": [type(fitted.task).__name__, asdict(fitted.task)],
         "seen": fitted.record,
     }
-    header = {
-        "class": type(estimator).__name__,
-        "dtype": str(network.dtype).removeprefix("torch."),
-    }
-    written = dumps(state)
-    with _describing(*_REFUSED):
-        _complete(_read_state(type(estimator), header, written), network, target)
-    members = {**_files(network, target), _STATE: written}
-    return members, header, network.model.state_dict()
 
 
 def _files(network: Network, target: Path) -> dict[str, bytes]:
@@ -122,13 +132,29 @@ def _check_loadable(network: Network, scratch: Path, target: Path) -> None:
         raise SaveError(f"{_REFUSED[0]}: {reason} {_REFUSED[1]}") from error
 
 
-def export(network: Network, folder: str | os.PathLike[str]) -> None:
-    """Write a plain transformers folder."""
+def export(
+    estimator: FittedEstimator, network: Network, folder: str | os.PathLike[str], card: Card = None
+) -> None:
+    """Write a plain transformers folder, or one of sentence-transformers, with a card if asked.
+
+    The network may be another than the estimator's own.
+    """
+    given, text = check_card(card), b""
+    if given is not None:
+        library, opened = _opened_elsewhere(network)
+        usage = f"{_USAGE.format(kind=type(estimator).__name__)}\n\n{opened}"
+        text = model_card(estimator, given, library, usage)
     target = resolve_folder(folder)
     if target.exists() and not target.is_dir():
         raise SaveError(f"{target} is a file, not a folder: give another path, or remove it.")
     try:
-        write_folder(network, target)
+        if has_class(network):
+            write_folder(network, target)
+            (target / CHAIN).unlink(missing_ok=True)  # of a head that was there before
+        else:
+            write_sentence_folder(network, target, estimator._fitted.task.max_length)
+        if text:
+            (target / CARD).write_bytes(text)
     except SkbertError:
         raise
     except Exception as error:  # safetensors and tokenizers have none of their own for a full disk
@@ -138,10 +164,27 @@ def export(network: Network, folder: str | os.PathLike[str]) -> None:
         ) from error
 
 
+def _opened_elsewhere(network: Network) -> tuple[str, str]:
+    """The library that a folder is for, and the code that opens it there."""
+    if has_class(network):
+        name = network.head_class.name
+        opened = f"from transformers import {name}\n\nmodel = {name}.from_pretrained(folder)"
+        return "transformers", opened
+    return "sentence-transformers", (
+        "from sentence_transformers import SentenceTransformer\n\n"
+        "model = SentenceTransformer(folder)  # model.encode(texts) gives the logits"
+    )
+
+
 @deferred_interrupts()
 @default_modes()
 def load(cls: type[Any], folder: Path) -> Any:
     """Check everything that was written, then build the estimator from it."""
+    if "engine" in archive.header(folder):
+        raise SaveError(
+            f"{folder} was written by export, and holds no estimator: open it with "
+            "skbert.runtime.load, or load a folder that save wrote."
+        )
     return _build(cls, *archive.read(folder, _REQUIRED, _OPTIONAL), folder)
 
 
@@ -159,12 +202,12 @@ def _build(
             f"{where} holds a {header.get('class')}, not a {cls.__name__}. Load it with "
             f"skbert.{header.get('class')}.load, or with skbert.load."
         )
-    description = _not_written_here(where / _STATE, cls)
-    with _describing(*description):
+    description = not_written_here(where / _STATE, cls)
+    with describing(*description):
         state = _read_state(cls, header, members.pop(_STATE))
     with seeded(0, pick_device("cpu")):  # draws a pooler where none was saved
         network = _opened(members, tensors, state.head, state.dtype, where)
-    with _describing(*description):
+    with describing(*description):
         return _complete(state, network, folder)
 
 
@@ -187,13 +230,10 @@ class _State(NamedTuple):
 def _read_state(cls: type[Any], header: Mapping[str, Any], data: bytes) -> _State:
     """What `dumps` wrote, checked as far as it can be without the network."""
     state = loads(data)
-    kind, settings = state["task"]
-    task = {each.__name__: each for each in cls._tasks}[kind](**settings)
-    check_settings(task)
+    task = task_of(cls._tasks, state["task"])
     estimator = cls(**state["params"])
     estimator._validate_params()
-    learned = learned_attributes(cls)
-    attributes = {n: v for n, v in state["attributes"].items() if n in learned}
+    attributes = known_attributes(cls, state["attributes"])
     dtype = {"float32": torch.float32, "float64": torch.float64}[header["dtype"]]
     return _State(estimator, task, record_of(state["seen"]), attributes, dtype)
 
@@ -201,8 +241,7 @@ def _read_state(cls: type[Any], header: Mapping[str, Any], data: bytes) -> _Stat
 def _complete(state: _State, network: Network, folder: Path | None) -> Any:
     """The fitted estimator, its attributes checked."""
     estimator, sizes = state.estimator, {"n_outputs": _count_outputs(network)}
-    for each in learned_attributes(type(estimator)).values():
-        each.check(state.attributes, state.task, sizes)
+    check_attributes(type(estimator), state.attributes, state.task, sizes)
     estimator._fitted = estimator._fitted_type(network, state.task, state.record, state.attributes)
     estimator._after_load(folder)
     return estimator
@@ -246,24 +285,6 @@ def _count_outputs(network: Network) -> int:
     if promised not in {0, there}:
         raise ValueError(f"{promised} outputs, where the weights give {there}")
     return promised
-
-
-@contextmanager
-def _describing(problem: str, advice: str) -> Iterator[None]:
-    """Raise a SaveError for whatever is wrong with a state."""
-    try:
-        yield
-    except (AttributeError, LookupError, MemoryError, OverflowError, RecursionError, TypeError,
-            ValueError) as error:  # fmt: skip
-        if isinstance(error, SaveError):
-            raise
-        raise SaveError(f"{problem}: {error!r:.200}. {advice}") from error
-
-
-def _not_written_here(path: Path, cls: type[Any]) -> tuple[str, str]:
-    """What to say of a file that holds no such state, and what to do about it."""
-    advice = "It was not written by this version of skbert; save again with it."
-    return f"{path} does not describe a {cls.__name__}", advice
 
 
 def _parameters(estimator: FittedEstimator) -> dict[str, Any]:

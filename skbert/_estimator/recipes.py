@@ -6,7 +6,7 @@ from dataclasses import fields
 
 import numpy as np
 
-from skbert._core.task import Items
+from skbert._core.items import Items
 from skbert._core.training.recipe import Recipe
 from skbert.exceptions import InputError
 

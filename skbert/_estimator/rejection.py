@@ -1,6 +1,6 @@
 """RejectingEstimator: predictions that are withheld where the best probability is low.
 
-Depends on scipy and on `conformal`; knows no task by name.
+Depends on scipy and on `conformity`; knows no task by name.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from scipy.stats import beta
 from skbert._arrays import Array, BoolArray, FloatArray
 from skbert._estimator.calibration import CalibratedEstimator
 from skbert._estimator.checks import are_confidences
-from skbert._estimator.conformal import measured
+from skbert._estimator.conformity import measured
 from skbert._estimator.fitted import Learned
 from skbert._validation.numbers import check_share
 from skbert.exceptions import InputError
 
-__all__ = ["RejectingEstimator", "check_reject_below", "confidences", "withheld"]
+__all__ = ["RejectingEstimator"]
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -105,20 +105,3 @@ def _lowest_threshold(
             low = place
         place = math.ceil((low + high) / 2)
     return found, least
-
-
-def confidences(chances: Array, is_right: Array) -> dict[str, FloatArray]:
-    """The attribute that holds the best probability of each row, and 1 where it was right."""
-    return {"held_out_confidences_": np.stack([chances, is_right], axis=1).astype(np.float64)}
-
-
-def check_reject_below(value: object) -> float:
-    """The probability below which nothing is predicted."""
-    return check_share("reject_below", value, "0.8, or what reject_threshold returns", closed=True)
-
-
-def withheld(predictions: Array, chances: Array, limit: float) -> Array:
-    """Predictions as objects, None where the best probability is below the limit."""
-    answers = predictions.astype(object)
-    answers[chances.astype(np.float64) < limit] = None
-    return answers

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
+from skbert._core.items import Items
 from skbert._core.models.network import Network
 from skbert._core.runtime.device import Precision
-from skbert._core.task import Items, Task
-from skbert._core.training.loop import DrawItems, TrainingLoop
+from skbert._core.task import Task
+from skbert._core.training.frozen import with_states
+from skbert._core.training.loop import DrawItems, TrainingLoop, as_they_are
 from skbert._core.training.recipe import Recipe
 from skbert._estimator.held_out import HeldOut
 
@@ -28,6 +31,19 @@ class Run(NamedTuple):
     n_truncated: int  # rows of X that were cut
     n_label_items: int = 0  # the last items to train on, which are texts of labels
     facts: dict[str, str] | None = None  # what is fitted, if checkpoints of it are kept
+
+    def with_states(self) -> Run:
+        """The run, with what a frozen encoder gives for its items computed once for all passes."""
+        if self.draw_items is not as_they_are:
+            return self
+
+        def known(items: Items) -> Items:
+            return with_states(self.network, items, self.precision, self.recipe.freeze)
+
+        held_out = self.held_out
+        if held_out is not None:
+            held_out = replace(held_out, items=known(held_out.items))
+        return self._replace(train_items=known(self.train_items), held_out=held_out)
 
     def loop(self) -> TrainingLoop:
         """The steps of the run, which have not begun."""

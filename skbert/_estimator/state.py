@@ -7,16 +7,21 @@ Whether its values are those of an estimator is asked in `checks`. Depends on nu
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from skbert._estimator.checks import check_settings
 from skbert._validation.columns import FitRecord
 from skbert._validation.features import feature_column_of
 from skbert.exceptions import SaveError
 
-__all__ = ["dumps", "loads", "plain", "record_of"]
+__all__ = [
+    "describing", "dumps", "loads", "not_written_here", "plain", "record_of", "task_of",
+]  # fmt: skip
 
 _KINDS = "biufUO"  # of arrays: bool, whole numbers, floats, str, and objects that are plain
 _ARRAY_BYTES = 64_000_000  # bytes that arrays may take, beside a hundred for each byte of JSON
@@ -121,3 +126,29 @@ def record_of(seen: object) -> FitRecord | None:
             features: Any = rest[0] if rest else ()  # none in folders of older versions
             return FitRecord(names, n_columns, tuple(map(feature_column_of, features)))
     raise ValueError(f"seen={seen!r:.80}")
+
+
+def task_of(kinds: Sequence[type[Any]], saved: Sequence[Any]) -> Any:
+    """The task of one of these kinds, from its name and its settings."""
+    kind, settings = saved
+    task = {each.__name__: each for each in kinds}[kind](**settings)
+    check_settings(task)
+    return task
+
+
+@contextmanager
+def describing(problem: str, advice: str) -> Iterator[None]:
+    """Raise a SaveError for whatever is wrong with a state."""
+    try:
+        yield
+    except (AttributeError, LookupError, MemoryError, OverflowError, RecursionError, TypeError,
+            ValueError) as error:  # fmt: skip
+        if isinstance(error, SaveError):
+            raise
+        raise SaveError(f"{problem}: {error!r:.200}. {advice}") from error
+
+
+def not_written_here(path: Path, cls: type[Any]) -> tuple[str, str]:
+    """What to say of a file that holds no such state, and what to do about it."""
+    advice = "It was not written by this version of skbert; save again with it."
+    return f"{path} does not describe a {cls.__name__}", advice

@@ -7,46 +7,36 @@ from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
-import pandas as pd
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from skbert._arrays import Array, objects
+from skbert._arrays import Array
 from skbert._core.families.record import Job
 from skbert._core.models.network import Network
 from skbert._core.task import Task
 from skbert._core.text.windows import most_overlap
 from skbert._estimator.base import COUNT, RealInterval
 from skbert._estimator.calibration import CalibratedEstimator
-from skbert._estimator.checks import is_number
-from skbert._estimator.conformal import Conformity
-from skbert._estimator.fitted import Fitted, Learned
+from skbert._estimator.conformity import Conformity
+from skbert._estimator.fitted import Fitted
 from skbert._estimator.guidance import requires_y
 from skbert._estimator.plan import TrainingPlan
+from skbert._extraction.predicting import PredictsAnswers
 from skbert._extraction.task import (
-    MAX_ANSWERS,
-    OUT_OF_REACH,
     Answers,
-    answer_set,
     best_texts,
-    best_threshold,
-    distance_of_truth,
-    probabilities,
 )
-from skbert._validation.answers import check_answers, warn_if_swapped
-from skbert._validation.columns import FitRecord
-from skbert._validation.numbers import check_count
-from skbert._validation.texts import Texts
+from skbert._extraction.tuning import best_threshold, distance_of_truth
+from skbert._validation.answers import check_answers
 from skbert.exceptions import InputError, ModelError
 from skbert.metrics import squad_f1
 
 __all__ = ["BertSpanExtractor"]
 
 _WINDOW = 384  # tokens
-_PAIRS = "X must hold a question and a context per row; type list(zip(questions, contexts))."
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class BertSpanExtractor(CalibratedEstimator):
+class BertSpanExtractor(PredictsAnswers, CalibratedEstimator):
     """Answer questions with a part of a text, using a fine-tuned BERT.
 
     A row of X is a question and the context that may hold its answer. A long context is read as a
@@ -80,7 +70,8 @@ class BertSpanExtractor(CalibratedEstimator):
         Factor by which the learning rate changes from each layer to the one below it.
     freeze : int or "all", default=0
         Weights that are not trained: none for 0, the embeddings and the first k layers for k, and
-        everything except the output layer for ``"all"``.
+        everything except the output layer for ``"all"``. A frozen encoder reads each row once,
+        without dropout, if the rows are the same in every pass.
     max_grad_norm : float or None, default=1.0
         Maximum norm of the gradient of a step, to which a larger one is clipped; None does not
         clip.
@@ -115,9 +106,10 @@ class BertSpanExtractor(CalibratedEstimator):
         name of a scorer of scikit-learn, such as ``"f1_macro"``, or of
         :func:`skbert.metrics.get_scorer`; or a scorer, called with ``(estimator, X, y)``, larger
         being better. The first of equal scores is kept, and NaN is no improvement.
-    precision : {"auto", "float32", "bfloat16", "float16", "float64"}, default="auto"
-        Floating-point type of matrix products; weights stay in float32, or in float64 with
-        ``"float64"``. ``"auto"`` is bfloat16 if the hardware is fast at it, otherwise float32.
+    precision : {"auto", "float32", "bfloat16", "float16", "float64", "int8"}, default="auto"
+        Type of matrix products; weights stay in float32, or in float64 with ``"float64"``.
+        ``"auto"`` is bfloat16 if the hardware is fast at it, otherwise float32. ``"int8"`` is for
+        predictions on a CPU with AVX512-VNNI; training is then as with ``"auto"``.
     device : str, default="auto"
         ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or ``"mps"``; ``"auto"`` uses the best one available.
     gradient_checkpointing : bool, default=False
@@ -242,8 +234,6 @@ class BertSpanExtractor(CalibratedEstimator):
     on_ambiguous: str = "raise"
     no_answer_threshold: float | str = "auto"
 
-    no_answer_threshold_ = Learned[float](is_number)
-
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **CalibratedEstimator._parameter_constraints,
         "stride": [Interval(Integral, 0, None, closed="left"), None],
@@ -251,112 +241,8 @@ class BertSpanExtractor(CalibratedEstimator):
         "on_ambiguous": [StrOptions({"raise", "first"})],
         "no_answer_threshold": [RealInterval(None, None, closed="both"), StrOptions({"auto"})],
     }
-    _tasks: ClassVar[tuple[type, ...]] = (Answers,)
     _opens: ClassVar[tuple[Job, ...]] = ("question answering",)
     _y_holds: ClassVar[str] = "the answer to each question, and '' where its context holds none"
-
-    def predict(self, X: Any) -> Array:
-        """Predict the answer to each question, a part of its context.
-
-        Parameters
-        ----------
-        X : array-like of str of shape (n_samples, 2)
-            A question and a context per row.
-
-        Returns
-        -------
-        answers : ndarray of shape (n_samples,), of str
-            The best answers, exact parts of the contexts; ``""`` if "no answer" is better by more
-            than ``no_answer_threshold_``, or if a context is empty.
-        """
-        fitted = self._state()
-        return self._answers(fitted, self._rows(X, fitted.record))
-
-    def predict_answers(self, X: Any, n_best: int = 5) -> pd.DataFrame:
-        """Predict several answers to each question, with their positions and probabilities.
-
-        Parameters
-        ----------
-        X : array-like of str of shape (n_samples, 2)
-            A question and a context per row.
-        n_best : int, default=5
-            Number of answers per question, at most 20. There are fewer if a context has fewer
-            spans, and none if it is empty.
-
-        Returns
-        -------
-        answers : DataFrame
-            ``row`` of X, counted from 0, ``rank`` from 1, ``answer``, its ``start`` and ``end`` in
-            characters of the context, ``score`` and ``no_answer_score``. The scores are
-            probabilities among the 20 best answers of a row and "no answer", the softmax of the
-            logits; "no answer" has 0 if ``""`` is never predicted. ``no_answer_threshold_`` is
-            compared with the log of ``no_answer_score / score`` at rank 1.
-
-        Raises
-        ------
-        InputError, InputTypeError
-            If ``n_best`` is no int from 1 to 20.
-        """
-        check_count(n_best, "n_best", 5, most=MAX_ANSWERS)
-        fitted = self._state()
-        texts: Any = self._rows(X, fitted.record)
-        threshold = fitted.attributes["no_answer_threshold_"]
-        lines: list[tuple[Any, ...]] = []
-        for row, ranked in enumerate(self._outputs(fitted, texts)):
-            *chances, none = probabilities(ranked, with_none=np.isfinite(threshold)).tolist()
-            for rank, (begin, end) in enumerate(ranked.spans[:n_best].tolist(), start=1):
-                answer = texts.second[row][begin:end]
-                lines.append((row, rank, answer, begin, end, chances[rank - 1], none))
-        names = ["row", "rank", "answer", "start", "end", "score", "no_answer_score"]
-        return pd.DataFrame(lines, columns=names)
-
-    def predict_set(self, X: object, coverage: float = 0.95) -> Array:
-        """Predict for each question the answers that hold a right one as often as asked.
-
-        Parameters
-        ----------
-        X : array-like of str of shape (n_samples, 2)
-            A question and a context per row.
-        coverage : float, default=0.95
-            Share of rows whose set holds a right answer, in (0, 1).
-
-        Returns
-        -------
-        sets : ndarray of shape (n_samples,)
-            One list of answers per row, the most probable first; ``""`` stands for no answer. A
-            list is empty where no answer is probable enough.
-
-        Raises
-        ------
-        InputError, InputTypeError
-            If X or ``coverage`` cannot be used, no row was held out in ``fit``, or too few for
-            this coverage; or if so many rows held out have no right answer among the 20 best that
-            no set can have it.
-
-        See Also
-        --------
-        BertClassifier.predict_set : What such sets promise, and for which rows.
-
-        Notes
-        -----
-        Probabilities are those among the 20 best answers of a row and "no answer", whatever
-        ``no_answer_threshold_`` is; an answer is right if ``skbert.metrics.squad_em`` says so.
-        """
-        fitted = self._state()
-        level = self._level(fitted, coverage)
-        if level == OUT_OF_REACH:
-            scores = fitted.attributes["conformity_scores_"]
-            most = float((scores < OUT_OF_REACH).mean())
-            raise InputError(
-                f"coverage={coverage} cannot be reached: only {most:.1%} of the rows that were "
-                f"not trained on have a right answer among the {MAX_ANSWERS} best. Ask for less, "
-                "or train more."
-            )
-        texts: Any = self._rows(X, fitted.record)
-        return objects([
-            answer_set(ranked, context, level)
-            for ranked, context in zip(self._outputs(fitted, texts), texts.second, strict=True)
-        ])  # fmt: skip
 
     @requires_y
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
@@ -380,30 +266,6 @@ class BertSpanExtractor(CalibratedEstimator):
         fitted = self._state()
         answers = self._answers(fitted, self._rows(X, fitted.record))
         return squad_f1(y, answers, sample_weight=sample_weight)
-
-    def _answers(self, fitted: Fitted, texts: Any) -> Array:
-        """The predicted answers to questions."""
-        threshold = fitted.attributes["no_answer_threshold_"]
-        return best_texts(self._outputs(fitted, texts), texts.second, threshold)
-
-    def _rows(self, X: Any, record: FitRecord | None) -> Texts:
-        texts: Texts = super()._rows(X, record)
-        if texts.fields:
-            raise InputError(
-                f"text_columns={self.text_columns!r} makes fields of one text, but answers are "
-                "looked for in a context, with a question. Choose two columns: type "
-                "text_columns=['question', 'context']."
-            )
-        if texts.second is None:
-            raise InputError(f"X holds one text per row. {_PAIRS}")
-        names = texts.names if self.text_columns is None and texts.names else ()
-        if [name.lower() for name in names] == ["context", "question"]:
-            raise InputError(
-                f"X has the columns {names[0]!r} and {names[1]!r} in this order, but the question "
-                f"comes first. Type X[[{names[1]!r}, {names[0]!r}]]."
-            )
-        warn_if_swapped(texts.first, texts.second)
-        return texts
 
     def _task(self, max_length: int) -> Answers:
         """The task, for rows of at most that many tokens."""

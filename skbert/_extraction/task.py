@@ -1,7 +1,7 @@
 """The task of the span extractor: which tokens of a context are the first and last of an answer.
 
 The estimator sees an answer as characters of its context; here it is tokens in windows over it.
-Depends on ``_core`` and, to choose a threshold, on the metrics.
+Depends on ``_core``.
 """
 
 from __future__ import annotations
@@ -9,26 +9,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
-import torch
 from numpy.lib.stride_tricks import sliding_window_view
-from scipy.special import softmax
 
 from skbert._arrays import Array, FloatArray, IntArray
-from skbert._core.segments import log_softmax_within
-from skbert._core.task import Batch, Head, Items
+from skbert._core.items import Head, Items
+from skbert._core.scores import softmax
 from skbert._core.text.tokens import Ragged, TextTokenizer, TokenTable, assemble
 from skbert._core.text.windows import Windows, most_overlap
 from skbert._validation.tables import MAX_NAMES
 from skbert._validation.texts import Texts
 from skbert.exceptions import InputError
-from skbert.metrics import squad_em, squad_f1
+
+if TYPE_CHECKING:
+    import torch
+
+    from skbert._core.task import Batch
 
 __all__ = [
     "MAX_ANSWERS", "OUT_OF_REACH", "Answers", "RankedAnswers", "answer_set", "best_texts",
-    "best_threshold", "distance_of_truth", "probabilities",
+    "candidates", "probabilities",
 ]  # fmt: skip
 
 MAX_ANSWERS = 20  # answers kept of each row, as in the scripts of the data set's authors
@@ -107,6 +109,10 @@ class Answers:
 
     def loss(self, logits: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the cross-entropy over the tokens of a window, averaged over start and end."""
+        import torch
+
+        from skbert._core.segments import log_softmax_within
+
         assert batch.targets is not None
         counts = batch.tokens_per_item
         log_probabilities = log_softmax_within(logits, counts, batch.layout.max_seqlen)
@@ -133,7 +139,7 @@ class Answers:
         return ranked
 
 
-def _distinct(texts: list[str]) -> tuple[list[str], IntArray]:
+def _distinct(texts: Sequence[str]) -> tuple[list[str], IntArray]:
     """Return the different texts, and for each row the position of its text among them."""
     number = {text: i for i, text in enumerate(dict.fromkeys(texts))}
     return list(number), np.array([number[text] for text in texts])
@@ -226,10 +232,10 @@ def probabilities(ranked: RankedAnswers, *, with_none: bool) -> FloatArray:
     """Probabilities of the answers kept of a row, and at the end that of "no answer"."""
     if not len(ranked.scores):
         return np.ones(1)
-    return np.asarray(softmax([*ranked.scores, ranked.null if with_none else -np.inf]))
+    return np.asarray(softmax(np.array([*ranked.scores, ranked.null if with_none else -np.inf])))
 
 
-def _candidates(ranked: RankedAnswers, context: str) -> list[tuple[str, float]]:
+def candidates(ranked: RankedAnswers, context: str) -> list[tuple[str, float]]:
     """The answers kept of a row and "no answer" with their probabilities, best first."""
     texts = [*(context[begin:end] for begin, end in ranked.spans.tolist()), ""]
     chances = probabilities(ranked, with_none=True)
@@ -238,30 +244,5 @@ def _candidates(ranked: RankedAnswers, context: str) -> list[tuple[str, float]]:
 
 def answer_set(ranked: RankedAnswers, context: str, level: FloatArray) -> list[str]:
     """The answers of a row whose probability is at least ``1 - level``, best first."""
-    pairs = _candidates(ranked, context)
+    pairs = candidates(ranked, context)
     return [*dict.fromkeys(text for text, chance in pairs if 1 - chance <= level)]
-
-
-def distance_of_truth(ranked: RankedAnswers, context: str, golds: list[str]) -> float:
-    """1 minus the probability of the best right answer; 2 where none is kept."""
-    pairs = _candidates(ranked, context)
-    right = (1 - chance for text, chance in pairs if squad_em([golds], [text]))
-    return next(right, OUT_OF_REACH)
-
-
-def best_threshold(ranked: Array, contexts: Sequence[str], golds: Sequence[list[str]]) -> float:
-    """Return the threshold of the best mean F1 in `best_texts`; of several, the nearest to 0."""
-    answers = best_texts(ranked, contexts, np.inf)
-    rows = [row for row, each in enumerate(ranked) if len(each.scores)]
-    if not rows:
-        return 0.0
-    lead = np.array([ranked[row].null - ranked[row].scores[0] for row in rows])
-    gains = [squad_f1([golds[row]], [answers[row]]) - squad_f1([golds[row]], [""]) for row in rows]
-    order = np.argsort(lead)
-    lead = np.concatenate([lead[order[:1]] - 2, lead[order], lead[order[-1:]] + 2])
-    totals = np.cumsum([0.0, *np.array(gains)[order]])
-    thresholds = (lead[:-1] + lead[1:]) / 2
-    parts = lead[:-1] < lead[1:]
-    totals, thresholds = totals[parts].round(9), thresholds[parts]
-    best = np.lexsort((np.abs(thresholds), -totals))[0]
-    return float(thresholds[best])

@@ -10,14 +10,15 @@ import reprlib
 
 import numpy as np
 import pandas as pd
-from scipy.special import softmax
 
 from skbert._arrays import Array, IntArray
 from skbert._core.families import FAMILIES
 from skbert._core.infer import OnSamples, infer
+from skbert._core.items import Items
 from skbert._core.models.network import Network
 from skbert._core.runtime.device import Precision
-from skbert._core.task import Items, Task
+from skbert._core.scores import softmax
+from skbert._core.task import Task
 from skbert._core.text.tokens import Ragged, TextTokenizer, TokenTable, assemble
 from skbert._pretraining.masking import Vocabulary
 from skbert._validation.tables import read_number

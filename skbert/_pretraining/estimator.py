@@ -15,10 +15,11 @@ from skbert._core.checkpoints.vet import Checkpoint
 from skbert._core.families import NEW
 from skbert._core.families.record import Job
 from skbert._core.infer import mean_loss
+from skbert._core.items import Head
 from skbert._core.models.network import Network, twin_of
 from skbert._core.models.new_model import Lowercase, NewModel
 from skbert._core.runtime.device import Precision
-from skbert._core.task import Head, Task
+from skbert._core.task import Task
 from skbert._core.training.loop import DrawItems
 from skbert._estimator.bar import ProgressBar
 from skbert._estimator.base import COUNT, RealInterval, encode, predict_rows
@@ -118,7 +119,8 @@ class BertPretrainer(TrainedEstimator):
         Factor by which the learning rate changes from each layer to the one below it.
     freeze : int or "all", default=0
         Weights that are not trained: none for 0, the embeddings and the first k layers for k, and
-        everything except the output layer for ``"all"``.
+        everything except the output layer for ``"all"``. A frozen encoder reads each row once,
+        without dropout, if the rows are the same in every pass.
     max_grad_norm : float or None, default=1.0
         Maximum norm of the gradient of a step, to which a larger one is clipped; None does not
         clip.
@@ -148,9 +150,10 @@ class BertPretrainer(TrainedEstimator):
         name of a scorer of scikit-learn, such as ``"f1_macro"``, or of
         :func:`skbert.metrics.get_scorer`; or a scorer, called with ``(estimator, X, y)``, larger
         being better. The first of equal scores is kept, and NaN is no improvement.
-    precision : {"auto", "float32", "bfloat16", "float16", "float64"}, default="auto"
-        Floating-point type of matrix products; weights stay in float32, or in float64 with
-        ``"float64"``. ``"auto"`` is bfloat16 if the hardware is fast at it, otherwise float32.
+    precision : {"auto", "float32", "bfloat16", "float16", "float64", "int8"}, default="auto"
+        Type of matrix products; weights stay in float32, or in float64 with ``"float64"``.
+        ``"auto"`` is bfloat16 if the hardware is fast at it, otherwise float32. ``"int8"`` is for
+        predictions on a CPU with AVX512-VNNI; training is then as with ``"auto"``.
     device : str, default="auto"
         ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or ``"mps"``; ``"auto"`` uses the best one available.
     gradient_checkpointing : bool, default=False

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from skbert._arrays import BoolArray, IntArray
-from skbert._core.task import Items
+from skbert._core.items import Items
 from skbert._core.text.tokens import Ragged, TextTokenizer, TokenTable, assemble
 from skbert.exceptions import InputError, ModelError
 

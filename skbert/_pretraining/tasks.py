@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.special import softmax
 from torch.nn import functional as F
 
 from skbert._arrays import Array, IntArray, arange_within
-from skbert._core.task import Batch, Head, Items
+from skbert._core.items import Head, Items
+from skbert._core.scores import softmax
+from skbert._core.task import Batch
 from skbert._core.text.tokens import Ragged, TextTokenizer, TokenTable, assemble, encode_texts
 from skbert._core.text.windows import Windows
 from skbert._pretraining.completion import encode_masked, encode_openings

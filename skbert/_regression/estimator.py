@@ -19,13 +19,14 @@ from skbert._core.text.tokens import LongText
 from skbert._core.training.optim import is_encoder_frozen
 from skbert._estimator.base import ROW_HEAD_CONSTRAINTS
 from skbert._estimator.callbacks import with_callbacks
-from skbert._estimator.checks import are_numbers, are_sorted, is_count
-from skbert._estimator.conformal import ConformalEstimator, Conformity
+from skbert._estimator.conformal import ConformalEstimator
+from skbert._estimator.conformity import Conformity
 from skbert._estimator.features import FeatureEstimator
-from skbert._estimator.fitted import Fitted, Learned
+from skbert._estimator.fitted import Fitted
 from skbert._estimator.guidance import requires_y
 from skbert._estimator.plan import TrainingPlan
 from skbert._estimator.run import Run
+from skbert._regression.predicting import PredictsNumbers
 from skbert._regression.task import Numbers
 from skbert._validation.targets import as_sequence, check_targets
 from skbert._validation.weights import check_sample_weight
@@ -35,7 +36,7 @@ __all__ = ["BertRegressor"]
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class BertRegressor(RegressorMixin, ConformalEstimator, FeatureEstimator):
+class BertRegressor(PredictsNumbers, RegressorMixin, ConformalEstimator, FeatureEstimator):
     """Predict numbers from texts or pairs of texts with a fine-tuned BERT.
 
     Each target is standardised internally, so that the learning rates suit targets of any scale.
@@ -68,7 +69,8 @@ class BertRegressor(RegressorMixin, ConformalEstimator, FeatureEstimator):
         Factor by which the learning rate changes from each layer to the one below it.
     freeze : int or "all", default=0
         Weights that are not trained: none for 0, the embeddings and the first k layers for k, and
-        everything except the output layer for ``"all"``.
+        everything except the output layer for ``"all"``. A frozen encoder reads each row once,
+        without dropout, if the rows are the same in every pass.
     max_grad_norm : float or None, default=1.0
         Maximum norm of the gradient of a step, to which a larger one is clipped; None does not
         clip.
@@ -121,9 +123,10 @@ class BertRegressor(RegressorMixin, ConformalEstimator, FeatureEstimator):
         name of a scorer of scikit-learn, such as ``"f1_macro"``, or of
         :func:`skbert.metrics.get_scorer`; or a scorer, called with ``(estimator, X, y)``, larger
         being better. The first of equal scores is kept, and NaN is no improvement.
-    precision : {"auto", "float32", "bfloat16", "float16", "float64"}, default="auto"
-        Floating-point type of matrix products; weights stay in float32, or in float64 with
-        ``"float64"``. ``"auto"`` is bfloat16 if the hardware is fast at it, otherwise float32.
+    precision : {"auto", "float32", "bfloat16", "float16", "float64", "int8"}, default="auto"
+        Type of matrix products; weights stay in float32, or in float64 with ``"float64"``.
+        ``"auto"`` is bfloat16 if the hardware is fast at it, otherwise float32. ``"int8"`` is for
+        predictions on a CPU with AVX512-VNNI; training is then as with ``"auto"``.
     device : str, default="auto"
         ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or ``"mps"``; ``"auto"`` uses the best one available.
     gradient_checkpointing : bool, default=False
@@ -208,18 +211,10 @@ class BertRegressor(RegressorMixin, ConformalEstimator, FeatureEstimator):
     pooling: str = "auto"
     long_text: LongText = "truncate"
 
-    n_outputs_ = Learned[int](is_count, "n_outputs")
-    mean_ = Learned[Array](are_numbers, "n_outputs")
-    scale_ = Learned[Array](are_numbers, "n_outputs")
-    conformity_scores_ = Learned[Array](
-        are_sorted, "n_scores", "n_outputs", optional=True, of_weights=True
-    )
-
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **FeatureEstimator._parameter_constraints,
         **ROW_HEAD_CONSTRAINTS,
     }
-    _tasks: ClassVar[tuple[type, ...]] = (Numbers,)
     _opens: ClassVar[tuple[Job, ...]] = ("sequence classification",)
     _y_holds: ClassVar[str] = "a number per row, or several"
 
@@ -266,68 +261,6 @@ class BertRegressor(RegressorMixin, ConformalEstimator, FeatureEstimator):
         """
         return self._learn(X, y, sample_weight, continue_training=True, epochs=1)
 
-    def predict(self, X: Any) -> Array:
-        """Predict a number per row, or several.
-
-        Parameters
-        ----------
-        X : array-like of str of shape (n_samples,), or pairs of shape (n_samples, 2)
-            The texts.
-
-        Returns
-        -------
-        y : ndarray of shape (n_samples,) or (n_samples, n_outputs)
-            Predicted numbers; float32, or float64 with ``precision="float64"``.
-        """
-        fitted = self._state()
-        return self._numbers(fitted, self._rows(X, fitted.record))
-
-    def predict_set(self, X: object, coverage: float = 0.95) -> Array:
-        """Predict for each row an interval that holds the true number as often as asked.
-
-        Parameters
-        ----------
-        X : array-like of str of shape (n_samples,), or pairs of shape (n_samples, 2)
-            The texts.
-        coverage : float, default=0.95
-            Share of rows whose interval holds the number, in (0, 1); with several numbers per
-            row, for each of them by itself.
-
-        Returns
-        -------
-        intervals : ndarray of shape (n_samples, 2) or (n_samples, n_outputs, 2)
-            The lower and the upper end, which belong to the interval; float64.
-
-        Raises
-        ------
-        InputError, InputTypeError
-            If X or ``coverage`` cannot be used, no row was held out in ``fit``, or too few for
-            this coverage.
-
-        Notes
-        -----
-        The ends lie on both sides of the prediction, at the distance that a share ``coverage`` of
-        the rows held out does not exceed [1]_; so all intervals of an output are equally long. The
-        share is meant over rows like those held out, drawn at random. With n rows held out it lies
-        between ``coverage`` and ``coverage + 1 / (n + 1)`` on average over held-out and new rows,
-        if the rows held out had no other use; the best epoch is chosen on them too, which costs
-        little. ``conformalize`` measures on rows without any other use.
-
-        Scores are those of the weights that ``fit`` left. Further training replaces them, or
-        removes them if it holds out no rows; so does assigning ``model_``. After changes inside of
-        ``model_`` call ``conformalize`` again.
-
-        References
-        ----------
-        .. [1] J. Lei, M. G'Sell, A. Rinaldo, R. J. Tibshirani and L. Wasserman,
-               "Distribution-Free Predictive Inference for Regression", JASA 113(523), 2018
-        """
-        fitted = self._state()
-        level = self._level(fitted, coverage)
-        numbers = self._numbers(fitted, self._rows(X, fitted.record)).astype(np.float64)
-        distance = level[0] if numbers.ndim == 1 else level
-        return np.stack([numbers - distance, numbers + distance], axis=-1)
-
     @requires_y
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return R², the share of the variance of y that the predictions explain.
@@ -363,17 +296,6 @@ class BertRegressor(RegressorMixin, ConformalEstimator, FeatureEstimator):
         exponents = np.frexp(np.abs(both).max(axis=(0, 1)))[1]
         both = np.ldexp(both, -exponents)  # so that no square is infinite
         return float(r2_score(*both, sample_weight=weight))
-
-    def _numbers(self, fitted: Fitted, rows: Any) -> Array:
-        """The predicted numbers of rows."""
-        standard = self._outputs(fitted, rows)
-        limits, learned = np.finfo(standard.dtype), fitted.attributes
-        with np.errstate(over="ignore"):
-            numbers = np.clip(
-                standard * learned["scale_"] + learned["mean_"], limits.min, limits.max
-            )
-        numbers = numbers.astype(standard.dtype)
-        return np.asarray(numbers[:, 0] if learned["n_outputs_"] == 1 else numbers)
 
     def _prepare_targets(
         self, y: Any, rows: Any, max_length: int, previous: Fitted | None, weight: Any

@@ -6,16 +6,19 @@ Depends on ``_core`` and on the types of checked input.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from skbert._arrays import Array
-from skbert._core.task import Batch, Head, Items
+from skbert._core.items import Head, Items
 from skbert._core.text.fields import encode_rows
 from skbert._core.text.tokens import LongText, Ragged, TextTokenizer
 from skbert._core.text.windows import mean_by_sample
 from skbert._validation.texts import Texts
+
+if TYPE_CHECKING:
+    import torch
+
+    from skbert._core.task import Batch
 
 __all__ = ["Numbers"]
 

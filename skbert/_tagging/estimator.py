@@ -7,38 +7,31 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import pandas as pd
-from scipy.special import softmax
 from sklearn.utils._param_validation import StrOptions
 
-from skbert._arrays import Array, objects
+from skbert._arrays import Array
 from skbert._core.families.record import Job
 from skbert._core.models.network import Network
 from skbert._core.models.output import grow_output
 from skbert._core.task import Task
 from skbert._estimator.calibration import CalibratedEstimator
 from skbert._estimator.callbacks import with_callbacks
-from skbert._estimator.checks import are_classes, are_weights, is_one_of
-from skbert._estimator.fitted import Fitted, Learned
+from skbert._estimator.fitted import Fitted
 from skbert._estimator.guidance import requires_y
 from skbert._estimator.plan import TrainingPlan
 from skbert._estimator.run import Run
 from skbert._estimator.validation_set import ValidationInput
-from skbert._tagging.schemes import Chain, guess_scheme, warn_if_prefixed
+from skbert._tagging.predicting import PredictsTags
+from skbert._tagging.schemes import guess_scheme, warn_if_prefixed
 from skbert._tagging.targets import (
     checked_names,
     checked_targets,
-    decoded,
-    entity_table,
     f1,
     plan_tags,
-    tag_sets,
 )
 from skbert._tagging.task import WordTags
-from skbert._validation.columns import FitRecord
 from skbert._validation.entities import SCHEMES, entities_of
-from skbert._validation.texts import Texts
-from skbert._validation.words import WordRows, check_words
+from skbert._validation.words import WordRows
 
 __all__ = ["BertTokenTagger"]
 
@@ -46,7 +39,7 @@ Tags = Sequence[str] | Array | None
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class BertTokenTagger(CalibratedEstimator):
+class BertTokenTagger(PredictsTags, CalibratedEstimator):
     """Tag each word with a fine-tuned BERT, as for named entities or parts of speech.
 
     Each word gets exactly one tag, however long its row is. For rows of words the estimator
@@ -80,7 +73,8 @@ class BertTokenTagger(CalibratedEstimator):
         Factor by which the learning rate changes from each layer to the one below it.
     freeze : int or "all", default=0
         Weights that are not trained: none for 0, the embeddings and the first k layers for k, and
-        everything except the output layer for ``"all"``.
+        everything except the output layer for ``"all"``. A frozen encoder reads each row once,
+        without dropout, if the rows are the same in every pass.
     max_grad_norm : float or None, default=1.0
         Maximum norm of the gradient of a step, to which a larger one is clipped; None does not
         clip.
@@ -115,9 +109,10 @@ class BertTokenTagger(CalibratedEstimator):
         name of a scorer of scikit-learn, such as ``"f1_macro"``, or of
         :func:`skbert.metrics.get_scorer`; or a scorer, called with ``(estimator, X, y)``, larger
         being better. The first of equal scores is kept, and NaN is no improvement.
-    precision : {"auto", "float32", "bfloat16", "float16", "float64"}, default="auto"
-        Floating-point type of matrix products; weights stay in float32, or in float64 with
-        ``"float64"``. ``"auto"`` is bfloat16 if the hardware is fast at it, otherwise float32.
+    precision : {"auto", "float32", "bfloat16", "float16", "float64", "int8"}, default="auto"
+        Type of matrix products; weights stay in float32, or in float64 with ``"float64"``.
+        ``"auto"`` is bfloat16 if the hardware is fast at it, otherwise float32. ``"int8"`` is for
+        predictions on a CPU with AVX512-VNNI; training is then as with ``"auto"``.
     device : str, default="auto"
         ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or ``"mps"``; ``"auto"`` uses the best one available.
     gradient_checkpointing : bool, default=False
@@ -243,20 +238,12 @@ class BertTokenTagger(CalibratedEstimator):
     scheme: str | None = "auto"
     decoding: str = "viterbi"
 
-    classes_ = Learned[Array](are_classes, "n_outputs")
-    scheme_ = Learned[str | None](is_one_of(None, *SCHEMES))
-    learned_scheme_ = Learned[str | None](is_one_of(None, *SCHEMES))
-    conformity_weights_ = Learned[Array](
-        are_weights, "n_scores", optional=True, needs=("conformity_scores_",), of_weights=True
-    )
-
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **CalibratedEstimator._parameter_constraints,
         "label_pieces": [StrOptions({"first", "all"})],
         "scheme": [StrOptions({"auto", *SCHEMES}), None],
         "decoding": [StrOptions({"viterbi", "argmax"})],
     }
-    _tasks: ClassVar[tuple[type, ...]] = (WordTags,)
     _opens: ClassVar[tuple[Job, ...]] = ("token classification",)
     _y_holds: ClassVar[str] = (
         "a list per row: a tag for each word, or in texts (start, end, label) for each span"
@@ -357,110 +344,6 @@ class BertTokenTagger(CalibratedEstimator):
         """
         return self._learn(X, y, sample_weight, continue_training=True, epochs=1, classes=classes)
 
-    def predict(self, X: Any) -> Array:
-        """Predict a tag for each word; for texts, the spans of the entities.
-
-        Parameters
-        ----------
-        X : array-like of lists of str, or of str, of shape (n_samples,)
-            The words of each row, or one text per row.
-
-        Returns
-        -------
-        y : ndarray of shape (n_samples,)
-            One list per row: for words, a tag for each; for texts, ``(start, end, label)`` for
-            each entity, in characters of the original text.
-        """
-        fitted = self._state()
-        return objects(self._tags(fitted, self._rows(X, fitted.record)))
-
-    def predict_proba(self, X: Any) -> Array:
-        """Predict the probability of each tag for each word, regardless of neighbouring tags.
-
-        Parameters
-        ----------
-        X : array-like of lists of str, or of str, of shape (n_samples,)
-            The words of each row, or one text per row.
-
-        Returns
-        -------
-        probabilities : ndarray of shape (n_samples,)
-            An array of shape (n_words, n_tags) for each row, with columns in the order of
-            ``classes_``; float32, or float64 with ``precision="float64"``. The words of a text are
-            those of ``tokenizer_(text).word_ids()``.
-        """
-        fitted = self._state()
-        scored = self._outputs(fitted, self._rows(X, fitted.record))
-        return objects([softmax(row.logits, axis=1) for row in scored])
-
-    def predict_set(self, X: object, coverage: float = 0.95) -> Array:
-        """Predict for each word the tags that hold the right one as often as asked.
-
-        Parameters
-        ----------
-        X : array-like of lists of str, or of str, of shape (n_samples,)
-            The words of each row, or one text per row.
-        coverage : float, default=0.95
-            Expected share of the words of a row whose set holds their tag, in (0, 1).
-
-        Returns
-        -------
-        sets : ndarray of shape (n_samples,)
-            For each row a list with one list of tags per word, the most probable first, of those
-            in ``classes_``. The words of a text are those of ``predict_proba``. A word's list is
-            empty where no tag is probable enough.
-
-        Raises
-        ------
-        InputError, InputTypeError
-            If X or ``coverage`` cannot be used, no row was held out in ``fit``, or too few for
-            this coverage.
-
-        See Also
-        --------
-        BertClassifier.predict_set : What such sets promise, and for which rows.
-
-        Notes
-        -----
-        The words of a row depend on each other, so it is rows, not words, that are like those held
-        out. The promise is one about rows, too: the share of words whose set holds their tag,
-        computed for each row, is on average at least ``coverage``, by conformal risk control [1]_.
-        In a short row a word counts more than in a long one, and a single row may be far from the
-        average. Sets disregard ``decoding``: a tag may be in one that no allowed sequence has
-        there.
-
-        References
-        ----------
-        .. [1] A. N. Angelopoulos, S. Bates, A. Fisch, L. Lei and T. Schuster, "Conformal Risk
-               Control", ICLR 2024
-        """
-        fitted = self._state()
-        level = self._level(fitted, coverage)
-        scored = self._outputs(fitted, self._rows(X, fitted.record))
-        return tag_sets(scored, fitted.attributes["classes_"].tolist(), level)
-
-    def predict_spans(self, X: Any) -> pd.DataFrame:
-        """Predict the entities, each with its text and its probability.
-
-        Parameters
-        ----------
-        X : array-like of lists of str, or of str, of shape (n_samples,)
-            The words of each row, or one text per row.
-
-        Returns
-        -------
-        spans : DataFrame
-            One line per entity, in order, with the columns ``row``, ``start`` and ``end`` (counted
-            in words, or for texts in characters; the end is exclusive), ``label``, ``score`` and
-            ``text``. Without a scheme, each word whose tag is not ``"O"`` is an entity. The score
-            is the probability that the row has exactly this entity: the total probability of the
-            tag sequences that contain it, among all sequences that the decoding allows, computed
-            by the forward-backward algorithm.
-        """
-        fitted = self._state()
-        rows = self._rows(X, fitted.record)
-        return entity_table(self._chain(fitted), rows, self._outputs(fitted, rows))
-
     @requires_y
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the F1 of entities; without a scheme, the share of words with the right tag.
@@ -490,25 +373,6 @@ class BertTokenTagger(CalibratedEstimator):
         rows = self._rows(X, fitted.record)
         true, predicted = checked_targets(y, rows), self._tags(fitted, rows)
         return f1(true, predicted, fitted.attributes["scheme_"], sample_weight)
-
-    def _rows(self, X: Any, record: FitRecord | None) -> Any:
-        return check_words(
-            X,
-            columns=self.text_columns,
-            missing=self.missing,
-            fitted=record,
-            estimator_name=type(self).__name__,
-        )
-
-    def _tags(self, fitted: Fitted, rows: WordRows | Texts) -> list[list[Any]]:
-        """The predicted tags of rows of words, or the predicted spans of texts."""
-        scheme, in_words = fitted.attributes["scheme_"], isinstance(rows, WordRows)
-        return decoded(self._chain(fitted), self._outputs(fitted, rows), scheme, in_words=in_words)
-
-    def _chain(self, fitted: Fitted) -> Chain:
-        """The sequences of tags among which predictions are chosen."""
-        tags, scheme = fitted.attributes["classes_"], fitted.attributes["learned_scheme_"]
-        return Chain(tags.tolist(), scheme, constrained=self.decoding == "viterbi")
 
     def _prepare_targets(
         self,

@@ -1,23 +1,21 @@
-"""What a tagger is to learn from ``y``, and what its scores say: tags, spans, F1.
+"""What a tagger is to learn from ``y``, and how its predictions are judged.
 
-Depends on `task`, `schemes` and the checks, on pandas and on ``metrics``.
+Depends on `task`, `schemes`, `decoding` and the checks, and on ``metrics``.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
-from scipy.special import log_softmax, softmax
 
-from skbert._arrays import Array, FloatArray, IntArray, objects
-from skbert._estimator.conformal import Conformity
+from skbert._arrays import Array, IntArray
+from skbert._estimator.conformity import Conformity
+from skbert._tagging.decoding import chances_of, decoded
 from skbert._tagging.schemes import Chain, CharacterSpans, convert, follow, guess_scheme
-from skbert._tagging.task import ScoredWords
 from skbert._validation.entities import (
     Entity,
     check_spans,
@@ -34,8 +32,7 @@ from skbert.exceptions import InputError, InputTypeError
 from skbert.metrics import entity_f1
 
 __all__ = [
-    "TagPlan", "checked_names", "checked_targets", "decoded", "entity_table", "f1", "plan_tags",
-    "tag_sets",
+    "TagPlan", "checked_names", "checked_targets", "f1", "plan_tags",
 ]  # fmt: skip
 
 
@@ -98,7 +95,7 @@ def plan_tags(
     def conform(scored: Array, held: Array) -> dict[str, Any]:
         codes = _codes_of(targets, scored, held)
         return Conformity.of_rows(
-            1 - _chances(row)[np.arange(len(true)), true]
+            1 - chances_of(row)[np.arange(len(true)), true]
             for row, true in zip(scored, codes, strict=True)
         ).attributes()
 
@@ -140,23 +137,6 @@ def _codes_of(
         own = replace(targets, rows=[targets.rows[row] for row in rows])
         return own.codes([row.places for row in scored])
     return [targets[row] for row in rows]
-
-
-def _chances(row: ScoredWords) -> FloatArray:
-    """The probability of each tag for each word of a row, ``(n_words, n_tags)`` in float64."""
-    return np.asarray(softmax(row.logits, axis=1), np.float64)
-
-
-def tag_sets(scored: Array, tags: list[str], level: FloatArray) -> Array:
-    """For each row a list with a list of tags per word, best first."""
-    return objects([[_within(word, tags, level) for word in _chances(row)] for row in scored])
-
-
-def _within(chances: FloatArray, tags: list[str], level: FloatArray) -> list[str]:
-    """The tags whose probability is at least ``1 - level``, best first."""
-    distances = 1 - chances
-    order = np.argsort(distances, kind="stable").tolist()
-    return [tags[code] for code in order if distances[code] <= level]
 
 
 def _known(
@@ -204,48 +184,6 @@ def _scheme_of_spans(scheme: str | None) -> str:
             "texts. Use scheme='auto', or fit anew with warm_start=False."
         )
     return "IOB2" if scheme == "auto" else scheme
-
-
-def decoded(
-    chain: Chain, scored: Iterable[ScoredWords], scheme: str | None, *, in_words: bool
-) -> list[list[Any]]:
-    """The best tags of every row in ``scheme``, or the spans that they stand for."""
-    rows: list[list[Any]] = []
-    for row in scored:
-        codes = chain.best(log_softmax(row.logits, axis=1))
-        if in_words:
-            tags = [chain.tags[code] for code in codes]
-            rows.append(tags if scheme in (None, chain.scheme) else convert(tags, scheme))
-        else:
-            rows.append([(*_bounds(row, each), each[2]) for each in chain.entities(codes)])
-    return rows
-
-
-def entity_table(
-    chain: Chain, rows: WordRows | Texts, scored: Iterable[ScoredWords]
-) -> pd.DataFrame:
-    """One line per entity: row, start, end, label, score and text."""
-    lines: list[tuple[Any, ...]] = []
-    for number, row in enumerate(scored):
-        chances = log_softmax(row.logits, axis=1)
-        entities = chain.entities(chain.best(chances))
-        scores = chain.probabilities(chances, entities)
-        for each, score in zip(entities, scores, strict=True):
-            start, end = _bounds(row, each)
-            if isinstance(rows, WordRows):
-                text = " ".join(rows.words[number][start:end])
-            else:
-                text = rows.first[number][start:end]
-            lines.append((number, start, end, each[2], score, text))
-    # A label as it was learned may hold lone surrogates, which pandas' own type of text refuses.
-    kinds = {"row": int, "start": int, "end": int, "label": object, "score": float, "text": str}
-    return pd.DataFrame(lines, columns=list(kinds), dtype=object).astype(kinds)
-
-
-def _bounds(row: ScoredWords, entity: Entity) -> tuple[int, int]:
-    """Where an entity starts and ends, in the terms of the places."""
-    start, end, _ = entity
-    return int(row.places[start, 0]), int(row.places[end - 1, 1])
 
 
 def f1(true: Any, predicted: Any, scheme: str | None, weight: Any) -> float:

@@ -8,20 +8,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import torch
-from torch.nn import functional as F
 
 from skbert._arrays import Array, IntArray
-from skbert._core.task import Batch, Head, Items
+from skbert._core.items import Head, Items
 from skbert._core.text.tokens import Ragged, TextTokenizer, assemble
 from skbert._core.text.windows import is_read_here, mean_by_place, whole_word_windows
 from skbert._tagging.schemes import CharacterSpans
 from skbert._validation.texts import Texts
 from skbert._validation.words import WordRows
 from skbert.exceptions import InputError
+
+if TYPE_CHECKING:
+    import torch
+
+    from skbert._core.task import Batch
 
 __all__ = ["ScoredWords", "WordTags"]
 
@@ -90,6 +93,9 @@ class WordTags:
 
     def loss(self, logits: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the cross-entropy; each labelled token has the weight of its row."""
+        import torch
+        from torch.nn import functional as F
+
         assert batch.targets is not None
         losses = F.cross_entropy(logits, batch.targets, reduction="none", ignore_index=_NO_LABEL)
         counts = batch.tokens_per_item

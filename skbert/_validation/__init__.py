@@ -1,12 +1,14 @@
 """Checks of X, y and weights, made before anything heavy is loaded.
 
-Nothing here imports torch, a tokenizer or an estimator. `tables`, `features`, `columns` and
-`texts` build on those before them, and every other module on these four alone, but for
-`probabilities`, which builds on `targets`:
+Nothing here imports torch, a tokenizer or an estimator. The first six modules build on those
+before them, and every other module on these six alone, but for `probabilities`, which builds on
+`targets`:
 
+- `parquet`: rows of parquet files and of Arrow's data sets
 - `tables`: any container as a table; its columns as lists or as numbers; lengths, missing y
 - `features`: columns of numbers and categories beside the texts
 - `columns`: which columns hold the texts, and whether they are those of fit
+- `stored`: texts that are read when they are needed
 - `texts`: X of texts or pairs of texts
 - `words`: X of a tagger, rows of words
 - `documents`: X of pre-training, texts or lists of sentences

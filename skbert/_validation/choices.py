@@ -123,7 +123,8 @@ def check_choices(
     warn_of_surrogates(dirty, "The options of ")
     _refuse_printed_lists(options)
     places = [_places(row) for row in options]
-    return Choices(texts.first, texts.second, options, places, table.names, len(before) + 1)
+    second = None if texts.second is None else [*texts.second]
+    return Choices([*texts.first], second, options, places, table.names, len(before) + 1)
 
 
 def _wanted(table: Table, columns: Any) -> list[Any]:

@@ -1,8 +1,8 @@
 """Any accepted container as a table, its columns as lists or as numbers, or an error.
 
-Depends on numpy and `skbert.exceptions`. pandas, polars, pyarrow, datasets and scipy are
-recognised by what their objects can do and are never imported. Which cells are right is up to the
-modules that open tables.
+Depends on numpy, `parquet` and `skbert.exceptions`. pandas, polars, pyarrow, datasets and scipy
+are recognised by what their objects can do and are never imported. Which cells are right is up to
+the modules that open tables.
 """
 
 from __future__ import annotations
@@ -11,22 +11,31 @@ import contextlib
 import math
 import reprlib
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cache
 from numbers import Complex
 from typing import Any
 
 import numpy as np
 
+from skbert._validation.parquet import with_rows
 from skbert.exceptions import InputError, InputTypeError, warn
 
+CHUNK_ROWS = 8192  # rows of a stored table that are lists at the same time
 ROW_TYPES = (list, tuple, np.ndarray)  # what may hold the entries of one row
 MAX_NAMES = 5  # names or rows listed in one error
 TWO_COLUMNS = (
     "Text pairs are a list of (text, second text), one tuple per row, or a frame of two columns: "
     "type list(zip(questions, contexts))."
 )
+
+
+_ReadPart = Callable[[int, int, int], list[Any]]  # column, first row, end -> cells
+
+
+def _without_origin(_row: int) -> str:
+    return ""
 
 
 @dataclass(frozen=True)
@@ -40,6 +49,29 @@ class Table:
     read: Callable[[int], list[Any]]  # position of a column -> its cells
     labels: tuple[Any, ...] | None  # column labels of a frame, else None
     container: type = object  # type of a sequence of rows
+    # Of a container that holds no Python objects: column, first row, end -> cells.
+    read_part: _ReadPart | None = None
+    origin: Callable[[int], str] = _without_origin  # what an error adds about a row
+    first_row: int = 0  # of a part of a larger table
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether its cells are better read in parts than all at once."""
+        return self.read_part is not None and self.shape[0] > CHUNK_ROWS
+
+    def parts(self) -> Iterator[Table]:
+        """The table in parts of `CHUNK_ROWS` where it is stored, else as it is."""
+        if self.read_part is None or not self.is_stored:
+            yield self
+            return
+        for begin in range(0, self.shape[0], CHUNK_ROWS):
+            yield self._part(self.read_part, begin, min(begin + CHUNK_ROWS, self.shape[0]))
+
+    def _part(self, read_part: _ReadPart, begin: int, end: int) -> Table:
+        read = cache(lambda column: read_part(column, begin, end))
+        shape = (end - begin, *self.shape[1:])
+        first_row = self.first_row + begin
+        return replace(self, shape=shape, read=read, read_part=None, first_row=first_row)
 
     @property
     def width(self) -> int:
@@ -58,9 +90,10 @@ class Table:
 
     def place(self, row: int, column: int) -> str:
         """Return the name of a cell's place for an error."""
+        row += self.first_row
         if len(self.shape) == 1:
             return f"row {row}"
-        return f"row {row} of column {self.label(column)!r}"
+        return f"row {row} of column {self.label(column)!r}{self.origin(row)}"
 
 
 def open_table(X: Any, name: str = "X", hint: str | None = TWO_COLUMNS) -> Table:
@@ -68,6 +101,7 @@ def open_table(X: Any, name: str = "X", hint: str | None = TWO_COLUMNS) -> Table
 
     Entries of rows such as tuples are columns; without a `hint` each row is one cell.
     """
+    X = with_rows(X)
     _refuse_type(X, name)
     _refuse_shape(X, name)
     frame = _table_of_frame(X)
@@ -75,8 +109,9 @@ def open_table(X: Any, name: str = "X", hint: str | None = TWO_COLUMNS) -> Table
         return frame
     if isinstance(X, np.ndarray) and X.ndim == 2:
         return Table(X.shape, cache(lambda i: read_cells(X[:, i])), None)
-    cells = read_cells(X, name)
-    table = Table((len(cells),), lambda _: cells, None, type(X))
+    read_part = _part_of(lambda _: X) if _is_stored(X) else None
+    read = cache(lambda _: read_cells(X, name))
+    table = Table((len(X),), read, None, type(X), read_part)
     return table if hint is None else split_rows(table, name, hint)
 
 
@@ -92,7 +127,28 @@ def _table_of_frame(X: Any) -> Table | None:
         column = X.column if hasattr(X, "column") else lambda i: X[labels[i]]
     else:
         return None
-    return Table((len(X), len(labels)), cache(lambda i: read_cells(column(i))), labels)
+    column = cache(column)
+    read_part = _part_of(column) if _is_stored(X) else None
+    return Table(
+        (len(X), len(labels)), cache(lambda i: read_cells(column(i))), labels,
+        read_part=read_part, origin=getattr(X, "origin_of_row", _without_origin),
+        first_row=getattr(X, "first_row", 0),
+    )  # fmt: skip
+
+
+def _is_stored(X: object) -> bool:
+    """Whether a container of pyarrow, polars or datasets holds no Python objects."""
+    is_arrow = any(hasattr(X, name) for name in ("to_pylist", "to_arrow", "origin_of_row"))
+    return is_arrow or type(X).__module__.startswith("datasets.")
+
+
+def _part_of(column: Callable[[int], Any]) -> _ReadPart:
+    """The function that reads a part of a column."""
+
+    def read_part(i: int, begin: int, end: int) -> list[Any]:
+        return read_cells(column(i)[begin:end])
+
+    return read_part
 
 
 def open_values(values: Any, name: str, hint: str | None) -> Table:
@@ -159,7 +215,13 @@ def read_cells(column: Any, name: str = "X") -> list[Any]:
     for method in ("to_pylist", "to_list", "tolist"):  # pyarrow, polars and pandas, numpy
         listing = getattr(column, method, None)
         if callable(listing):
-            return list(listing())
+            try:
+                return list(listing())
+            except UnicodeDecodeError as error:  # Arrow's texts are bytes that nobody has checked
+                raise InputError(
+                    f"{name} holds a text that is no UTF-8: {error}. Write the data again, with "
+                    "texts in UTF-8."
+                ) from error
     if isinstance(column, (list, tuple, deque)):
         return list(column)
     with contextlib.suppress(Exception):  # a sequence need not know slices
@@ -189,12 +251,15 @@ def row_length(cell: Any) -> int | None:
 
 def split_rows(table: Table, name: str = "X", hint: str = TWO_COLUMNS) -> Table:
     """Return the table with the entries of rows such as tuples as columns, if there are any."""
-    cells = table.read(0) if len(table.shape) == 1 else []
-    start = next((i for i, cell in enumerate(cells) if not is_missing(cell)), 0)
-    width = row_length(cells[start]) if cells else None
+    if len(table.shape) == 2:
+        return table
+    cells = (cell for part in table.parts() for cell in part.read(0))
+    start, first = next((pair for pair in enumerate(cells) if not is_missing(pair[1])), (0, None))
+    width = row_length(first)
     if width is None:
         return table
-    for row, cell in enumerate(cells):
+    rows = table.read(0)
+    for row, cell in enumerate(rows):
         length = row_length(cell)
         if length != width:
             shown = reprlib.repr(cell) if length is None else f"{length}"
@@ -203,7 +268,7 @@ def split_rows(table: Table, name: str = "X", hint: str = TWO_COLUMNS) -> Table:
                 f"{shown}. Give every row the same number of entries. {hint}"
             )
             raise InputError(msg)
-    return Table((len(cells), width), cache(lambda i: [row[i] for row in cells]), None)
+    return Table((len(rows), width), cache(lambda i: [row[i] for row in rows]), None)
 
 
 def check_not_empty(table: Table, hint: str = "") -> None:

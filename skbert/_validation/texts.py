@@ -1,13 +1,13 @@
-"""X as plain lists of str, or an error that names the first bad row.
+"""X as columns of str, or an error that names the first bad row.
 
-Depends on `tables`, `columns` and `skbert.exceptions`.
+Depends on `tables`, `columns`, `stored` and `skbert.exceptions`.
 """
 
 from __future__ import annotations
 
 import re
 import reprlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any, NamedTuple
@@ -25,6 +25,7 @@ from skbert._validation.columns import (
     wanted_columns,
 )
 from skbert._validation.features import FeatureColumn
+from skbert._validation.stored import StoredTexts, take_texts
 from skbert._validation.tables import (
     ROW_TYPES,
     TWO_COLUMNS,
@@ -52,15 +53,18 @@ class TextField(NamedTuple):
     """One of several fields of a text, with a text for each row."""
 
     name: str | None  # None: nothing stands before its texts
-    texts: list[str]
+    texts: Sequence[str]
 
 
 @dataclass(frozen=True)
 class Texts:
-    """The texts of X, one row per sample, whatever container they came in."""
+    """The texts of X, one row per sample, whatever container they came in.
 
-    first: list[str]
-    second: list[str] | None  # None: one text per row, or fields
+    Those of a long column that lies outside Python are read when they are asked for.
+    """
+
+    first: Sequence[str]
+    second: Sequence[str] | None  # None: one text per row, or fields
     names: tuple[str, ...] | None  # all column names of a frame with str columns, else None
     n_columns: int  # text columns used
     fields: tuple[TextField, ...] = ()  # two or more where columns are fields, first among them
@@ -71,7 +75,7 @@ class Texts:
         return len(self.first)
 
     @property
-    def columns(self) -> list[list[str]]:
+    def columns(self) -> list[Sequence[str]]:
         """The texts, column by column."""
         if self.fields:
             return [field.texts for field in self.fields]
@@ -79,8 +83,8 @@ class Texts:
 
     def take(self, rows: np.ndarray) -> Texts:
         """Return the rows at the given positions (integers, or one bool per row)."""
-        positions = (np.flatnonzero(rows) if rows.dtype == bool else rows).tolist()
-        columns = [[texts[row] for row in positions] for texts in self.columns]
+        positions = np.flatnonzero(rows) if rows.dtype == bool else rows
+        columns = [take_texts(texts, positions) for texts in self.columns]
         second = None if self.second is None else columns[1]
         fields = tuple(
             field._replace(texts=texts) for field, texts in zip(self.fields, columns, strict=False)
@@ -102,8 +106,8 @@ def check_texts(
 
     `columns` chooses the text columns of a frame or 2-D array, and may name fields. `missing` is
     "raise" or "empty", and `fitted` is what fit saw when X comes after fit. `without_rows` says in
-    the error what to do where there are no rows. The lists returned are new and hold exact ``str``
-    objects.
+    the error what to do where there are no rows. The texts returned are exact ``str`` objects, in
+    new lists or, of long columns that lie outside Python, read when they are asked for.
     """
     table = open_table(X, hint=None)
     if table.shape[0] == 0:
@@ -140,7 +144,7 @@ def read_texts(
     return Texts(texts[0], second, table.names, len(texts), fields)
 
 
-def _fields(names: list[str | None], texts: list[list[str]]) -> tuple[TextField, ...]:
+def _fields(names: list[str | None], texts: list[Sequence[str]]) -> tuple[TextField, ...]:
     """Return the texts as fields with these names; no fields where there are no names."""
     clean = (name and without_surrogates(name) for name in names)
     return tuple(map(TextField, clean, texts))
@@ -170,24 +174,48 @@ def _looks_like_two_columns(table: Table) -> bool:
     return True
 
 
-def _check_cells(table: Table, column: int, missing: str) -> list[str]:
+def _check_cells(table: Table, column: int, missing: str) -> Sequence[str]:
     """Return the cells of one column as exact str."""
-    cells = table.read(column)
+    n_rows, read_part = table.shape[0], table.read_part
+    is_stored = read_part is not None and table.is_stored
+    cells = [] if is_stored else table.read(column)
+    parts = (
+        ((part, part.read(column)) for part in table.parts()) if is_stored else [(table, cells)]
+    )
+    gaps = [gap for part, read in parts for gap in _gaps(part, column, read)]
+    if gaps and missing != "empty":
+        row, cell = gaps[0]
+        place = table.place(row - table.first_row, column)
+        msg = (
+            f"X has {len(gaps)} missing text(s), the first in {place} ({cell!r}). Every row must "
+            "hold a str. Drop or fill these rows, or set missing='empty' to read them as ''."
+        )
+        raise InputError(msg)
+    if read_part is None or not is_stored:
+        return _as_texts(cells)
+    return StoredTexts(
+        lambda begin, end: _as_texts(read_part(column, begin, min(end, n_rows))),
+        np.arange(n_rows),
+    )
+
+
+def _gaps(table: Table, column: int, cells: list[Any]) -> list[tuple[int, object]]:
+    """Return the rows of missing cells, and these cells; raise for what is no text."""
     if set(map(type, cells)) == {str}:
-        return cells.copy()
+        return []
     gaps = []
     for row, cell in enumerate(cells):
         if is_missing(cell):
-            gaps.append(row)
+            gaps.append((table.first_row + row, cell))
         elif not isinstance(cell, str):
             raise _bad_cell(cell, table.place(row, column))
-    if gaps and missing != "empty":
-        msg = (
-            f"X has {len(gaps)} missing text(s), the first in {table.place(gaps[0], column)} "
-            f"({cells[gaps[0]]!r}). Every row must hold a str. Drop or fill these rows, or set "
-            "missing='empty' to read them as ''."
-        )
-        raise InputError(msg)
+    return gaps
+
+
+def _as_texts(cells: list[Any]) -> list[str]:
+    """Return cells as exact str, missing ones as empty."""
+    if set(map(type, cells)) == {str}:
+        return cells.copy()
     # str.__str__ turns numpy and enum strings into exact str without asking their class
     return [str.__str__(cell) if isinstance(cell, str) else "" for cell in cells]
 
@@ -225,11 +253,13 @@ def without_surrogates(text: str) -> str:
     return _SURROGATE.sub("\ufffd", text) if _has_lone_surrogate(text) else text
 
 
-def replace_surrogates(texts: list[Any]) -> list[int]:
+def replace_surrogates(texts: Sequence[Any]) -> list[int]:
     """Put U+FFFD for each lone surrogate; return the positions of the texts that had some.
 
-    An entry that is None is passed over.
+    An entry that is None is passed over. Outside Python texts are UTF-8, which has no surrogates.
     """
+    if not isinstance(texts, list):
+        return []
     dirty = [at for at, text in enumerate(texts) if text and _has_lone_surrogate(text)]
     for at in dirty:
         texts[at] = _SURROGATE.sub("\ufffd", texts[at])
@@ -247,12 +277,12 @@ def warn_of_surrogates(rows: Collection[int], what: str = "") -> None:
         warn(msg)
 
 
-def _blank_rows(columns: list[list[str]]) -> list[int]:
+def _blank_rows(columns: list[Sequence[str]]) -> list[int]:
     """Return the rows in which every column is empty or whitespace."""
-    rows = list(range(len(columns[0])))
-    for cells in columns:
-        rows = [row for row in rows if not cells[row] or cells[row].isspace()]
-    return rows
+    blank = [
+        {row for row, cell in enumerate(cells) if not cell or cell.isspace()} for cells in columns
+    ]
+    return sorted(set.intersection(*blank))
 
 
 def warn_if_mostly_empty(empty: list[int], n_rows: int, problem: str) -> None:

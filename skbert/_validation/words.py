@@ -6,6 +6,7 @@ Depends on `tables`, `columns`, `texts` and `skbert.exceptions`; y is checked in
 from __future__ import annotations
 
 import reprlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -146,7 +147,7 @@ def _word(cell: object, place: str, missing: str) -> str:
     raise InputError(msg)
 
 
-def _warn_if_single_words(texts: list[str], fitted: FitRecord | None) -> None:
+def _warn_if_single_words(texts: Sequence[str], fitted: FitRecord | None) -> None:
     """Warn after fit when every one of several texts is a word, as in a flat list of words."""
     if (
         fitted

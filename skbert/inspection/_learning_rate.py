@@ -12,8 +12,8 @@ import numpy as np
 from sklearn.base import clone
 
 from skbert._arrays import FloatArray
+from skbert._core.items import Items
 from skbert._core.runtime.device import Precision, pick_device, seeded
-from skbert._core.task import Items
 from skbert._core.training.optim import RANGE_TEST, rate_factor
 from skbert._estimator.bar import ProgressBar
 from skbert._estimator.fitting import TrainedEstimator, draw_seed

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from skbert._arrays import Array, FloatArray, IntArray
 from skbert._core.attribution import Score
-from skbert._core.task import Items
+from skbert._core.items import Items
 from skbert._core.text.tokens import Ragged
 from skbert._estimator.base import TextEstimator
 from skbert._estimator.fitted import Fitted

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from skbert._arrays import IntArray
-from skbert._core.task import Items
+from skbert._core.items import Items
 from skbert._core.text.numbered import NumberedPieces
 from skbert._core.text.tokens import Ragged
 from skbert._validation.choices import Choices

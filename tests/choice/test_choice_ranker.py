@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from skbert._core.task import Items
+    from skbert._core.items import Items
 
 LEARNS = {"pooling": "mean", "epochs": 5, "learning_rate": 3e-3, "head_learning_rate": 1e-2}
 
@@ -702,11 +702,20 @@ def test_transformers_opens_the_folder(tiny_model: Path, tmp_path: Path) -> None
         np.testing.assert_allclose(proba[row, :n], logits.softmax(1)[0].numpy(), atol=1e-5)
 
 
-def test_a_head_that_transformers_does_not_have_is_not_written(
+def test_sentence_transformers_scores_the_options(
     fitted: BertChoiceRanker, tmp_path: Path
 ) -> None:
-    with pytest.raises(ModelError, match="pooling='pooler'"):
-        fitted.save_pretrained(tmp_path / "folder")
+    library = pytest.importorskip("sentence_transformers")
+    fitted.save_pretrained(tmp_path)
+    model = library.SentenceTransformer(str(tmp_path), device="cpu", local_files_only=True)
+    again = BertChoiceRanker.from_pretrained(tmp_path, device="cpu", precision="float32")
+    np.testing.assert_array_equal(again.predict(X), fitted.predict(X))
+    proba = fitted.predict_proba(X)
+    for row, (prompt, options) in enumerate(X[:8]):
+        pairs = [(prompt, option) for option in options]
+        scores = torch.from_numpy(model.encode(pairs, show_progress_bar=False))[:, 0]
+        n = len(options)
+        np.testing.assert_allclose(proba[row, :n], scores.softmax(0).numpy(), atol=1e-5)
 
 
 def test_a_fine_tuned_checkpoint_opens_fitted(tiny_model: Path, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from torch.nn import functional as F
 
 import skbert
 from skbert import BertClassifier
-from skbert._classification.several import check_columns
+from skbert._classification.predictions import check_columns
 from skbert._classification.task import SeveralLabels
 from skbert._core.batches import collate
 from skbert._core.text.tokens import Ragged
@@ -392,8 +392,8 @@ def test_saved_and_loaded(tiny_model: Path, sentiment: Sentiment, tmp_path: Path
             np.testing.assert_array_equal(one, other)
         assert copy.target_names_.tolist() == list(y)
     loaded.partial_fit(X, y)
-    with pytest.raises(ModelError, match=r"several columns.*BertClassifier\.load"):
-        BertClassifier.from_pretrained(tmp_path / "saved")
+    opened = BertClassifier.from_pretrained(tmp_path / "saved")
+    assert_same_columns(opened, fitted, X)
     with pytest.raises(ModelError, match=r"3 columns of classes.*save\(path\)"):
         classifier(tiny_model, pooling="pooler").fit(X, y).save_pretrained(tmp_path / "plain")
     again = classifier(tmp_path / "saved", pooling="pooler").fit(X, y["mood"])
@@ -401,6 +401,57 @@ def test_saved_and_loaded(tiny_model: Path, sentiment: Sentiment, tmp_path: Path
     config = json.loads((tmp_path / "single" / "config.json").read_text())
     assert "skbert_targets" not in config
     assert BertClassifier.from_pretrained(tmp_path / "single").classes_.tolist() == ["bad", "good"]
+
+
+def assert_same_columns(opened: Any, fitted: Any, X: Any) -> None:
+    """The same probabilities of the same classes, which are str now and sorted as such."""
+    for at, (proba, wanted) in enumerate(
+        zip(opened.predict_proba(X), fitted.predict_proba(X), strict=True)
+    ):
+        names = [str(name) for name in fitted.classes_[at]]
+        assert opened.classes_[at].tolist() == sorted(names)
+        np.testing.assert_allclose(proba, wanted[:, np.argsort(names)], atol=1e-5)
+
+
+def test_save_pretrained_writes_logits_side_by_side(
+    tiny_model: Path, sentiment: Sentiment, tmp_path: Path
+) -> None:
+    library = pytest.importorskip("sentence_transformers")
+    X, y = sentiment.texts, columns(sentiment.labels)
+    y["number"] = [2, 10, 1, 10] * 10  # as str in another order
+    fitted = classifier(tiny_model, pooling="mean").fit(X, y)
+    fitted.save_pretrained(tmp_path)
+    model = library.SentenceTransformer(str(tmp_path), device="cpu", local_files_only=True)
+    logits = model.encode(X, show_progress_bar=False)
+    at = 0
+    for column, proba in enumerate(fitted.predict_proba(X)):
+        part = logits[:, at : at + proba.shape[1]]
+        np.testing.assert_allclose(softmax(part, axis=1), proba, atol=1e-5)
+        names = [model[0].auto_model.config.id2label[at + i] for i in range(proba.shape[1])]
+        assert names == [f"{column}: {label}" for label in fitted.classes_[column]]
+        at += proba.shape[1]
+    settings = {"device": "cpu", "precision": "float32"}
+    opened = BertClassifier.from_pretrained(tmp_path, **settings)
+    assert_same_columns(opened, fitted, X)
+    opened.save(tmp_path / "saved")
+    again = BertClassifier.load(tmp_path / "saved")
+    for one, other in zip(again.predict_proba(X), opened.predict_proba(X), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert np.shape(opened.predict(X)) == (len(X), len(fitted.classes_))
+
+
+@pytest.mark.parametrize("names", [["0: a", "1: b", "0: c"], ["a", "b", "c"], ["1: a", "2: b"]])
+def test_names_that_are_of_no_columns_are_refused(
+    names: list[str], tiny_model: Path, sentiment: Sentiment, tmp_path: Path
+) -> None:
+    y = pd.DataFrame({"mood": sentiment.labels, "one": ["a"] * 40})
+    y = y if len(names) == 3 else y.replace("good", "bad")
+    classifier(tiny_model, pooling="mean").fit(sentiment.texts, y).save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["id2label"] = dict(enumerate(names))
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelError, match="do not begin with '0: '"):
+        BertClassifier.from_pretrained(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,8 @@ from skbert._estimator.base import encode
 if TYPE_CHECKING:
     from pathlib import Path as Folder
 
+    from skbert._core.items import Items
     from skbert._core.models.network import Network
-    from skbert._core.task import Items
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from support.items import make_items
 
 from skbert._core.batches import Batch, by_budget, by_length, collate, steps_of_a_pass
-from skbert._core.task import Items
+from skbert._core.items import Items, joined
 from skbert._core.text.tokens import EncodedTexts, Ragged, TokenTable
 from skbert._core.text.windows import Windows, mean_by_sample
 
@@ -368,10 +368,10 @@ def test_items_of_samples_keep_their_order() -> None:
     assert chosen.sizes.tolist() == [1, 2, 4, 5]
 
 
-def test_items_followed_by_others_are_all_items() -> None:
+def test_joined_items_are_all_items() -> None:
     first = make_items([3, 1, 2], samples=[0, 0, 2], targets=np.array([5, 5, 6]))
     others = make_items([2, 4, 1], rows=[1, 2], targets=np.array([7, 8]))
-    both = first.followed_by(others)
+    both = joined([(first, 3), (others, 2)])
     assert both.samples.tolist() == [0, 0, 2, 3, 4]
     for part, items in ((slice(0, 3), first), (slice(3, 5), others)):
         own = both.take(np.arange(5)[part])

@@ -27,10 +27,10 @@ from skbert._core import infer as infer_module
 from skbert._core.batches import Batch, collate
 from skbert._core.checkpoints.vet import vet
 from skbert._core.infer import INFERENCE_TOKENS, infer
+from skbert._core.items import Head, Items
 from skbert._core.models.network import Network
 from skbert._core.models.opening import open_network
 from skbert._core.runtime.device import Precision, seeded
-from skbert._core.task import Head, Items
 from skbert._core.text.tokens import EncodedTexts, Ragged
 from skbert._core.text.windows import Windows
 
@@ -134,8 +134,8 @@ def test_the_budget_of_tokens_does_not_matter(
 
 def test_bfloat16_stays_near(network: Network) -> None:
     items = make(network)
-    want = infer(network, items, SINGLE, features=True).values
-    found = infer(network, items, Precision("bfloat16", CPU), features=True).values
+    want = infer(network, items, SINGLE, forward=Network.features).values
+    found = infer(network, items, Precision("bfloat16", CPU), forward=Network.features).values
     assert found.dtype == np.float32
     assert not np.array_equal(found, want)
     np.testing.assert_allclose(found, want, rtol=0, atol=3e-2)
@@ -146,7 +146,7 @@ def test_bfloat16_stays_near(network: Network) -> None:
 
 def test_features_are_what_the_head_reads(network: Network) -> None:
     items = make(network)
-    features = infer(network, items, SINGLE, features=True)
+    features = infer(network, items, SINGLE, forward=Network.features)
     assert features.values.shape == (len(ROWS), 32)
     with torch.no_grad():
         logits = network.output_layer(torch.from_numpy(features.values)).numpy()
@@ -187,17 +187,19 @@ def n_tokens(batches: list[Batch]) -> int:
     return sum(batch.input_ids.shape[1] for batch in batches)
 
 
-@pytest.mark.parametrize("features", [False, True])
+@pytest.mark.parametrize(
+    "forward", [None, lambda network, batch: network.features(batch)], ids=["logits", "features"]
+)
 def test_equal_texts_are_computed_once(
-    network: Network, batches: list[Batch], features: bool
+    network: Network, batches: list[Batch], forward: Any
 ) -> None:
     texts = [ROWS[i] for i in [3, 5, 3, 3, 8, 5, 3, 8, 0]]
     items = make(network, texts)
-    got = infer(network, items, SINGLE, features=features).values
+    got = infer(network, items, SINGLE, forward=forward).values
     assert n_tokens(batches) == items.sizes[[0, 1, 4, 8]].sum()
     for text in {*texts}:
         which = [i for i, other in enumerate(texts) if other == text]
-        alone = infer(network, make(network, [text]), SINGLE, features=features).values
+        alone = infer(network, make(network, [text]), SINGLE, forward=forward).values
         np.testing.assert_allclose(got[which], alone.repeat(len(which), 0), rtol=1e-5, atol=1e-5)
         assert (got[which] == got[which[0]]).all()
 
@@ -331,7 +333,7 @@ def test_global_flags_are_as_before(network: Network, precision: str) -> None:
 
 
 def test_results_can_be_written_to_and_learned_from(network: Network) -> None:
-    found = infer(network, make(network), SINGLE, features=True).values
+    found = infer(network, make(network), SINGLE, forward=Network.features).values
     found += 1.0
     layer = torch.nn.Linear(32, 1)
     layer(torch.from_numpy(found)).sum().backward()  # no inference tensor
@@ -350,7 +352,7 @@ def test_a_gpu_gives_the_same(tiny_model: Path, precision: str, tolerance: float
     with seeded(0, CPU):
         network = open_network(vet(tiny_model), Head(HEAD, 3))
     items = make(network)
-    want = infer(network, items, SINGLE, features=True).values
+    want = infer(network, items, SINGLE, forward=Network.features).values
     network.to(GPU, torch.float32)
-    found = infer(network, items, Precision(precision, GPU), features=True).values
+    found = infer(network, items, Precision(precision, GPU), forward=Network.features).values
     np.testing.assert_allclose(found, want, rtol=0, atol=tolerance)

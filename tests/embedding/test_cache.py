@@ -258,7 +258,7 @@ def test_the_fingerprint_is_taken_once(
     tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken: list[Network] = []
-    monkeypatch.setattr("skbert._embedding.task.fingerprint", lambda n: taken.append(n) or "f")
+    monkeypatch.setattr("skbert._embedding.opening.fingerprint", lambda n: taken.append(n) or "f")
     transformer = plain(tiny_model, memory=tmp_path)
     transformer.fit_transform(TEXTS)
     transformer.transform(TEXTS)

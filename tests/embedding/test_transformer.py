@@ -702,7 +702,7 @@ def test_names_start_with_the_text_column(tiny_model: Path, table: pd.DataFrame)
         ({"model": LogisticRegression()}, "'model' parameter"),
         ({"max_length": 1000}, "max_length=1000: this model reads between 4 and 128"),
         ({"device": "gpu"}, "device='gpu'"),
-        ({"precision": "int8"}, "'precision' parameter"),
+        ({"precision": "int4"}, "'precision' parameter"),
     ],
 )
 def test_bad_parameters(tiny_model: Path, params: dict[str, Any], words: str) -> None:

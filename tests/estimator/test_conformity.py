@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from skbert._estimator.checks import are_confidences, are_sorted, are_weights
-from skbert._estimator.conformal import Conformity
+from skbert._estimator.conformity import Conformity
 from skbert._estimator.rejection import _lowest_threshold
 from skbert.exceptions import InputError
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+import torch
 
 from skbert import (
     BertChoiceRanker,
@@ -16,6 +17,9 @@ from skbert import (
     BertSpanExtractor,
     BertTokenTagger,
 )
+from skbert._core.models.network import Network
+from skbert._core.task import Batch
+from skbert._core.training import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -167,3 +171,57 @@ def test_pairs_below_a_frozen_pooler_start_as_if_probed_at_the_rate_of_heads(
             BertClassifier(lively, **given).fit(X, y).predict_proba(X),
             chosen.fit(X, y).predict_proba(X),
         )
+
+
+@pytest.mark.parametrize(
+    "kind", [BertClassifier, BertRegressor, BertTokenTagger, BertSpanExtractor]
+)
+@pytest.mark.parametrize("pooling", ["auto", "mean"])
+def test_a_frozen_encoder_reads_each_row_once(
+    kind: Any, pooling: str, tiny_model_no_dropout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, y = {
+        BertClassifier: texts(pairs=False), BertRegressor: numbers(pairs=False),
+        BertTokenTagger: words(), BertSpanExtractor: answers(),
+    }[kind]  # fmt: skip
+    heads = {} if kind in (BertTokenTagger, BertSpanExtractor) else {"pooling": pooling}
+    n_read = Counter[str]()
+    hidden = Network.hidden
+
+    def counted(network: Network, batch: Batch) -> torch.Tensor:
+        n_read["training" if network.model.training else "ready"] += len(batch.layout.lengths)
+        return hidden(network, batch)
+
+    def fitted() -> Any:
+        n_read.clear()
+        return kind(
+            tiny_model_no_dropout,
+            freeze="all",
+            validation_fraction=0.25,
+            epochs=3,
+            **WHERE,
+            **heads,
+        ).fit(X, y)
+
+    monkeypatch.setattr(Network, "hidden", counted)
+    once = fitted()
+    assert not n_read["training"]
+    n_once = n_read["ready"]
+    monkeypatch.setattr(frozen, "_MOST_BYTES", 0)
+    each_pass = fitted()
+    assert n_read["training"]
+    assert n_read["ready"] > n_once
+    for one, other in zip(once.history_, each_pass.history_, strict=True):
+        assert one["loss"] == pytest.approx(other["loss"], abs=1e-4)
+        assert one["validation_loss"] == pytest.approx(other["validation_loss"], abs=1e-4)
+
+
+def test_what_somebody_changes_in_a_frozen_encoder_has_an_effect(tiny_model: Path) -> None:
+    X, y = texts(pairs=False)
+    classifier = BertClassifier(tiny_model, freeze="all", epochs=1, warm_start=True, **WHERE)
+    classifier.fit(X, y)
+    runs = Counter[str]()
+    classifier.model_.base_model.register_forward_hook(lambda *given: runs.update(["forward"]))
+    classifier.epochs = 3
+    classifier.fit(X, y)
+    assert runs["forward"] >= 3  # in every pass

@@ -17,6 +17,7 @@ import torch
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
 from support import DATA, ROOT
 
 import skbert
@@ -178,14 +179,53 @@ def test_skops_round_trips_a_pipeline(tiny_model: Path, sentiment: Sentiment) ->
     assert blank[0].get_params() == pipeline[0].get_params()
 
 
+@pytest.mark.parametrize("name", EXPECTED)
+def test_skops_asks_for_nothing_more_where_a_pipeline_ends_with_one(name: str) -> None:
+    sio = pytest.importorskip("skops.io", reason="skops is not installed")
+    pipeline = make_pipeline(FunctionTransformer(), skbert.load(SAVED / name))
+    data = sio.dumps(pipeline)
+    types = trusted(EXPECTED[name]["class"])
+    assert sio.get_untrusted_types(data=data) == types
+    again = sio.loads(data, trusted=types)
+    assert_same(pipeline[-1], again[-1], name)
+
+
 @pytest.mark.filterwarnings("ignore")  # MLflow's own
 @pytest.mark.long
-def test_mlflow_round_trips(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mlflow_round_trips(
+    tiny_model: Path, sentiment: Sentiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("skops.io", reason="skops is not installed")
-    mlflow = pytest.importorskip("mlflow.sklearn", reason="mlflow is not installed")
+    mlflow: Any = pytest.importorskip("mlflow", reason="mlflow is not installed")
+    flavour = pytest.importorskip("mlflow.sklearn", reason="mlflow is not installed")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "runs").as_uri())
+    classifier = BertClassifier(str(tiny_model), epochs=1, device="cpu", precision="float32")
+    pipeline = make_pipeline(FunctionTransformer(), classifier).fit(*sentiment)
+    proba = pipeline.predict_proba(sentiment.texts)
+    settings = {
+        "skops_trusted_types": trusted("BertClassifier"), "pip_requirements": ["skbert"],
+        "pyfunc_predict_fn": "predict_proba",
+    }  # fmt: skip
+    flavour.save_model(pipeline, str(tmp_path / "model"), **settings)
+    with mlflow.start_run():
+        logged = flavour.log_model(pipeline, name="model", **settings).model_uri
+    for uri in (str(tmp_path / "model"), logged):
+        again = flavour.load_model(uri)
+        np.testing.assert_array_equal(again.predict_proba(sentiment.texts), proba)
+        served = mlflow.pyfunc.load_model(uri)
+        for X in (sentiment.texts, pd.DataFrame({"text": sentiment.texts})):
+            np.testing.assert_array_equal(served.predict(X), proba)
+
+
+@pytest.mark.filterwarnings("ignore")  # MLflow's own
+@pytest.mark.long
+def test_mlflow_keeps_an_estimator_of_an_earlier_version(tmp_path: Path) -> None:
+    pytest.importorskip("skops.io", reason="skops is not installed")
+    flavour = pytest.importorskip("mlflow.sklearn", reason="mlflow is not installed")
     fitted: Any = BertRegressor.load(SAVED / "regressor")
-    mlflow.save_model(
+    flavour.save_model(
         fitted, str(tmp_path / "model"), skops_trusted_types=trusted("BertRegressor"),
         pip_requirements=["skbert"],
     )  # fmt: skip
-    assert_same(fitted, mlflow.load_model(str(tmp_path / "model")), "regressor")
+    assert_same(fitted, flavour.load_model(str(tmp_path / "model")), "regressor")

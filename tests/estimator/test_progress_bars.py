@@ -20,7 +20,7 @@ from skbert import (
 )
 from skbert._core import infer as inference
 from skbert._estimator import bar as bars
-from skbert._estimator import base
+from skbert._estimator import base, predicting
 from skbert._estimator.bar import ProgressBar
 from skbert.exceptions import NonFiniteError
 
@@ -126,7 +126,7 @@ def test_rows_are_counted_whatever_their_windows_and_twins(
     kind: str, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = classifier(tiny_model, long_text=kind, max_length=12)
-    monkeypatch.setattr(base, "_CHUNK_SIZE", 30)
+    monkeypatch.setattr(predicting, "_CHUNK_SIZE", 30)
     X = [*TEXTS, *TEXTS[:7], LONG, f"{LONG} good", TEXTS[0]]
     seen: list[int] = []
 

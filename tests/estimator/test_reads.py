@@ -136,7 +136,7 @@ def test_a_second_reading_is_counted(container: Any, tiny_model: Path) -> None:
 def test_every_call_that_takes_rows_is_made() -> None:
     for job in JOBS.values():
         others = OBJECTIVES.keys() if job.estimator is BertPretrainer else set()
-        assert methods_of(job.estimator) == job.methods | others, job.estimator
+        assert methods_of(job.estimator) == job.methods | others | {"export"}, job.estimator
     functions = [getattr(inspection, name) for name in inspection.__all__]
     assert {call for call in functions if inspect.isfunction(call) and takes_rows(call)} == {
         inspection.attentions,
@@ -263,4 +263,11 @@ def test_a_warm_start_reads_x_once(tiny_model: Path) -> None:
     X, y, _ = job.usual
     estimator = job.make(tiny_model, warm_start=True).fit(X, y)
     counts = read_counts(CountedList, X, lambda rows: estimator.fit(rows, y, np.ones(len(X))))
+    assert set(counts) == {1}
+
+
+def test_an_export_reads_x_once(tiny_model: Path, tmp_path: Path) -> None:
+    job = JOBS["BertClassifier"]
+    estimator = job.make(tiny_model).fit(job.usual.X, job.usual.y)
+    counts = read_counts(CountedList, TEXTS, lambda X: estimator.export(tmp_path / "model", X=X))
     assert set(counts) == {1}

@@ -14,7 +14,7 @@ from support.jobs import FORMS
 
 import skbert
 from skbert._core.text import fields
-from skbert._estimator import base
+from skbert._estimator import base, predicting
 from skbert.exceptions import TruncationWarning
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def test_the_results_are_the_same(
         return infer(network, items, *rest, **options)
 
     monkeypatch.setattr(base, "infer", counted)
-    monkeypatch.setattr(base, "_CHUNK_SIZE", 3)
+    monkeypatch.setattr(predicting, "_CHUNK_SIZE", 3)
     for one, other in zip(told(quietly(ask)), whole, strict=True):
         if np.asarray(other).dtype.kind == "f":
             np.testing.assert_allclose(one, other, atol=1e-10)
@@ -83,7 +83,7 @@ def test_the_next_rows_are_tokenised_meanwhile(
 
     rows = [f"{first} {second}" for first in TEXTS[:4] for second in TEXTS[:4]]
     expected = model.transform(rows)
-    monkeypatch.setattr(base, "_CHUNK_SIZE", 4)
+    monkeypatch.setattr(predicting, "_CHUNK_SIZE", 4)
     monkeypatch.setattr(base, "infer", compute)
     monkeypatch.setattr("skbert._embedding.task.encode_rows", note)
     before = threading.active_count()
@@ -96,7 +96,7 @@ def test_rows_that_are_cut_are_counted_once(
     tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = skbert.BertTransformer(tiny_model, max_length=5).fit(["a"])
-    monkeypatch.setattr(base, "_CHUNK_SIZE", 2)
+    monkeypatch.setattr(predicting, "_CHUNK_SIZE", 2)
     with pytest.warns(TruncationWarning, match="^3 of 5 rows were too long") as caught:
         model.transform(
             ["a", "a good movie and book", "a b c d e", "good food", "the food is bad"]
@@ -106,7 +106,7 @@ def test_rows_that_are_cut_are_counted_once(
 
 def test_an_error_comes_through(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = skbert.BertTransformer(tiny_model).fit(["a"])
-    monkeypatch.setattr(base, "_CHUNK_SIZE", 2)
+    monkeypatch.setattr(predicting, "_CHUNK_SIZE", 2)
 
     def fail(*_: Any) -> Any:
         raise MemoryError("none left")

@@ -153,7 +153,7 @@ CALLS: dict[str, list[Call]] = {
         lambda f: f.extractor.score(SWAPPED, ["Ann", "Bob"]),
         lambda f: make_pipeline(f.extractor).predict(SWAPPED),
     ],
-    "base._say_if_cut": [
+    "predicting.warn_if_cut": [
         lambda f: new(f).fit(LONG, LABELS),
         lambda f: f.classifier.predict(LONG),
         lambda f: f.classifier.score(LONG, LABELS),

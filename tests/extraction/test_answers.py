@@ -21,9 +21,10 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.processors import TemplateProcessing
 
 from skbert import datasets
-from skbert._core.task import Items
+from skbert._core.items import Items
 from skbert._core.text.tokens import Ragged, TextTokenizer
-from skbert._extraction.task import MAX_ANSWERS, Answers, RankedAnswers, best_texts, best_threshold
+from skbert._extraction.task import MAX_ANSWERS, Answers, RankedAnswers, best_texts
+from skbert._extraction.tuning import best_threshold
 from skbert._validation.answers import check_answers
 from skbert.datasets import load_questions, load_squad
 from skbert.exceptions import InputError, InputTypeError

@@ -36,10 +36,11 @@ from transformers import (
 from skbert import BertClassifier, BertSpanExtractor
 from skbert._core.batches import collate
 from skbert._core.checkpoints.vet import vet
+from skbert._core.items import Head, Items
 from skbert._core.models.network import Network
 from skbert._core.models.opening import open_network
 from skbert._core.runtime.device import seeded
-from skbert._core.task import Batch, Head, Items
+from skbert._core.task import Batch
 from skbert._core.text.tokens import Ragged
 from skbert._extraction.task import MAX_ANSWERS, Answers
 from skbert._validation.answers import warn_if_swapped

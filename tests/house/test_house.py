@@ -49,7 +49,7 @@ ANY_PARAMETERS, ANY_OF_A_JOB = 227, 22
 ANY_ESTIMATORS = 7  # of these, the ones named "estimator"
 TASK_METHODS = {"encode", "head", "loss", "decode"}
 FEWEST_MODULES = 5
-ROOMS = 13  # beside those of the jobs
+ROOMS = 16  # beside those of the jobs
 
 JOBS = tuple(sorted({home.split(".")[1] for home in _catalogue.ESTIMATORS.values()}))
 # The rooms of the house, lowest floor first; a room imports only from floors below its own.
@@ -59,18 +59,21 @@ FLOORS = (
     ("metrics",),
     ("_estimator",),
     JOBS,
-    ("_conversion", "inspection", "testing"),
+    ("_conversion", "inspection", "runtime", "testing"),
+    ("_streaming",),
+    ("distributed",),
     ("__main__",),
 )
 CORE_FLOORS = (
     ("families", "runtime", "text"),
+    ("items", "scores"),
     ("task",),
     ("attention", "batches", "segments"),
     ("cpu", "checkpoints"),
     ("models",),
     ("infer",),
     ("training",),
-    ("attention_heads", "attribution"),
+    ("attention_heads", "attribution", "export"),
 )
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -489,6 +492,17 @@ IMPORT_RULES = [
         ImportRule(f"skbert._core.checkpoints.{name}", never=NEURAL)
         for name in ("find", "vet", "tokenizer_files")
     ),
+    # An exported model predicts without torch.
+    *(
+        ImportRule(f"skbert.{name}", never=(*NEURAL[::2], "sklearn", "scipy"))
+        for name in (
+            *(f"{job}.predicting" for job in JOBS),
+            "_core.export.engines",
+            "_core.export.rows",
+            "_estimator.predicting",
+            "runtime",
+        )
+    ),
     # A checkpoint of TensorFlow is converted without torch.
     *(ImportRule(f"skbert.{name}", never=NEURAL[::2]) for name in ("__main__", "_conversion")),
     ImportRule("skbert.exceptions", never=(), only=STANDARD),
@@ -678,7 +692,12 @@ def undeclared_imports(modules: list[Module], declared: set[str]) -> list[str]:
 
 def test_every_import_is_a_declared_dependency(modules: list[Module]) -> None:
     groups = distributions()
-    declared = set().union(*(groups[name] for name in ("", "offline", "plot", "polars", "umap")))
+    declared = set().union(
+        *(
+            groups[name]
+            for name in ("", "arrow", "offline", "onnx", "openvino", "plot", "polars", "umap")
+        )
+    )
     assert not (violations := undeclared_imports(modules, declared)), show(violations)
 
 
@@ -794,16 +813,18 @@ OTHER_THINGS: dict[str, set[str]] = {
     "skbert._core.attention_heads": {"config.num_attention_heads"},
     "skbert._core.checkpoints.tokenizer_parts": {"cls", "dropout"},
     "skbert._core.checkpoints.vet": {"num_attention_heads"},
+    "skbert._core.export.int8": {"graph.output", "node.output", "nodes[0].output"},
     "skbert._core.cpu.bindings.attention": {"settings.dropout", "settings.scaling", "scaling"},
+    "skbert._core.cpu.bindings.attention_tiles": {"settings.dropout", "settings.scaling"},
     "skbert._core.cpu.bindings.checks": {"dropout"},
     "skbert._core.cpu.fused": {
         "settings.dropout", "dropout=", "result.output",
     },
     "skbert._core.cpu.attention": {"ctx.scaling", "settings.dropout", "settings.scaling"},
-    "skbert._core.cpu.linear": {"F.dropout"},
+    "skbert._core.cpu.activation": {"F.dropout"},
     "skbert._core.cpu.postnorm": {"nn.LayerNorm"},
     "skbert._core.cpu.prenorm": {"nn.LayerNorm"},
-    "skbert._core.models.network": {"cls"},
+    "skbert._core.models.vectors": {"cls"},
     "skbert._core.models.new_model": {
         "num_attention_heads", "num_attention_heads=", "position_embedding_type",
     },

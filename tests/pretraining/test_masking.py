@@ -26,7 +26,7 @@ from skbert.exceptions import InputError, InputTypeError, ModelError, SkbertWarn
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from skbert._core.task import Items
+    from skbert._core.items import Items
 
 WORDS = "the a movie is good unbelievable great awful food services phoned i love it".split()
 

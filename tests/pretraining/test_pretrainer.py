@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from skbert._core.task import Items
+    from skbert._core.items import Items
 
 CPU = torch.device("cpu")
 EXACT = Precision("float32", CPU)

@@ -14,10 +14,10 @@ from transformers import BertForSequenceClassification
 from skbert._core.batches import Batch, Layout, collate
 from skbert._core.checkpoints.vet import vet
 from skbert._core.families.record import Job
+from skbert._core.items import Head, Items
 from skbert._core.models.network import Network
 from skbert._core.models.opening import open_network
 from skbert._core.runtime.device import seeded
-from skbert._core.task import Head, Items
 from skbert._core.text.tokens import Ragged, TextTokenizer, encode_texts
 from support.items import make_items
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from skbert._core.task import Items
+from skbert._core.items import Items
 from skbert._core.text.tokens import Ragged
 from skbert._validation.texts import Texts
 

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from skbert._core.task import Items, Task
+    from skbert._core.items import Items
+    from skbert._core.task import Task
 
 N = 20
 ROWS = sentences(np.random.default_rng(0).integers(1, 14, N).tolist())

@@ -38,10 +38,10 @@ from transformers import (
 from skbert import BertTokenTagger
 from skbert._core.batches import collate
 from skbert._core.checkpoints.vet import vet
+from skbert._core.items import Items
 from skbert._core.models.network import Network
 from skbert._core.models.opening import open_network
 from skbert._core.runtime.device import seeded
-from skbert._core.task import Items
 from skbert._core.text.tokens import Ragged
 from skbert._tagging.schemes import convert
 from skbert._tagging.task import WordTags

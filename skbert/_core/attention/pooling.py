@@ -10,14 +10,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     import torch
 
     from skbert._core.task import Layout
 
-__all__ = ["COMBINED", "POOLER", "POOLINGS", "TOKEN_POOLINGS", "parts_of", "pool", "pool_padded"]
+__all__ = [
+    "COMBINED", "POOLER", "POOLINGS", "TOKEN_POOLINGS", "LayerJoin", "parts_of", "pool",
+    "pool_padded",
+]  # fmt: skip
+
+LayerJoin = Literal["mean", "concat"]  # of the hidden states of several layers
 
 
 @dataclass(frozen=True)

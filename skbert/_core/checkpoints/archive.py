@@ -1,7 +1,7 @@
 """A folder of plain files, with a manifest of their hashes by which damage is noticed.
 
 Knows bytes, JSON values and tensors, and not what they mean; of skbert it imports only
-``skbert.exceptions``, `leftovers` and `strict`. Nothing is ever unpickled.
+``skbert.exceptions``, `leftovers`, `strict` and `tensors`. Nothing is ever unpickled.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from skbert._core.checkpoints.leftovers import (
     resolve_folder,
 )
 from skbert._core.checkpoints.strict import is_plain, load_json, open_plain
+from skbert._core.checkpoints.tensors import read_tensors, write_tensors
 from skbert.exceptions import SaveError, SkbertError
 
 if TYPE_CHECKING:
@@ -39,11 +40,14 @@ __all__ = [
     "FORMAT",
     "MANIFEST",
     "TENSORS",
+    "check_target",
     "hashes",
     "header",
     "read",
+    "read_members",
     "resolve_folder",
     "save_error",
+    "versions",
     "write",
 ]
 
@@ -51,8 +55,7 @@ FORMAT = 1
 MANIFEST = "MANIFEST.json"
 TENSORS = "model.safetensors"
 
-_TENSORS, _HEADER = 20_000, 8_000_000  # most tensors, and bytes that describe them
-_RESERVED = ("format", "versions", "members", "digest")
+_RESERVED = ("format", "versions", "members", "beside", "digest")
 _PACKAGES = ("skbert", "torch", "transformers", "tokenizers", "safetensors", "numpy",
              "scikit-learn")  # fmt: skip
 
@@ -64,21 +67,24 @@ def write(
     folder: Path,
     members: Mapping[str, bytes],
     header: Mapping[str, Any],
-    tensors: Mapping[str, torch.Tensor | Array],
+    tensors: Mapping[str, torch.Tensor | Array] | None,
+    beside: Mapping[str, bytes] | None = None,
 ) -> None:
     """Write a folder that `read` reads: all of it, or nothing, and then an earlier one stays.
 
-    ``header`` (JSON values) goes into the manifest. A folder that is there is replaced only
-    if it holds an earlier save and nothing else.
+    ``header`` (JSON values) goes into the manifest. With None for ``tensors`` there is no file of
+    them, and `read_members` reads the folder. One that is there is replaced only if it holds an
+    earlier save and nothing else. Files ``beside`` the members are not read back, so anybody may
+    change or remove them; one that was changed is not replaced.
     """
     target = resolve_folder(folder)
     try:
-        _check_members(members, header)
+        _check_members([*members, *(beside or ())], header)
         with hold_lock(target.parent):  # so that nobody replaces the folder now
-            _check_target(target)
+            check_target(target)
         remove_leftovers(target)  # which may fill the disk
         with locked_part(target) as part:
-            _fill(part, members, header, tensors)
+            _fill(part, members, header, tensors, beside or {})
             _move(part, target)
     except SkbertError:
         raise
@@ -95,7 +101,7 @@ def save_error(target: Path, exc: Exception) -> SaveError:
     )
 
 
-def _check_members(members: Mapping[str, bytes], header: Mapping[str, Any]) -> None:
+def _check_members(members: Collection[str], header: Mapping[str, Any]) -> None:
     seen = {MANIFEST.casefold(), TENSORS.casefold()}
     for name in members:
         if not is_plain(name) or name.casefold() in seen:
@@ -109,7 +115,8 @@ def _check_members(members: Mapping[str, bytes], header: Mapping[str, Any]) -> N
             raise SaveError(f"the header key {key!r} belongs to the manifest: rename it.")
 
 
-def _check_target(target: Path) -> None:
+def check_target(target: Path) -> None:
+    """Refuse what `write` would not replace: a file, or a folder that holds anything else."""
     if not os.path.lexists(target):
         return
     if not target.is_dir():
@@ -121,12 +128,13 @@ def _check_target(target: Path) -> None:
     if not names:
         return
     try:
-        strange = names - {MANIFEST, *_manifest(target)["members"]}
+        manifest = _manifest(target)
     except SaveError as exc:
         raise SaveError(
             f"{target} is not empty and is no earlier save, so it is not replaced: {exc}"
             " Give the path of a new folder, or remove that one yourself."
         ) from exc
+    strange = names - {MANIFEST, *manifest["members"], *_unchanged(target, manifest)}
     if strange:
         raise SaveError(
             f"{target} is an earlier save, but also holds {min(strange)!r}, which replacing it"
@@ -134,56 +142,53 @@ def _check_target(target: Path) -> None:
         )
 
 
+def _unchanged(target: Path, manifest: Mapping[str, Any]) -> set[str]:
+    """The files beside the members that are as they were written."""
+    return {
+        name
+        for name, digest in manifest.get("beside", {}).items()
+        if (target / name).is_file() and _sha256((target / name).read_bytes()) == digest
+    }
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
 def _fill(
     part: Path,
     members: Mapping[str, bytes],
     header: Mapping[str, Any],
-    tensors: Mapping[str, torch.Tensor | Array],
+    tensors: Mapping[str, torch.Tensor | Array] | None,
+    beside: Mapping[str, bytes],
 ) -> None:
-    from safetensors.torch import save_file
-
     listed: dict[str, dict[str, Any]] = {}
     for name, data in members.items():
         (part / name).write_bytes(data)
-        listed[name] = {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-    save_file(_separate(tensors), part / TENSORS, metadata={"format": "pt"})
-    with (part / TENSORS).open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-        listed[TENSORS] = {"size": file.tell(), "sha256": digest}
-    body = {"format": FORMAT, "versions": _versions(), **header, "members": listed}
+        listed[name] = {"size": len(data), "sha256": _sha256(data)}
+    if tensors is not None:
+        listed[TENSORS] = write_tensors(part / TENSORS, tensors)
+    for name, data in beside.items():
+        (part / name).write_bytes(data)
+    body = {"format": FORMAT, "versions": versions(), **header, "members": listed}
+    if beside:
+        body["beside"] = {name: _sha256(data) for name, data in beside.items()}
     body = {**body, "digest": _digest(json.loads(_canonical(body)))}
     text = json.dumps(body, indent=1, allow_nan=False) + "\n"
     (part / MANIFEST).write_text(text, encoding="utf-8")
-    # safetensors lets only the owner read its file; the other members follow the umask.
-    (part / TENSORS).chmod(stat.S_IMODE((part / MANIFEST).stat().st_mode))
+    if tensors is not None:  # safetensors lets only the owner read it; the others follow the umask
+        (part / TENSORS).chmod(stat.S_IMODE((part / MANIFEST).stat().st_mode))
     for path in (*part.iterdir(), part):
         _sync(path)
 
 
-def _separate(
-    tensors: Mapping[str, torch.Tensor | Array],
-) -> dict[str, torch.Tensor]:
-    """Contiguous tensors on the CPU of which no two share memory, as the file needs them."""
-    import torch
-
-    separate: dict[str, torch.Tensor] = {}
-    seen: set[int] = set()
-    for name, value in tensors.items():
-        tensor = value.detach().cpu() if isinstance(value, torch.Tensor) else torch.tensor(value)
-        tensor = tensor.contiguous()
-        if tensor.untyped_storage().data_ptr() in seen:
-            tensor = tensor.clone()
-        seen.add(tensor.untyped_storage().data_ptr())
-        separate[name] = tensor
-    return separate
-
-
-def _versions() -> dict[str, str]:
-    versions = {"python": platform.python_version()}
+def versions() -> dict[str, str]:
+    """The versions of Python and of the libraries that a saved model depends on."""
+    found = {"python": platform.python_version()}
     for package in _PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            versions[package] = importlib.metadata.version(package)
-    return versions
+            found[package] = importlib.metadata.version(package)
+    return found
 
 
 def _canonical(body: Mapping[str, Any]) -> str:
@@ -213,7 +218,7 @@ def _move(part: Path, target: Path) -> None:
         try:
             part.rename(target)
         except BaseException:
-            if old.exists():
+            if old.exists() and not target.exists():  # else an interrupt came after the renaming
                 old.rename(target)
             raise
     try:
@@ -235,6 +240,14 @@ def read(
     The members must be exactly ``allowed``; those in ``optional`` may be absent. The header
     comes with ``versions``, those of the libraries that wrote it.
     """
+    header, members = read_members(folder, {*allowed, TENSORS}, optional)
+    return header, members, read_tensors(folder / TENSORS, members.pop(TENSORS))
+
+
+def read_members(
+    folder: Path, allowed: Collection[str], optional: Collection[str] = ()
+) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """Header and members as in `read`, of a folder that was written without tensors."""
     return read_consistently(folder, lambda root: _read(root, allowed, optional))
 
 
@@ -245,34 +258,14 @@ def header(folder: Path) -> dict[str, Any]:
 
 def _read(
     root: Path, allowed: Collection[str], optional: Collection[str]
-) -> tuple[dict[str, Any], dict[str, bytes], dict[str, torch.Tensor]]:
-    from safetensors.torch import load
-
+) -> tuple[dict[str, Any], dict[str, bytes]]:
     header = _manifest(root)
     listed = header.pop("members")
-    _check_listed(root, listed, {*allowed, *optional, TENSORS}, {*allowed, TENSORS} - {*optional})
+    _check_listed(root, listed, {*allowed, *optional}, {*allowed} - {*optional})
     for name, entry in listed.items():
         _check_size(root / name, entry["size"])
     members = {name: _read_checked(root / name, entry) for name, entry in listed.items()}
-    _check_count(root / TENSORS, members[TENSORS])
-    try:
-        tensors = load(members.pop(TENSORS))
-    except Exception as exc:
-        raise SaveError(
-            f"{root / TENSORS} has the right hash, but is no safetensors file: {exc}."
-            " It was not written by skbert: do not use it."
-        ) from exc
-    return {key: header[key] for key in header if key != "format"}, members, tensors
-
-
-def _check_count(path: Path, data: bytes) -> None:
-    """Refuse a header of far more tensors than any model has: each costs more than its bytes."""
-    length = int.from_bytes(data[:8], "little")
-    if _HEADER < length < len(data) or data.count(b'"data_offsets"', 8, 8 + length) > _TENSORS:
-        raise SaveError(
-            f"{path} describes more than {_TENSORS} tensors. It was not written by skbert: do not"
-            " use it."
-        )
+    return {key: header[key] for key in header if key != "format"}, members
 
 
 def hashes(folder: Path) -> dict[str, str]:

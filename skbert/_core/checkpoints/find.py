@@ -18,7 +18,7 @@ from skbert._core.checkpoints import strict
 from skbert._core.checkpoints.adapters import ADAPTER, ADAPTER_WEIGHTS
 from skbert.exceptions import InputTypeError, ModelError, ModelNotFoundError
 
-__all__ = ["PACKAGED", "PACKAGED_SHA256", "find"]
+__all__ = ["PACKAGED", "PACKAGED_SHA256", "find", "is_model_id"]
 
 PACKAGED = "sentence-transformers/all-MiniLM-L6-v2"
 PACKAGED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -53,6 +53,12 @@ def find(model: str | os.PathLike[str]) -> Path:
         f"model={text!r} was not found: there is no such folder, and it is no name of a model,"
         f" which looks like {PACKAGED!r}. Give an existing folder or a name{_if_deleted()}."
     )
+
+
+def is_model_id(model: object) -> bool:
+    """Whether a value is the id of a model on the hub, with its owner, and no folder."""
+    is_id = isinstance(model, str) and "/" in model and bool(_MODEL_ID.fullmatch(model))
+    return is_id and not Path(str(model)).exists()
 
 
 def _find_named(name: str) -> Path:

@@ -17,12 +17,22 @@ if TYPE_CHECKING:
 
     from skbert._core.checkpoints.strict import Members
 
-__all__ = ["CHAIN", "RowVector", "check_place", "read_modules", "read_row_vector"]
+__all__ = [
+    "CHAIN",
+    "HEAD",
+    "SETTINGS",
+    "Modules",
+    "RowVector",
+    "check_place",
+    "read_modules",
+    "read_row_vector",
+]
 
 Modules = list[tuple[str, str]] | None  # kind and subfolder
 
 CHAIN = "modules.json"
-_SETTINGS = "sentence_bert_config.json"
+SETTINGS = "sentence_bert_config.json"
+HEAD = "skbert_head"  # in config.json, where the modules after the pooling are layers of a head
 _POOLING, _ENCODER = "Pooling", "Transformer"
 # A length of 1 is the caller's choice, and dropout is off.
 _KNOWN = (_ENCODER, _POOLING, "Normalize", "Dropout")
@@ -77,7 +87,7 @@ def read_row_vector(members: Members, modules: Modules, *, is_lowercase: bool) -
     pooling, fault = _read_pooling(members, folders[0]) if folders else (None, "")
     lacking = [f"the module {kind[:80]}" for kind, _ in listed if kind not in _KNOWN]
     lacking += [fault] * bool(fault) + ["several modules for pooling"] * (len(folders) > 1)
-    if members.load_object(_SETTINGS).get("do_lower_case") is True and not is_lowercase:
+    if members.load_object(SETTINGS).get("do_lower_case") is True and not is_lowercase:
         lacking.append("texts in lower case, which the tokenizer does not make")
     return RowVector(pooling, " and ".join(lacking))
 

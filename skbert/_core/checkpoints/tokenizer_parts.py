@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from skbert._core.checkpoints.charsmap import is_charsmap
 from skbert._core.checkpoints.strict import parse_json
 from skbert._core.checkpoints.tokenizer_settings import FLAG, TOKEN_FLAGS, is_token
+from skbert._core.families.tokenizers import FORMATS
 from skbert.exceptions import ModelError
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from skbert._core.families.record import Family
     from skbert._core.families.tokenizers import TokenizerFormat
 
-__all__ = ["are_merges", "check_parts", "format_of", "is_uncased", "parsed"]
+__all__ = ["are_merges", "check_described", "check_parts", "format_of", "is_uncased", "parsed"]
 
 _NESTED = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers",
            "post_processor": "processors", "decoder": "decoders"}  # fmt: skip
@@ -132,6 +133,17 @@ def check_parts(
     added = [(entry["content"], entry["id"]) for entry in entries]
     _check_template(path, described["post_processor"], {**dict(added), **words})
     return words, added
+
+
+def check_described(data: bytes, path: Path) -> None:
+    """Check a tokenizer.json that need not belong to the model of a known family."""
+    described = parsed(data, path)
+    kind = _typed_model(described.get("model"))["type"]
+    known = [each for each in FORMATS if each.model == kind]
+    if not known:
+        names = " or ".join(each.name for each in FORMATS)
+        raise ModelError(f"{path} holds a tokenizer of the type {kind!r}, and not {names}.")
+    check_parts(path, known[0], described)
 
 
 def is_uncased(described: dict[str, Any]) -> bool:

@@ -18,9 +18,11 @@ from skbert._core.attention.pruned import are_pruned_heads
 from skbert._core.checkpoints import archive, strict
 from skbert._core.checkpoints.adapters import ADAPTER, Adapter, adapted_settings, read_adapter
 from skbert._core.checkpoints.find import PACKAGED, find
+from skbert._core.checkpoints.head_layers import read_head
 from skbert._core.checkpoints.pickled import PickledFile, pickled_file
 from skbert._core.checkpoints.sentences import (
     CHAIN,
+    HEAD,
     RowVector,
     check_place,
     read_modules,
@@ -119,6 +121,9 @@ def vet(folder: Path, tensors: Mapping[str, Any] | None = None) -> Checkpoint:
     config = _config(folder, raw)
     family = FAMILIES[config["model_type"]]
     weights = _weights(members) if tensors is None else ()
+    head_class, layers = read_head(members, modules, family, raw.get(HEAD))
+    if head_class:
+        config, weights = {**config, "architectures": head_class}, (*weights, *layers)
     held = sum(file.n_weights for file in weights)
     if tensors is not None:
         held = sum(math.prod(tensor.shape) for tensor in tensors.values())

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from skbert._core.checkpoints.vet import Checkpoint
-    from skbert._core.task import Head
+    from skbert._core.items import Head
 
 __all__ = ["check_finite", "check_learned", "check_missing", "read_tensors", "read_weights",
            "warn_of_odd_use"]  # fmt: skip

@@ -24,6 +24,7 @@ from skbert._core.cpu.bindings.attention import (
     attention_backward,
     attention_forward,
 )
+from skbert._core.cpu.bindings.attention_tiles import attention_tiles, fits_tiles
 from skbert._core.cpu.bindings.checks import has_shared_memory, is_readable
 from skbert._core.cpu.bindings.gated import gated_backward, gated_forward
 from skbert._core.cpu.bindings.gemm_bf16 import (
@@ -112,8 +113,16 @@ def can_fuse_attention(qkv: torch.Tensor, layout: Layout, settings: AttentionSet
         and qkv.dtype in DTYPES
         and settings.head_size % LANES == 0
         and layout.max_seqlen <= MAX_SIZE
-        and (_is_short(layout.max_seqlen, qkv.dtype) or _saves_work(layout.max_seqlen, settings))
+        and (
+            _can_use_tiles(qkv, layout.max_seqlen, settings)
+            or _is_short(layout.max_seqlen, qkv.dtype)
+            or _saves_work(layout.max_seqlen, settings)
+        )
     )
+
+
+def _can_use_tiles(qkv: torch.Tensor, max_seqlen: int, settings: AttentionSettings) -> bool:
+    return fits_tiles(qkv, max_seqlen, settings) and has_instructions("amx_bf16")
 
 
 def _saves_work(max_seqlen: int, settings: AttentionSettings) -> bool:
@@ -134,7 +143,12 @@ def fused_attention(
     qkv: torch.Tensor, rows: PackedRows, settings: AttentionSettings
 ) -> torch.Tensor:
     """Attention within rows from ``(n_tokens, 3 * n_heads * head_size)``, a third of it back."""
-    output: torch.Tensor = _apply(_Attention, qkv, rows, settings)
+    output: torch.Tensor
+    if _can_use_tiles(qkv, rows.max_seqlen, settings):
+        output = attention_tiles(qkv=qkv, rows=rows, settings=settings)
+        output[rows.n_tokens :] = 0
+    else:
+        output = _apply(_Attention, qkv, rows, settings)
     return output
 
 

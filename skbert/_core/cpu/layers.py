@@ -14,12 +14,14 @@ from torch.nn import functional as F
 
 from skbert._core.cpu import postnorm, prenorm
 from skbert._core.cpu.attention import Rows
+from skbert._core.cpu.bindings.gemm_int8 import can_multiply_int8
 from skbert._core.cpu.fused import can_fuse_linear
 from skbert._core.cpu.linear import Bf16State, ComputedLayer, ProductCache
 from skbert._core.families.record import Family, LayerParts, encoder_part
+from skbert._core.runtime.device import uses_int8
 from skbert._core.task import Layout
 
-__all__ = ["Layers", "can_compute"]
+__all__ = ["Layers", "can_compute", "can_quantize"]
 
 _TOKENS_STEP = 16  # oneDNN, unlike the kernels, prepares a product anew for each size
 
@@ -65,7 +67,8 @@ class Layers:
         rows = Rows(layout, training=training)
         if training:
             states = _pad_tokens(states, caches, dtype)
-        layers = _computed(modules, caches, dtype, training=training)
+        int8 = uses_int8() and not training
+        layers = _computed(modules, caches, dtype, training=training, int8=int8)
         with torch.autocast("cpu", enabled=False):
             if family.prenorm is None:
                 run = postnorm.run_layers(layers, family.attention, states, dtype, rows)
@@ -90,12 +93,21 @@ def can_compute(family: Family, module: Any) -> bool:
     return prenorm.can_compute(parts, family.attention)
 
 
+def can_quantize(family: Family, module: Any) -> bool:
+    """Whether the products of a layer, one that can be computed, have sizes for int8."""
+    cache = ProductCache(family.layer_parts(module))
+    shapes = [
+        (sum(len(x.weight) for x in each), each[0].weight.shape[1]) for each in cache.linears
+    ]
+    return all(can_multiply_int8(n_in, n_out) for n_out, n_in in shapes)
+
+
 def _computed(
-    modules: Sequence[Any], caches: Sequence[ProductCache], dtype: torch.dtype, *, training: bool
+    modules: Sequence[Any], caches: Sequence[ProductCache], dtype: torch.dtype, **how: bool
 ) -> Iterator[ComputedLayer]:
     """The layers, whose weights are read just before each is run."""
     for module, cache in zip(modules, caches, strict=True):
-        yield ComputedLayer(module, cache.parts, cache(dtype, training=training))
+        yield ComputedLayer(module, cache.parts, cache(dtype, **how))
 
 
 def _prenorm_run(family: Family, model: Any, n_layers: int) -> prenorm.PreNormRun:

@@ -16,23 +16,21 @@ import torch
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from skbert._core.cpu.activation import Gate, TensorFunction, is_gelu
 from skbert._core.cpu.bindings.checks import addresses
 from skbert._core.cpu.bindings.gemm_bf16 import PackedWeights, packed_linear
 from skbert._core.cpu.fused import (
     Context,
     StackedLinear,
-    can_fuse_gate,
     can_fuse_linear,
-    fused_gate,
     max_packed_tokens,
 )
+from skbert._core.cpu.quantized import Int8Linear, Int8MLP
 from skbert._core.families.record import LayerParts, PreNormParts
 
 __all__ = ["Bf16State", "ComputedLayer", "LayerProducts", "ProductCache", "has_sizes"]
 
 Result = TypeVar("Result")
-
-TensorFunction = Callable[[torch.Tensor], torch.Tensor]
 
 
 class Bf16State(NamedTuple):
@@ -103,18 +101,25 @@ class ProductCache:
             [parts.mlp_out],
         ]
         self.for_training: tuple[object, list[TrainingLinear]] = (None, [])
-        self.for_inference: tuple[object, list[InferenceLinear]] = (None, [])
+        self.for_inference: tuple[object, LayerProducts | None] = (None, None)
 
-    def __call__(self, dtype: torch.dtype, *, training: bool) -> LayerProducts:
-        """The products in ``dtype``, for training or for inference."""
+    def __call__(self, dtype: torch.dtype, *, training: bool, int8: bool = False) -> LayerProducts:
+        """The products in ``dtype``, for training or for inference, or there from int8."""
         linears = [linear for each in self.linears for linear in each]
         weights = [linear.weight for linear in linears] + _biases_of(linears)
         weight_key = (dtype, [*zip(map(id, weights), addresses(*weights), strict=True)])
-        return self._training(weight_key) if training else self._inference(weight_key, weights)
+        if training:
+            return self._training(weight_key)
+        state = weight_key, [weight._version for weight in weights], int8
+        made_for, made = self.for_inference
+        if made is None or made_for != state:
+            made = self._int8() if int8 else self._inference(dtype)
+            self.for_inference = state, made
+        return made
 
     def _training(self, weight_key: WeightKey) -> LayerProducts:
         made_for, made = self.for_training
-        self.for_inference = (None, [])  # a step changes the weights, but not their versions
+        self.for_inference = None, None  # a step changes the weights, but not their versions
         if made_for != weight_key:
             made = [TrainingLinear(each, weight_key[0], self.bf16_state) for each in self.linears]
             self.for_training = (weight_key, made)
@@ -126,16 +131,18 @@ class ProductCache:
             return LayerProducts(qkv, attention_out, lambda x: mlp_out(gate(mlp_in(x))))
         return LayerProducts(qkv, attention_out, TrainingMLP(mlp_in, mlp_out, self.activation))
 
-    def _inference(self, weight_key: WeightKey, weights: list[torch.Tensor]) -> LayerProducts:
-        state = weight_key, [weight._version for weight in weights]
-        made_for, made = self.for_inference
-        if made_for != state:
-            activations = None, None, self.activation, None
-            pairs = zip(self.linears, activations, strict=True)
-            made = [InferenceLinear(each, activation, weight_key[0]) for each, activation in pairs]
-            self.for_inference = state, made
-        qkv, attention_out, mlp_in, mlp_out = made
+    def _inference(self, dtype: torch.dtype) -> LayerProducts:
+        activations = None, None, self.activation, None
+        pairs = zip(self.linears, activations, strict=True)
+        qkv, attention_out, mlp_in, mlp_out = (
+            InferenceLinear(each, activation, dtype) for each, activation in pairs
+        )
         return LayerProducts(qkv, attention_out, lambda x: mlp_out(mlp_in(x)))
+
+    def _int8(self) -> LayerProducts:
+        qkv, attention_out, mlp_in, mlp_out = self.linears
+        mlp = Int8MLP(mlp_in, mlp_out, self.activation)
+        return LayerProducts(Int8Linear(qkv), Int8Linear(attention_out), mlp)
 
 
 class InferenceLinear:
@@ -149,7 +156,7 @@ class InferenceLinear:
     ) -> None:
         self.linears, self.activation, self.dtype = linears, activation, dtype
         self.uses_onednn = _can_use_onednn(dtype)
-        self.gelu = self.uses_onednn and _is_gelu(activation)
+        self.gelu = self.uses_onednn and is_gelu(activation)
         biases = [bias.detach() for bias in _biases_of(linears)]
         self.bias = torch.cat(biases) if biases else None
         n_in, n_out = linears[0].weight.shape[1], sum(len(linear.weight) for linear in linears)
@@ -195,32 +202,6 @@ def has_sizes(linears: Sequence[torch.nn.Linear], shapes: Sequence[tuple[int, in
 def _biases_of(linears: Sequence[torch.nn.Linear]) -> list[torch.Tensor]:
     """The biases of linear layers, some of which may have none."""
     return [linear.bias for linear in linears if linear.bias is not None]
-
-
-def _is_gelu(activation: TensorFunction | None) -> bool:
-    """Whether an activation is exact GELU, and none of its approximations."""
-    return getattr(activation, "act", None) is F.gelu
-
-
-class Gate:
-    """The activation of the first half of hidden states times the second half, after dropout."""
-
-    def __init__(self, activation: TensorFunction, gate_dropout: torch.nn.Dropout) -> None:
-        self.activation, self.gate_dropout = activation, gate_dropout
-        self.is_gelu = _is_gelu(activation)
-
-    @property
-    def drops(self) -> bool:
-        """Whether some of the result is dropped."""
-        return self.gate_dropout.training and self.gate_dropout.p > 0
-
-    def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
-        if self.is_gelu and can_fuse_gate(hidden):
-            active = fused_gate(hidden)
-        else:
-            x, gate = hidden.chunk(2, dim=-1)
-            active = self.activation(x) * gate
-        return F.dropout(active, self.gate_dropout.p) if self.drops else active
 
 
 def _can_use_onednn(dtype: torch.dtype) -> bool:
@@ -375,7 +356,7 @@ class TrainingMLP:
     ) -> None:
         self.mlp_in, self.mlp_out, self.activation = mlp_in, mlp_out, activation
         self.dtype, self.weights = mlp_in.dtype, mlp_in.weights + mlp_out.weights
-        self.fused = _is_gelu(activation) and mlp_in.fused and mlp_out.fused
+        self.fused = is_gelu(activation) and mlp_in.fused and mlp_out.fused
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         return _run_training(self, x)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-__all__ = ["AS_DESCRIBED", "BRACKETS", "BYTE_LEVEL_BPE", "UNIGRAM", "WORD_PIECE",
+__all__ = ["AS_DESCRIBED", "BRACKETS", "BYTE_LEVEL_BPE", "FORMATS", "UNIGRAM", "WORD_PIECE",
            "TokenizerFormat"]  # fmt: skip
 
 # Classes that take a tokenizer.json as it is, of any kind, and name no token themselves.
@@ -115,3 +115,5 @@ UNIGRAM = TokenizerFormat(
     },
     files=(),
 )  # fmt: skip
+
+FORMATS = (WORD_PIECE, BYTE_LEVEL_BPE, UNIGRAM)

@@ -9,16 +9,17 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
 from skbert._core.attention import packed
-from skbert._core.attention.pooling import POOLER, pool
+from skbert._core.attention.pooling import LayerJoin
 from skbert._core.cpu.embedding import UsedRowsEmbedding
 from skbert._core.cpu.layers import Layers, can_compute
 from skbert._core.families import family_of
 from skbert._core.families.record import Family, HeadClass, encoder_part, optional_part
+from skbert._core.items import Head
 from skbert._core.models.intact import (
     Anatomy,
     anatomy_of,
@@ -28,24 +29,26 @@ from skbert._core.models.intact import (
 )
 from skbert._core.models.padded import Padded, padded_parts
 from skbert._core.models.pooled import TokenPooled
+from skbert._core.models.vectors import above_states, encoder_states, in_order, pooled
 from skbert._core.runtime.interrupts import deferred_interrupts
 from skbert._core.runtime.modes import default_modes
-from skbert._core.task import Batch, Head, Layout
+from skbert._core.task import Batch, Layout
 from skbert._core.text.tokens import TextTokenizer
 
 __all__ = [
-    "LayerJoin",
     "Network",
     "can_pack",
     "copy_network",
     "has_own_modules",
     "has_pooler",
+    "has_states",
     "inference_network",
     "is_as_opened",
+    "joined",
+    "reads_token_types",
+    "states_of",
     "twin_of",
 ]
-
-LayerJoin = Literal["mean", "concat"]  # of the hidden states of several layers
 
 
 class Network:
@@ -163,11 +166,7 @@ class Network:
     def hidden(self, batch: Batch) -> torch.Tensor:
         """Hidden states of all tokens in packed order, ``(n_tokens, size)``."""
         states = _packed_states(self, batch) if self.is_packed else _padded_states(self, batch)
-        if len(states) == 1:
-            return states[0]
-        if self.layer_join == "mean":
-            return torch.stack(states).mean(dim=0)
-        return torch.cat(states, dim=1)
+        return joined(states, self.layer_join)
 
     def compile(self) -> None:
         """Compile the encoder on its next use, for batches of any length."""
@@ -195,6 +194,15 @@ class Network:
         self.anatomy = anatomy_of(self.model.eval()) if state["anatomy"] else ()
 
 
+def joined(states: list[torch.Tensor], layer_join: LayerJoin) -> torch.Tensor:
+    """The hidden states of several layers as one tensor."""
+    if len(states) == 1:
+        return states[0]
+    if layer_join == "mean":
+        return torch.stack(states).mean(dim=0)
+    return torch.cat(states, dim=-1)
+
+
 def twin_of(network: Network) -> Network:
     """Another network over the same model."""
     twin = object.__new__(type(network))
@@ -219,6 +227,13 @@ def copy_network(network: Network, shared: Iterable[torch.Tensor] = ()) -> Netwo
 def has_pooler(network: Network) -> bool:
     """Whether the model has a pooler."""
     return optional_part(network.model.base_model, network.family.encoder.pooler) is not None
+
+
+def has_states(network: Network) -> bool:
+    """Whether the head reads of the encoder one vector a row, or a token, and nothing else."""
+    reads, settings = network.head.reads, vars(network.model.config)
+    is_last = reads == "rows" and network.head_class.is_pooled_last(settings, network.pooling)
+    return reads in ("rows", "tokens") and not is_last
 
 
 def inference_network(network: Network) -> Network:
@@ -259,20 +274,18 @@ def can_pack(network: Network) -> bool:
 
 def _features_of_texts(network: Network, batch: Batch) -> Any:
     """The result of ``Network.features``, without the numbers that come beside texts."""
-    hidden, settings = network.hidden(batch), vars(network.model.config)
     head_class = network.head_class
+    if has_states(network):
+        states = encoder_states(network, batch) if batch.states is None else batch.states
+        return head_class.transform(network.model, above_states(network, states))
+    hidden = network.hidden(batch)
     match network.head.reads:
-        case "tokens":
-            features = _in_order(hidden, batch.token_order)
-        case "rows" if head_class.is_pooled_last(settings, network.pooling):
-            return _pooled(network, head_class.transform(network.model, hidden), batch)
-        case "rows":
-            features = _pooled(network, hidden, batch)
+        case "rows":  # are pooled after the head's own layers
+            return pooled(network, head_class.transform(network.model, hidden), batch)
         case "selected tokens":
-            features = hidden[batch.selected_tokens]
+            return head_class.transform(network.model, hidden[batch.selected_tokens])
         case _:
-            return hidden[batch.selected_tokens], _pooled(network, hidden, batch)
-    return head_class.transform(network.model, features)
+            return hidden[batch.selected_tokens], pooled(network, hidden, batch)
 
 
 def _packed_states(network: Network, batch: Batch) -> list[torch.Tensor]:
@@ -287,7 +300,7 @@ def _packed_states(network: Network, batch: Batch) -> list[torch.Tensor]:
         return [states[i][0] for i in read]
     is_here = network.layer_runner.is_enabled and batch.input_ids.is_cpu
     if not (family.has_kernels and is_here) or network.compiled is not None:
-        return [states[0] for states in _states_of(network, inputs, layout)]
+        return [states[0] for states in states_of(network, inputs, layout)]
     embedded = _embedded(network, inputs)
     computed = network.layer_runner(family, network.model, max(read), embedded, layout)
     all_states = [embedded[0], *computed]
@@ -303,19 +316,19 @@ def _packed_inputs(network: Network, batch: Batch) -> dict[str, torch.Tensor]:
         "inputs_embeds": embedding(batch.input_ids),
         "position_ids": batch.position_ids + first if first else batch.position_ids,
     }
-    if _reads_token_types(network):
+    if reads_token_types(network):
         inputs["token_type_ids"] = batch.token_type_ids
     return inputs
 
 
-def _reads_token_types(network: Network) -> bool:
+def reads_token_types(network: Network) -> bool:
     """Whether the model knows more than one type of token."""
     return network.family.has_token_types and network.model.config.type_vocab_size > 1
 
 
 def _padded_parts(network: Network, batch: Batch) -> list[Padded]:
     """A packed batch as padded rows."""
-    types, pad_token_id = _reads_token_types(network), network.model.config.pad_token_id
+    types, pad_token_id = reads_token_types(network), network.model.config.pad_token_id
     return padded_parts(network.family, batch, pad_token_id or 0, token_types=types)
 
 
@@ -346,7 +359,7 @@ def _embedded_apart(
     return _embedded(network, apart)[:, at]
 
 
-def _states_of(
+def states_of(
     network: Network, inputs: dict[str, torch.Tensor], layout: Layout | None = None
 ) -> list[torch.Tensor]:
     """The hidden states that the network reads, by the encoder's own forward pass.
@@ -377,28 +390,10 @@ def _own_precision(network: Network) -> AbstractContextManager[object]:
 def _padded_states(network: Network, batch: Batch) -> list[torch.Tensor]:
     """The hidden states that the network reads, of padded rows, in packed order."""
     parts = [
-        [states[part.at] for states in _states_of(network, part.inputs)]
+        [states[part.at] for states in states_of(network, part.inputs)]
         for part in _padded_parts(network, batch)
     ]
     return [torch.cat(states) for states in zip(*parts, strict=True)]
-
-
-def _pooled(network: Network, hidden: torch.Tensor, batch: Batch) -> torch.Tensor:
-    """One vector per row, in the order of the items."""
-    if network.pooling == POOLER:
-        pooled = _run_pooler(network, pool(hidden, batch.layout, "cls"))
-    else:
-        pooled = pool(hidden.to(network.dtype), batch.layout, network.pooling)
-    return _in_order(pooled, batch.row_order)
-
-
-def _run_pooler(network: Network, first: torch.Tensor) -> torch.Tensor:
-    """The output of the pooler for the first token of each row, ``(n_rows, size)``."""
-    paths, encoder = network.family.encoder, network.model.base_model
-    pooled: torch.Tensor = encoder.get_submodule(paths.pooler)(first[:, None])
-    if paths.pooler_activation:
-        pooled = encoder.get_submodule(paths.pooler_activation)(pooled[:, 0])
-    return pooled
 
 
 def _word_table(model: Any) -> torch.Tensor:
@@ -420,8 +415,8 @@ def _logits_of_model(network: Network, batch: Batch) -> Any:
     logits = [torch.cat(parts) for parts in zip(*outputs, strict=True)]
     if head.reads == "tokens":
         tokens = logits[0] if len(logits) == 1 else torch.stack(logits, -1)
-        return _in_order(tokens, batch.token_order).to(network.dtype)
-    rows = _in_order(logits[-1], batch.row_order).to(network.dtype)
+        return in_order(tokens, batch.token_order).to(network.dtype)
+    rows = in_order(logits[-1], batch.row_order).to(network.dtype)
     if head.reads == "rows":
         return rows
     words = logits[0][batch.selected_tokens].to(network.dtype)
@@ -446,7 +441,3 @@ def _fields_of_output(network: Network, part: Padded) -> list[torch.Tensor]:
         out = network.model(**inputs)
     fields = [out[name] for name in network.family.head_of(network.model).logits[which]]
     return [field[part.at] if i < n_by_token else field for i, field in enumerate(fields)]
-
-
-def _in_order(values: torch.Tensor, order: torch.Tensor | None) -> torch.Tensor:
-    return values if order is None else values[order]

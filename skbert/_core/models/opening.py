@@ -40,6 +40,7 @@ from skbert._core.checkpoints.weights import (
 from skbert._core.families import FAMILIES, family_of
 from skbert._core.families.record import Family
 from skbert._core.families.tokenizers import AS_DESCRIBED, TokenizerFormat
+from skbert._core.items import Head
 from skbert._core.models.intact import anatomy_of
 from skbert._core.models.network import (
     Network,
@@ -55,19 +56,11 @@ from skbert._core.models.vocabulary import Pieces, described
 from skbert._core.runtime.device import is_out_of_memory
 from skbert._core.runtime.interrupts import deferred_interrupts
 from skbert._core.runtime.modes import default_modes, single_precision
-from skbert._core.task import Head
 from skbert.exceptions import InputError, ModelError, SkbertError
 
-__all__ = [
-    "PreTrainedModel",
-    "PreTrainedTokenizerBase",
-    "copy_encoder",
-    "drop_pooler",
-    "network_of",
-    "new_tokenizer",
-    "open_network",
-    "write_folder",
-]
+__all__ = ["PreTrainedModel", "PreTrainedTokenizerBase", "copy_encoder", "drop_pooler",
+           "has_configured_shapes", "network_of", "new_tokenizer", "open_network",
+           "write_folder"]  # fmt: skip
 
 
 _ATTENTIONS: Any = AttentionInterface()  # type: ignore[no-untyped-call]
@@ -357,7 +350,7 @@ def drop_pooler(network: Network) -> None:
     network.anatomy = anatomy_of(network.model)
 
 
-def _has_configured_shapes(model: Any, head: Head) -> bool:
+def has_configured_shapes(model: Any, head: Head) -> bool:
     """Whether a model made from this one's configuration has weights of the same shapes."""
     config = copy.deepcopy(model.config)
     pruned, config.pruned_heads = getattr(config, "pruned_heads", None), {}
@@ -371,7 +364,7 @@ def _has_configured_shapes(model: Any, head: Head) -> bool:
 def write_folder(network: Network, folder: Path, *, weights: bool = True) -> None:
     """Write a plain transformers folder: configuration, safetensors and tokenizer files."""
     model = network.model
-    if not (has_own_modules(network) and _has_configured_shapes(model, network.head)):
+    if not (has_own_modules(network) and has_configured_shapes(model, network.head)):
         raise ModelError(
             "Modules of model_ were replaced or added, and such a model cannot be opened again. "
             "Put back those it had, merge the adapter (merge_and_unload in peft), or pickle the "
@@ -383,7 +376,7 @@ def write_folder(network: Network, folder: Path, *, weights: bool = True) -> Non
         why = f"has lost the heads {pruned}" if pruned else f"has {positions!r} positions"
         raise ModelError(
             f"The model {why}, and transformers cannot open such a model. Use save(path): every "
-            "estimator takes that folder as model=."
+            "estimator takes that folder as model=. To predict without torch, use export(path)."
         )
     with _quiet():
         (network.model if weights else config).save_pretrained(folder)

@@ -14,8 +14,8 @@ from skbert._arrays import IntArray
 from skbert._core.attention.pooling import POOLER
 from skbert._core.families import family_of
 from skbert._core.families.record import HeadClass
+from skbert._core.items import Head
 from skbert._core.models.network import Network
-from skbert._core.task import Head
 from skbert.exceptions import ModelError
 
 __all__ = [

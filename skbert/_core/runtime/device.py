@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -31,6 +32,7 @@ __all__ = [
     "pick_device",
     "seeded",
     "set_generator_state",
+    "uses_int8",
 ]
 
 _SEEDING = ForkSafeLock()
@@ -71,11 +73,29 @@ def pick_device(name: str) -> torch.device:
     return torch.device(picked)
 
 
+# Whether products of inference are in int8, as autocast is on: for this thread.
+_INT8 = ContextVar("_INT8", default=False)
+
+
+def uses_int8() -> bool:
+    """Whether the products of layers are to be in int8, where nothing is trained."""
+    return _INT8.get()
+
+
 class Precision:
-    """The type of the weights, and the one that autocast computes in, which may be lower."""
+    """The type of the weights, and the one that autocast computes in, which may be lower.
+
+    With ``int8`` the products of inference are in int8, and all else is as with ``auto``.
+    """
 
     def __init__(self, name: str, device: torch.device) -> None:
-        if name == "auto":
+        self.is_int8 = name == "int8"
+        if self.is_int8 and device.type != "cpu":
+            raise InputError(
+                f"precision='int8' is for predictions on a CPU, and device={str(device)!r}: use"
+                " precision='auto', or device='cpu'."
+            )
+        if name in ("auto", "int8"):
             name = "bfloat16" if _has_fast_bfloat16(device) else "float32"
         self.weight_dtype = torch.float64 if name == "float64" else torch.float32
         self.compute_dtype: torch.dtype = getattr(torch, name)
@@ -84,14 +104,23 @@ class Precision:
     @contextmanager
     def autocast(self) -> Iterator[None]:
         """Autocast inside the ``with``, where the precision is a mixed one."""
-        if self.compute_dtype == self.weight_dtype:
-            yield
-            return
+        before = _INT8.set(self.is_int8)
         try:
-            with torch.autocast(self.device.type, dtype=self.compute_dtype):
+            if self.compute_dtype == self.weight_dtype:
                 yield
+                return
+            try:
+                with torch.autocast(self.device.type, dtype=self.compute_dtype):
+                    yield
+            finally:
+                torch.clear_autocast_cache()  # inside somebody's autocast torch does not
         finally:
-            torch.clear_autocast_cache()  # inside somebody's autocast torch does not
+            _INT8.reset(before)
+
+    @property
+    def products(self) -> str:
+        """The type of the products of inference."""
+        return "int8" if self.is_int8 else str(self.compute_dtype)
 
     @property
     def needs_loss_scale(self) -> bool:

@@ -1,7 +1,7 @@
 """Ragged tables of token ids, exact truncation and windows.
 
-Depends on numpy, ``tokenizers``, ``skim`` and ``windows``; knows no model and no device. All that
-follows the tokenizer's own call is vectorised.
+Depends on numpy, ``tokenizers`` and its neighbours; knows no model and no device. All that follows
+the tokenizer's own call is vectorised.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from skbert._arrays import Array, BoolArray, IntArray, arange_within
 from skbert._core.text.places import located, with_marks
 from skbert._core.text.prefix import BytePrefix, WordPrefix
 from skbert._core.text.skim import Skimmer
+from skbert._core.text.spill import GrowingArray
 from skbert._core.text.windows import Windows
 
 __all__ = [
@@ -32,6 +33,7 @@ _LONG = 1 << 16  # characters from which a text is skimmed for endless words bef
 # What a piece begins with that begins a word: blank, tab and ends of lines as byte-level BPE
 # writes them, and the blank of Unigram.
 _BLANKS = ("\u0120", "\u0109", "\u010a", "\u010d", "\u2581")
+_GATHERED = 1 << 22  # values that are copied at once
 _MAX_TIED = 8000  # ids beyond which the texts of a pair count as equally long
 
 
@@ -80,8 +82,16 @@ class Ragged:
     def cut(self, rows: IntArray, begins: IntArray, lengths: IntArray) -> Ragged:
         """Parts of ``rows``, each of so many values as ``lengths`` says, from ``begins`` on."""
         cut = Ragged.of(self.values, lengths)
-        where = np.repeat(self.starts[rows] + begins - cut.starts[:-1], lengths)
-        return Ragged(self.values[where + np.arange(len(where))], cut.starts)
+        first = self.starts[rows] + begins - cut.starts[:-1]  # where the values of a row are
+        n_values = int(cut.starts[-1])
+        if n_values <= _GATHERED:
+            return Ragged(self.values[np.repeat(first, lengths) + np.arange(n_values)], cut.starts)
+        values = GrowingArray()
+        for at in range(0, n_values, _GATHERED):
+            places = np.arange(at, min(at + _GATHERED, n_values))
+            row = np.searchsorted(cut.starts, places, side="right") - 1
+            values.append(self.values[first[row] + places])
+        return Ragged(values.array(), cut.starts)
 
     def windows(self, windows: Windows) -> Ragged:
         """A row for each window over the rows."""
@@ -110,16 +120,6 @@ class TokenTable:
     def take(self, rows: IntArray) -> TokenTable:
         """The rows with these indices, in that order."""
         return TokenTable(self.ids.take(rows), self.second[rows])
-
-    def followed_by(self, others: TokenTable) -> TokenTable:
-        """These rows, and then others."""
-        return TokenTable(
-            Ragged(
-                np.concatenate([self.ids.values, others.ids.values]),
-                np.concatenate([self.ids.starts, self.ids.starts[-1] + others.ids.starts[1:]]),
-            ),
-            np.concatenate([self.second, others.second]),
-        )
 
 
 @dataclass(frozen=True)

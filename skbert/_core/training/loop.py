@@ -17,10 +17,11 @@ import numpy as np
 import torch
 
 from skbert._core.batches import steps_of_a_pass
+from skbert._core.items import Items
 from skbert._core.models.network import Network
 from skbert._core.runtime.device import Precision, generator_state, seeded, set_generator_state
 from skbert._core.runtime.interrupts import raise_deferred
-from skbert._core.task import Items, Task
+from skbert._core.task import Task
 from skbert._core.text.tokens import TextTokenizer
 from skbert._core.training.recipe import Recipe
 from skbert._core.training.stepper import Stepper

@@ -195,9 +195,16 @@ class AdamW(torch.optim.AdamW):
         state = self.bf16_state
         return weight.grad if state is None else state.grads.get(weight, weight.grad)
 
+    def set_gradient(self, weight: torch.Tensor, gradient: torch.Tensor) -> None:
+        """Replace the gradient of one weight, by one that may be in bfloat16."""
+        if gradient.dtype == weight.dtype or self.bf16_state is None:
+            weight.grad = gradient.to(weight.dtype)
+        else:
+            self.bf16_state.grads[weight] = gradient
+
     def gradients(self) -> list[torch.Tensor]:
         """The gradients of all weights that have one."""
-        gradients = map(self.gradient, self._weights())
+        gradients = map(self.gradient, self.weights())
         return [gradient for gradient in gradients if gradient is not None]
 
     def replace(self, old: torch.nn.Parameter, new: torch.nn.Parameter) -> None:
@@ -208,14 +215,14 @@ class AdamW(torch.optim.AdamW):
     def moments(self) -> dict[str, torch.Tensor]:
         """The moments of all weights that have taken a step, and how many, by name."""
         kept: dict[str, torch.Tensor] = {}
-        for i, weight in enumerate(self._weights()):
+        for i, weight in enumerate(self.weights()):
             if state := self.state.get(weight):
                 kept |= {f"{name}.{i}": torch.as_tensor(state[name]) for name in _MOMENTS}
         return kept
 
     def load_moments(self, kept: dict[str, torch.Tensor]) -> None:
         """Go on from `moments` of an optimizer of the same weights; ValueError for others."""
-        for i, weight in enumerate(self._weights()):
+        for i, weight in enumerate(self.weights()):
             if f"step.{i}" in kept:
                 first, second = (kept[f"{name}.{i}"].to(weight) for name in _MOMENTS[1:])
                 if not first.shape == second.shape == weight.shape or kept[f"step.{i}"] < 1:
@@ -226,7 +233,8 @@ class AdamW(torch.optim.AdamW):
                     "exp_avg_sq": second.clone(),
                 }
 
-    def _weights(self) -> list[torch.Tensor]:
+    def weights(self) -> list[torch.Tensor]:
+        """All weights, group by group."""
         return [weight for group in self.param_groups for weight in group["params"]]
 
     def _count(self, step: torch.Tensor, weight: torch.Tensor) -> torch.Tensor | int:

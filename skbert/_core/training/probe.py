@@ -13,11 +13,12 @@ import torch
 
 from skbert._core.batches import collate
 from skbert._core.infer import infer
+from skbert._core.items import Items
 from skbert._core.models.network import Network
 from skbert._core.runtime.device import Precision
 from skbert._core.runtime.forks import deferred_forks
 from skbert._core.runtime.interrupts import raise_deferred
-from skbert._core.task import Items, Task
+from skbert._core.task import Task
 
 __all__ = ["probe"]
 
@@ -46,7 +47,7 @@ def probe(
         n_others = len(items) - n_label_items
         some = torch.randperm(n_others)[: max(1, int(share * n_others))].sort().values.numpy()
         items = items.take(np.concatenate([some, np.arange(n_others, len(items))]))
-    features = torch.from_numpy(infer(network, items, precision, features=True).values)
+    features = torch.from_numpy(infer(network, items, precision, forward=Network.features).values)
     if n_label_items:
         _scale_last(features, n_label_items)
     features = features.to(network.device)

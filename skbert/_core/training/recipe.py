@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skbert._core.task import Items
+from skbert._core.items import Items
 
 __all__ = ["Recipe"]
 

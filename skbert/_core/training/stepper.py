@@ -20,11 +20,12 @@ from skbert._arrays import IntArray
 from skbert._core.batches import by_budget, collate
 from skbert._core.cpu.embedding import UsedRowsEmbedding
 from skbert._core.cpu.linear import Bf16State
+from skbert._core.items import Items
 from skbert._core.models.network import Network, can_pack
 from skbert._core.runtime.device import AsyncScalars, Budget, Precision, is_out_of_memory
 from skbert._core.runtime.distributed import process_group
 from skbert._core.runtime.forks import deferred_forks
-from skbert._core.task import Batch, Items, Task
+from skbert._core.task import Batch, Task
 from skbert._core.training.loss_scale import LossScale
 from skbert._core.training.optim import (
     AdamW,
@@ -37,6 +38,7 @@ from skbert._core.training.optim import (
     warmup_steps,
 )
 from skbert._core.training.recipe import Recipe
+from skbert._core.training.reducing import GradientReducer
 from skbert.exceptions import InputError, NonFiniteError
 
 __all__ = ["TRAINING_TOKENS", "Stepper", "check_compiling", "check_recomputing"]
@@ -98,15 +100,18 @@ class Stepper:
         freeze(network.model, network.head_class.prefixes, recipe.freeze)
         _fix(self._fixed)
         self._optimizer = _optimizer_of(network, recipe)
-        is_alone = self.group.size == 1
-        network.layer_runner.reset(_bf16_state(network, self._optimizer) if is_alone else None)
+        network.layer_runner.reset(_bf16_state(network, self._optimizer))
         if recipe.gradient_checkpointing:
             _checkpointing("enable", network.model)({"use_reentrant": False})
         self.group.broadcast([tensor.detach() for tensor in network.model.parameters()])
-        if is_alone and _can_train_used_rows(network):
+        if _can_train_used_rows(network):
             table = network.model.get_input_embeddings().weight
             network.word_embedding = UsedRowsEmbedding(table)
             self._optimizer.replace(table, network.word_embedding.rows)
+        sent = torch.bfloat16 if precision.compute_dtype == torch.bfloat16 else network.dtype
+        self._reducer = GradientReducer(
+            self.group, self._optimizer, [*network.model.parameters()], sent
+        )
 
     def set_items(self, items: Items) -> None:
         """Set the items that the following steps are taken on."""
@@ -155,7 +160,10 @@ class Stepper:
     def results(self, *, wait: bool = False) -> Iterator[tuple[float, float]]:
         """Yield loss and weight of the steps whose results are known, or of all steps so far."""
         while self._pending and (wait or self._pending[0].scalars.is_ready()):
-            yield self._pop_result()
+            result = self._pending.popleft()
+            _check_finite(result, self._items, self._n_steps)
+            loss, weight, _ = result.scalars.read()
+            yield loss, weight
 
     @deferred_forks()
     def step(self, item_indices: IntArray) -> None:
@@ -181,25 +189,31 @@ class Stepper:
     def _compute_gradients(self, item_indices: IntArray) -> StepGradients:
         """The gradients of a step, computed again where memory or the range of float16 fails."""
         while True:
-            self._clear_gradients()
-            try:
-                sums, divisor = self._backward(item_indices)
-            except (RuntimeError, MemoryError) as error:
-                if not is_out_of_memory(error):
-                    raise
-                rows = self._items.take(item_indices).tokens
-                self._budget.halve(error, self._network.device, int(rows.lengths.min()))
-                continue
-            tensors = self._optimizer.gradients()
+            self._reducer.begin()
+            sums, divisor = self._backward_in_memory(item_indices)
             if self.group.size > 1:
-                self.group.all_reduce([sums])
-                self.group.all_reduce(tensors)
+                self._reducer.finish(sums)
                 divisor = self._loss_scale.value * sums[1]
+            tensors = self._optimizer.gradients()
             norm = gradient_norm(tensors) / divisor
             scalars = torch.cat([sums, norm[None].to(sums)])
             if self._loss_scale.value == 1.0 or not _has_overflow(scalars):
                 return StepGradients(tensors, divisor, scalars)
             self._loss_scale.note_overflow()
+
+    def _backward_in_memory(
+        self, item_indices: IntArray
+    ) -> tuple[torch.Tensor, float | torch.Tensor]:
+        """Accumulate gradients in micro-batches that memory is enough for."""
+        while True:
+            self._clear_gradients()
+            try:
+                return self._backward(item_indices)
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                rows = self._items.take(item_indices).tokens
+                self._budget.halve(error, self._network.device, int(rows.lengths.min()))
 
     def finish_pass(self) -> None:
         """Bring the network up to date after the steps of a pass, and into eval mode."""
@@ -212,6 +226,7 @@ class Stepper:
         self.finish_pass()
         self._clear_gradients()
         model = self._network.model
+        self._reducer.close()
         self._network.word_embedding = None
         self._network.layer_runner.reset()
         model.eval().requires_grad_(True)
@@ -236,6 +251,7 @@ class Stepper:
         scale = self._loss_scale.value
         sums = torch.zeros(2, device=self._network.device, dtype=self._network.dtype)
         for part in micro_batches:
+            self._reducer.begin_micro_batch(is_last=part is micro_batches[-1])
             batch = collate(self._items, part, self._network.device, self._precision.weight_dtype)
             with self._precision.autocast():
                 logits = self._logits(part, batch)
@@ -279,13 +295,6 @@ class Stepper:
         for group in self._optimizer.param_groups:
             group["lr"] = scheduled(group["initial_lr"])
         self.learning_rate = scheduled(recipe.learning_rate)
-
-    def _pop_result(self) -> tuple[float, float]:
-        """Loss and weight of the oldest pending step; waits for the device."""
-        result = self._pending.popleft()
-        _check_finite(result, self._items, self._n_steps)
-        loss, weight, _ = result.scalars.read()
-        return loss, weight
 
 
 def _check_finite(result: StepResult, items: Items, n_steps: int) -> None:

@@ -30,10 +30,10 @@ from skbert._core.attention import packed
 from skbert._core.attention.pooling import pool
 from skbert._core.batches import Layout, collate
 from skbert._core.checkpoints.vet import vet
+from skbert._core.items import Head
 from skbert._core.models.network import Network
 from skbert._core.models.opening import open_network
 from skbert._core.runtime.device import Precision, seeded
-from skbert._core.task import Head
 
 if TYPE_CHECKING:
     from collections.abc import Callable

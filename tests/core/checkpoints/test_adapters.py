@@ -32,8 +32,8 @@ from skbert._core.checkpoints import adapters, strict
 from skbert._core.checkpoints.find import find
 from skbert._core.checkpoints.vet import vet
 from skbert._core.families import FAMILIES
+from skbert._core.items import Head
 from skbert._core.models.opening import open_network
-from skbert._core.task import Head
 from skbert.exceptions import ModelError, ModelNotFoundError, SkbertWarning
 from skbert.testing._samples import sample_of
 

@@ -101,6 +101,18 @@ def test_round_trip(saved: Path) -> None:
         assert torch.equal(tensors[name], tensor)
 
 
+def test_a_folder_without_tensors(tmp_path: Path) -> None:
+    archive.write(tmp_path / "graph", {"model.onnx": b"graph"}, {"engine": "onnx"}, None)
+    header, members = archive.read_members(tmp_path / "graph", ["model.onnx"])
+    assert (header["engine"], members) == ("onnx", {"model.onnx": b"graph"})
+    assert not (tmp_path / "graph" / archive.TENSORS).exists()
+    with pytest.raises(SaveError, match=r"does not list 'model\.safetensors', which it must"):
+        archive.read(tmp_path / "graph", ["model.onnx"])
+    (tmp_path / "graph" / "model.onnx").write_bytes(b"grape")
+    with pytest.raises(SaveError, match="is damaged"):
+        archive.read_members(tmp_path / "graph", ["model.onnx"])
+
+
 def test_the_folder_is_what_the_manifest_says(saved: Path) -> None:
     """Checked without the code under test: sizes and hashes are those of the files."""
     files = tree(saved)

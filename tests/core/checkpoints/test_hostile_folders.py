@@ -17,9 +17,9 @@ from support.hand_made import edit, put
 
 from skbert import BertClassifier
 from skbert._core.checkpoints import strict, tokenizer_files, tokenizer_settings, vet
+from skbert._core.items import Head
 from skbert._core.models import opening
 from skbert._core.models.opening import open_network, write_folder
-from skbert._core.task import Head
 from skbert.exceptions import ModelError, NonFiniteError
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from support.hand_made import SHAPES, edit, make, put, to_hub_cache
 
 from skbert._core.checkpoints import pickled, strict, vet, weights, zipped
 from skbert._core.checkpoints.find import find
+from skbert._core.items import Head
 from skbert._core.models.opening import open_network
-from skbert._core.task import Head
 from skbert.exceptions import ModelError, SkbertWarning
 
 if TYPE_CHECKING:

@@ -40,6 +40,7 @@ from skbert._core.cpu.bindings.gemm_bf16 import (
     linear_stacked,
     packed_linear,
 )
+from skbert._core.cpu.bindings.gemm_int8 import Int8Weights, int8_linears
 from skbert._core.cpu.bindings.layernorm import (
     add_layernorm_forward,
     layernorm_backward,
@@ -72,7 +73,7 @@ def test_a_change_of_the_interface_raises_its_version() -> None:
     sources = "".join((CSRC / name).read_text("utf-8") for name in ("kernels.h", "module.c"))
     code = "".join(re.sub(r"/\*.*?\*/", "", sources, flags=re.DOTALL).split())
     digest = hashlib.sha256(code.encode()).hexdigest()[:16]
-    assert (module.INTERFACE_VERSION, digest) == (1, "c11d19e2510f018d"), (
+    assert (module.INTERFACE_VERSION, digest) == (3, "f17b7f16c65a77e3"), (
         "raise the version in module.c and bindings/module.py if a function or a struct changed, "
         "and note both here"
     )
@@ -992,6 +993,10 @@ RIGHT: dict[Any, dict[str, Any]] = {
         "weights": PackedWeights(weight=matrix(64, 34), bias=torch.zeros(64)),
         "gelu": True,
     },
+    int8_linears: {
+        "x": matrix(3, 48),
+        "layers": [Int8Weights(weight=torch.zeros(32, 48), bias=torch.zeros(32))],
+    },
     linear_stacked: {
         "x": matrix(3, 64),
         "weights": StackedWeights([torch.zeros(32, 64)]),
@@ -1076,6 +1081,11 @@ def odd_arguments() -> Iterator[tuple[Any, dict[str, Any], type[Exception]]]:
     yield rotate, {"table": torch.zeros(5, 32)}, TypeError
     for wrapper in (packed_linear, linear_stacked, linear_grad_input):
         yield wrapper, {"weights": torch.zeros(32, 64)}, TypeError
+    right = RIGHT[int8_linears]["layers"][0]
+    for wrong, error in (([], ValueError), ([torch.zeros(32, 48)], TypeError)):
+        yield int8_linears, {"layers": wrong}, error
+    for wrong in ([right] * 2, [right] * 3, [Int8Weights(weight=torch.zeros(32, 32), bias=None)]):
+        yield int8_linears, {"layers": wrong}, ValueError
     right = RIGHT[adamw_step]["tensors"][0]
     for name in right._fields[:4]:
         for wrong in (None, torch.zeros(8), torch.zeros(14)[::2], torch.zeros(7).double()):
@@ -1093,7 +1103,7 @@ def entered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     entered: list[str] = []
 
     class Kernels:
-        has_bf16_dot = True
+        has_bf16_dot = has_int8_dot = has_amx = True
 
         def __getattr__(self, name: str) -> Callable[..., None]:
             return lambda *_: entered.append(name)
@@ -1136,6 +1146,15 @@ def test_a_processor_without_bfloat16_enters_no_product(
     assert not entered
 
 
+def test_a_processor_without_int8_enters_no_product(
+    entered: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(module.kernels), "has_int8_dot", False)
+    with pytest.raises(RuntimeError, match="this processor"):
+        int8_linears(**RIGHT[int8_linears])
+    assert not entered
+
+
 ODD_WEIGHTS = {
     "none": ([], ValueError),
     "no tensor": ([None], TypeError),
@@ -1173,6 +1192,28 @@ def test_odd_weights_are_not_packed(odd: dict[str, Any], error: type[Exception])
     assert PackedWeights(**right).panels.shape == (1, 1, 32, 2)
     with pytest.raises(error, match="a kernel"):
         PackedWeights(**{**right, **odd})
+
+
+ODD_INT8: dict[str, tuple[dict[str, Any], type[Exception]]] = {
+    "no tensor": ({"weight": None}, TypeError),
+    "vector": ({"weight": torch.zeros(32)}, ValueError),
+    "outputs": ({"weight": torch.zeros(33, 16), "bias": torch.zeros(33)}, ValueError),
+    "inputs": ({"weight": torch.zeros(32, 24)}, ValueError),
+    "empty": ({"weight": torch.zeros(32, 0)}, ValueError),
+    "too many inputs": ({"weight": torch.zeros(32, 2**16 + 16)}, ValueError),
+    "type": ({"weight": matrix(32, 16)}, ValueError),
+    "strides": ({"weight": torch.zeros(32, 32)[:, ::2]}, ValueError),
+    "size of bias": ({"bias": torch.zeros(31)}, ValueError),
+    "type of bias": ({"bias": torch.zeros(32).bfloat16()}, ValueError),
+}
+
+
+@pytest.mark.parametrize(("odd", "error"), ODD_INT8.values(), ids=ODD_INT8)
+def test_odd_weights_are_not_rounded_to_int8(odd: dict[str, Any], error: type[Exception]) -> None:
+    right = {"weight": torch.zeros(32, 16), "bias": torch.zeros(32)}
+    assert Int8Weights(**right).panels.shape == (1, 16, 32, 4)
+    with pytest.raises(error, match="a kernel"):
+        Int8Weights(**{**right, **odd})
 
 
 def test_packed_weights_are_a_copy() -> None:

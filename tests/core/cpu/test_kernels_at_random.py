@@ -36,6 +36,7 @@ from skbert._core.cpu.bindings.gemm_bf16 import (
     linear_stacked,
     packed_linear,
 )
+from skbert._core.cpu.bindings.gemm_int8 import Int8Weights, int8_linears
 from skbert._core.cpu.bindings.layernorm import (
     add_layernorm_forward,
     layernorm_backward,
@@ -392,6 +393,56 @@ def product(
     return exact, EPS * (x.shape[1] + 2) * size + x.shape[1] * TINY
 
 
+def int8_product(draw: Draw) -> Case:
+    """Numbers of any size: what is rounded is off by half a step of its token or its column."""
+    n_tokens, n_in, n_out = draw(TOKENS), draw(sizes(16, 300)), draw(sizes(32, 160))
+    gelu = draw(st.booleans())
+    tensors = {
+        "x": numbers(draw, n_tokens, n_in, dtype=draw(DTYPES)),
+        "weight": numbers(draw, n_out, n_in, dtype=torch.float32),
+        "bias": numbers(draw, n_out, dtype=torch.float32),
+    }
+    x, weight, bias = (each.double() for each in tensors.values())
+    step = (x.amax(1, keepdim=True) - x.amin(1, keepdim=True)) / 255
+    scale = weight.abs().amax(1) / 127
+    off = 0.5 * step * weight.abs().sum(1) + 0.5 * scale * (x.abs() + 0.5 * step).sum(1)[:, None]
+    exact = F.linear(x, weight, bias)
+    off = 1.01 * off + EPS * (n_in + 8) * F.linear(x.abs(), weight.abs(), bias.abs())
+    if gelu:
+        exact, off = F.gelu(exact), 1.2 * off + 4e-4 + 4 * EPS * exact.abs()
+    return int8_case(draw, tensors, gelu=gelu, exact=exact, within=off + n_in * TINY)
+
+
+def int8_whole_numbers(draw: Draw) -> Case:
+    """Numbers that are not rounded, from 0 to 255 and from -127 to 127: sums are exact."""
+    n_tokens, n_in, n_out = draw(TOKENS), draw(sizes(16, 300)), draw(sizes(32, 160))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**16)))
+    x = torch.randint(0, 256, (n_tokens, n_in), generator=generator)
+    weight = torch.randint(-127, 128, (n_out, n_in), generator=generator)
+    x[:, 0], x[:, 1], weight[:, -1] = 255, 0, -127
+    bias = torch.randint(-99, 99, (n_out,), generator=generator)
+    exact = F.linear(x.double(), weight.double(), bias.double())
+    tensors = {"x": x.to(draw(DTYPES)), "weight": weight.float(), "bias": bias.float()}
+    within = 4 * EPS * exact.abs()  # of what float32 makes of them
+    return int8_case(draw, tensors, gelu=False, exact=exact, within=within)
+
+
+def int8_case(
+    draw: Draw, tensors: Tensors, *, gelu: bool, exact: torch.Tensor, within: torch.Tensor
+) -> Case:
+    in_tiles = draw(st.booleans()) and module.kernels.has_amx
+
+    def compute(t: Tensors) -> Tensors:
+        weights = Int8Weights(weight=t["weight"], bias=t["bias"], gelu=gelu)
+        with mock.patch.object(module.kernels, "has_amx", in_tiles):
+            return {"output": int8_linears(x=t["x"], layers=[weights])}
+
+    return Case(
+        tensors, compute, {"output": exact}, {"output": within},
+        rows=torch.arange(len(tensors["x"])), poisoned="x",
+    )  # fmt: skip
+
+
 class Stack(NamedTuple):
     """Weights side by side."""
 
@@ -677,8 +728,15 @@ def reads_or_refuses_any_layout(case: Case, draw: Draw) -> None:
 
 
 BF16_PRODUCTS = [packed_product, stacked_product, gradient_of_input, gradient_of_weight, gate]
-WITH_ROWS = [attention, norm, rotary, packed_product, stacked_product, gradient_of_input, gate]
-ALL = [attention, norm, norm_backward, rotary, step, size_of_gradients, *BF16_PRODUCTS]
+INT8_PRODUCTS = [int8_product, int8_whole_numbers]
+WITH_ROWS = [
+    attention, norm, rotary, packed_product, stacked_product, gradient_of_input, gate,
+    *INT8_PRODUCTS,
+]  # fmt: skip
+ALL = [
+    attention, norm, norm_backward, rotary, step, size_of_gradients, *BF16_PRODUCTS,
+    *INT8_PRODUCTS,
+]  # fmt: skip
 PAIRS = [
     *((maker, is_as_torch_s) for maker in ALL),
     *((maker, has_any_number_of_threads) for maker in ALL),
@@ -688,12 +746,20 @@ PAIRS = [
 needs_bf16_products = pytest.mark.skipif(
     not module.has_bf16_products(), reason="needs a processor that multiplies bfloat16"
 )
+needs_int8_products = pytest.mark.skipif(
+    not module.has_int8_products(), reason="needs a processor that multiplies int8"
+)
+
+
+def needs(maker: Any) -> Any:
+    if maker in INT8_PRODUCTS:
+        return needs_int8_products
+    return needs_bf16_products if maker in BF16_PRODUCTS else ()
+
+
 of_each_kernel = pytest.mark.parametrize(
     ("maker", "holds"),
-    [
-        pytest.param(*pair, marks=needs_bf16_products if pair[0] in BF16_PRODUCTS else ())
-        for pair in PAIRS
-    ],
+    [pytest.param(*pair, marks=needs(pair[0])) for pair in PAIRS],
     ids=lambda function: function.__name__,
 )
 

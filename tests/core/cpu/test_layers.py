@@ -41,10 +41,10 @@ from skbert._core.cpu.attention import (
 from skbert._core.cpu.bindings.attention import AttentionSettings
 from skbert._core.cpu.linear import Bf16State, ProductCache
 from skbert._core.families.bert import BERT
+from skbert._core.items import Head
 from skbert._core.models.network import inference_network
 from skbert._core.models.opening import open_network
 from skbert._core.runtime.device import Precision, seeded
-from skbert._core.task import Head
 from skbert._core.training.loop import TrainingLoop
 from skbert._core.training.optim import adamw
 from skbert._core.training.recipe import Recipe

@@ -16,12 +16,13 @@ from support.networks import CPU, assert_all_close, gradients
 
 from skbert._core.batches import collate
 from skbert._core.cpu import prenorm
+from skbert._core.cpu.bindings import module
 from skbert._core.cpu.layers import can_compute
 from skbert._core.families.modernbert import MODERNBERT
+from skbert._core.items import Head, Items
 from skbert._core.models.network import can_pack
 from skbert._core.models.opening import network_of
 from skbert._core.runtime.device import Precision, seeded
-from skbert._core.task import Head, Items
 from skbert._core.text.tokens import Ragged, TokenTable
 
 if TYPE_CHECKING:
@@ -100,6 +101,19 @@ def test_hidden_states_and_gradients_are_those_of_the_modules(
     with torch.no_grad():
         inferred = ours.hidden(batch)
     torch.testing.assert_close(inferred, expected, rtol=near, atol=near * 4)
+
+
+def test_layers_in_int8_are_near_those_in_float32() -> None:
+    if not module.has_int8_products():
+        pytest.skip("needs a processor that multiplies int8")
+    network = open_tiny()
+    batch = batch_for(network)
+    with torch.inference_mode():
+        exact = network.hidden(batch)
+        with Precision("int8", CPU).autocast():
+            found = network.hidden(batch)
+    assert not torch.equal(found, exact)
+    assert float((found - exact).norm() / exact.norm()) < 0.1
 
 
 @pytest.mark.parametrize("read", [(0, 1), (1, 3), (2,), (0,)], ids=str)

@@ -15,8 +15,8 @@ from support.families import tiny_of
 
 from skbert._core.batches import Batch, collate
 from skbert._core.families import FAMILIES
+from skbert._core.items import Head, Items
 from skbert._core.models.opening import network_of
-from skbert._core.task import Head, Items
 from skbert._core.text.tokens import Ragged, TokenTable
 
 if TYPE_CHECKING:

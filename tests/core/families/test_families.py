@@ -24,11 +24,11 @@ from skbert._core.families import FAMILIES, NEW, family_of
 from skbert._core.families.bert import BERT
 from skbert._core.families.record import Family, HeadClass, Job, Size, encoder_part
 from skbert._core.families.tokenizers import AS_DESCRIBED
+from skbert._core.items import Head
 from skbert._core.models.network import copy_network, has_own_modules, has_pooler
 from skbert._core.models.opening import drop_pooler, open_network
 from skbert._core.models.output import grow_output
 from skbert._core.runtime.device import seeded
-from skbert._core.task import Head
 from skbert._core.training.optim import freeze
 from skbert.exceptions import ModelError
 

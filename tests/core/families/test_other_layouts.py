@@ -15,9 +15,9 @@ from support.other_layouts import move
 from skbert import BertClassifier, BertTransformer
 from skbert._core.checkpoints.vet import vet
 from skbert._core.families import FAMILIES
+from skbert._core.items import Head
 from skbert._core.models.opening import open_network
 from skbert._core.runtime.device import seeded
-from skbert._core.task import Head
 
 if TYPE_CHECKING:
     from pathlib import Path

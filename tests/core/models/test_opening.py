@@ -28,11 +28,11 @@ from transformers.utils import logging as library_logging
 from skbert._core.attention import packed
 from skbert._core.batches import Batch, collate
 from skbert._core.checkpoints.vet import vet
+from skbert._core.items import Head
 from skbert._core.models.network import Network
 from skbert._core.models.opening import open_network, write_folder
 from skbert._core.models.output import grow_output, scale_output
 from skbert._core.runtime.device import seeded
-from skbert._core.task import Head
 from skbert.exceptions import ModelError, SkbertWarning
 
 if TYPE_CHECKING:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from skbert._core.task import Items
+    from skbert._core.items import Items
 
 __all__ = ["sizes"]  # a fixture
 

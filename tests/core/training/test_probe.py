@@ -14,6 +14,7 @@ from sklearn.metrics import log_loss
 from support.networks import CPU, GPU, Labels, open_model
 
 from skbert._core.infer import infer
+from skbert._core.models.network import Network
 from skbert._core.runtime.device import Precision
 from skbert._core.training.probe import probe
 
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from skbert._core.batches import Batch
-    from skbert._core.models.network import Network
-    from skbert._core.task import Items, Task
+    from skbert._core.items import Items
+    from skbert._core.task import Task
 
 SINGLE = Precision("float32", CPU)
 
@@ -62,7 +63,7 @@ def probed(
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """Features and logits after the probe."""
     probe(network, task, items, SINGLE)
-    features = infer(network, items, SINGLE, features=True).values
+    features = infer(network, items, SINGLE, forward=Network.features).values
     return features, infer(network, items, SINGLE).values
 
 
@@ -191,7 +192,7 @@ def test_texts_of_labels_have_vectors_of_the_usual_length(minilm: Path, n_rows: 
     network = open_model(minilm, n_outputs=3, pooling="mean")
     items = Labels(3).encode((texts, None), codes, network.text_tokenizer)
     probe(network, Labels(3), items, SINGLE, 4)
-    features = infer(network, items, SINGLE, features=True).values
+    features = infer(network, items, SINGLE, forward=Network.features).values
     lengths = np.linalg.norm(features, axis=1, keepdims=True)
     assert np.ptp(lengths[n_rows:]) > 0.1
     features[n_rows:] *= (lengths[:n_rows] if n_rows else lengths).mean() / lengths[n_rows:]
@@ -267,7 +268,7 @@ def test_other_precisions(lively: Path, precision: str) -> None:
     items = Labels(3).encode((texts, None), codes, network.text_tokenizer)
     probe(network, Labels(3), items, exact)
     assert network.output_layer.weight.dtype == exact.weight_dtype
-    features = infer(network, items, exact, features=True).values
+    features = infer(network, items, exact, forward=Network.features).values
     want = logistic().fit(features, codes).predict_proba(features)
     found = softmax(infer(network, items, exact).values, axis=1)
     np.testing.assert_allclose(found, want, rtol=0, atol=3e-2)
@@ -281,6 +282,6 @@ def test_on_a_gpu(minilm: Path) -> None:
     items = Labels(3).encode((texts, None), codes, network.text_tokenizer)
     exact = Precision("float32", GPU)
     probe(network, Labels(3), items, exact)
-    features = infer(network, items, exact, features=True).values
+    features = infer(network, items, exact, forward=Network.features).values
     logits = infer(network, items, exact).values
     assert_same_solution(logits, logistic().fit(features, codes), features, codes)

@@ -20,7 +20,12 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import skbert
+from skbert._core.checkpoints.vet import vet
 from skbert._core.families import FAMILIES
+from skbert._core.items import Head
+from skbert._core.models.opening import open_network
+from skbert._core.models.sentence_folder import write_sentence_folder
+from skbert._core.runtime.device import seeded
 from skbert._core.training.stepper import Stepper
 from skbert.datasets import load_squad
 from support import DATA, tokenizers
@@ -124,6 +129,16 @@ def _make_sentence_encoder(home: Path) -> None:
         "sentence_bert_config.json": {"max_seq_length": 32, "do_lower_case": False},
     }.items():
         (folder / name).write_text(json.dumps(content))
+
+
+def _make_head_beside(home: Path) -> None:
+    """A head over the mean of tokens, which transformers has no class for."""
+    folder = _save_model("bert", home / "whole")
+    with seeded(0, torch.device("cpu")):
+        head = Head("sequence classification", 2)
+        network = open_network(vet(folder), head, pooling="mean")
+    write_sentence_folder(network, home / "bert", 32)
+    shutil.rmtree(folder)
 
 
 def _halves(folder: Path) -> list[dict[str, torch.Tensor]]:
@@ -271,6 +286,10 @@ def _open_model(folder: Path, home: Path) -> Any:
     return skbert.BertClassifier.from_pretrained(folder).predict_proba(TEXTS)
 
 
+def _open_head_beside(folder: Path, home: Path) -> Any:
+    return skbert.BertClassifier.from_pretrained(folder).predict_proba(TEXTS)
+
+
 @functools.cache
 def _expected() -> dict[str, Any]:
     table: dict[str, Any] = json.loads((SAVED / "expected.json").read_bytes())
@@ -344,6 +363,14 @@ FORMATS: dict[str, Format] = {
         _make_sentence_encoder,
         {"modules.json": _JSON, "1_Pooling/config.json": _JSON, "bert_config.json": _JSON},
         _open_model,
+    ),
+    "head beside its encoder": Format(
+        _make_head_beside,
+        {
+            "_Dense/config.json": (), "_Pooling/config.json": (), "modules.json": _JSON,
+            "/config.json": (change_json,), "_Dense/model.safetensors": _TENSORS,
+        },
+        _open_head_beside,
     ),
     "safetensors": Format(_models("bert"), {"model.safetensors": _TENSORS}, _open_model),
     "shards": Format(

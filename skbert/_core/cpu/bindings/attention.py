@@ -25,6 +25,7 @@ __all__ = [
     "PackedRows",
     "attention_backward",
     "attention_forward",
+    "check_attention",
 ]
 
 MAX_SIZE = 1 << 14  # of a row and of a head, whose products the kernel counts in 32 bits
@@ -81,7 +82,7 @@ def attention_forward(
     Query, key and value lie side by side, ``(n_tokens, 3 * n_heads * head_size)``. The
     result is new memory, and not initialised for tokens behind the last row.
     """
-    n_tokens, n_heads = _check_attention(qkv, rows, settings, seed)
+    n_tokens, n_heads = check_attention(qkv, rows, settings, seed)
     address = address_of("qkv", qkv, qkv.shape, qkv.dtype)
     output = qkv.new_empty(n_tokens, n_heads * settings.head_size)
     logsumexp = None
@@ -103,7 +104,7 @@ def attention_backward(
     seed: int,
 ) -> torch.Tensor:
     """The gradient of ``qkv``, not initialised for tokens behind the last row."""
-    n_tokens, n_heads = _check_attention(qkv, rows, settings, seed)
+    n_tokens, n_heads = check_attention(qkv, rows, settings, seed)
     shape = n_tokens, n_heads * settings.head_size
     address = address_of("qkv", qkv, qkv.shape, qkv.dtype)
     grad_address = address_of("grad_output", grad_output, shape, qkv.dtype)
@@ -116,7 +117,7 @@ def attention_backward(
     return grad_qkv
 
 
-def _check_attention(
+def check_attention(
     qkv: torch.Tensor, rows: PackedRows, settings: AttentionSettings, seed: int
 ) -> tuple[int, int]:
     """Raise an error unless a kernel computes this; return numbers of tokens and heads."""

@@ -19,7 +19,9 @@ __all__ = [
     "LANES",
     "PANEL",
     "check_processor",
+    "has_amx",
     "has_bf16_products",
+    "has_int8_products",
     "has_kernels",
     "kernels",
 ]
@@ -27,7 +29,7 @@ __all__ = [
 LANES = 16  # numbers in a vector, of which sizes are multiples
 PANEL = 32  # columns of a product that are computed together
 DTYPES = (torch.float32, torch.bfloat16)
-INTERFACE_VERSION = 1  # of the functions that are called; module.c says when to raise it
+INTERFACE_VERSION = 3  # of the functions that are called; module.c says when to raise it
 
 try:
     built: Any = import_module("skbert._core.cpu.kernels")
@@ -58,6 +60,16 @@ def _warn_of_old_kernels() -> None:
 def has_bf16_products() -> bool:
     """Whether the kernels were built, and the processor multiplies bfloat16 in vectors."""
     return bool(getattr(kernels, "has_bf16_dot", False))
+
+
+def has_int8_products() -> bool:
+    """Whether the kernels were built, and the processor multiplies int8 in vectors."""
+    return bool(getattr(kernels, "has_int8_dot", False))
+
+
+def has_amx() -> bool:
+    """Whether the kernels were built, and may use the tiles of the processor."""
+    return bool(getattr(kernels, "has_amx", False))
 
 
 def check_processor() -> None:

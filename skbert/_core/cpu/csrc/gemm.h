@@ -9,6 +9,7 @@
 
 #ifdef HAS_BF16_DOT
 #include <immintrin.h>
+#define AVX512 __attribute__((target("arch=x86-64-v4")))
 #define BF16_DOT __attribute__((target("arch=x86-64-v4,avx512bf16")))
 #endif
 

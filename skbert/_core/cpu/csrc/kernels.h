@@ -11,6 +11,9 @@ function that needs memory of its own returns -1 where there is none, otherwise 
 
 #if defined(__x86_64__) && __has_include(<avx512bf16intrin.h>)
 #define HAS_BF16_DOT /* the compiler knows products of bfloat16 */
+#if __has_include(<avx512vnniintrin.h>) && __has_include(<amxint8intrin.h>)
+#define HAS_AMX /* and of int8, and tiles */
+#endif
 #endif
 
 #define LANES 16 /* numbers in a vector */
@@ -37,6 +40,7 @@ typedef struct {
 
 int attention_forward(const Attention *a, int n_threads);
 int attention_backward(const Attention *a, int n_threads);
+int attention_tiles(const Attention *a, int n_threads); /* in bfloat16, whole, without a gradient */
 
 /* Rotary positions of query and key. */
 typedef struct {
@@ -105,6 +109,29 @@ extern int has_bf16_dot; /* the processor, too, has products of bfloat16 */
 
 int linear_forward(const Linear *a, int n_threads);
 int linear_grad_weight(const GradWeight *a, int n_threads);
+
+/* A linear layer in int8: a row of an int64 table. */
+typedef struct {
+    const int8_t *packed_weight; /* (n_out / PANEL, n_in / 4, PANEL, 4), n_in rounded up to 64 */
+    const float *columns; /* (3, n_out): of each column the scale, the sum of weights, the bias */
+    int64_t n_in, n_out, gelu;
+} Int8Weight;
+
+/* Linear layers in int8, each of which reads what the one before wrote. */
+typedef struct {
+    const Int8Weight *weights;
+    const char *x; /* (n_tokens, n_in) of the first */
+    char *output;  /* (n_tokens, n_out) of the last */
+    int64_t n_tokens;
+    int n_weights, is_bf16;
+    int use_amx; /* tiles, otherwise vectors: the result is the same */
+} Int8Linears;
+
+extern int has_int8_dot; /* the processor, too, has products of int8 in vectors, */
+extern int has_amx; /* and in tiles, which the system lets this process use */
+
+int find_amx(void);
+int int8_linears(const Int8Linears *a, int n_threads);
 
 /* GELU of the first half of hidden states times the second, in bfloat16. */
 typedef struct {

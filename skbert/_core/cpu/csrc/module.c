@@ -7,13 +7,13 @@ pass them, which have checked them; addresses are whole numbers, 0 for none. */
 #include "kernels.h"
 
 /* To raise, here and in bindings/module.py, whenever a function or a struct of kernels.h changes. */
-#define INTERFACE_VERSION 1
+#define INTERFACE_VERSION 3
 
 #define ADDRESS(i) ((void *)PyLong_AsVoidPtr(arguments[i]))
 #define INTEGER(i) PyLong_AsLongLong(arguments[i])
 #define FLOAT(i) ((float)PyFloat_AsDouble(arguments[i]))
 
-int has_bf16_dot;
+int has_bf16_dot, has_int8_dot, has_amx;
 
 static int has_arguments(Py_ssize_t n_arguments, Py_ssize_t n) {
     if (n_arguments == n) return 1;
@@ -63,6 +63,23 @@ static PyObject *py_attention_backward(PyObject *self, PyObject *const *argument
     Py_END_ALLOW_THREADS
     return none_unless(failed);
 }
+
+#ifdef HAS_AMX
+/* (qkv, output, cu_seqlens, n_rows, n_heads, head_size, max_seqlen, scaling, n_threads) */
+static PyObject *py_attention_tiles(PyObject *self, PyObject *const *arguments, Py_ssize_t n) {
+    if (!has_arguments(n, 9)) return NULL;
+    Attention a = {.qkv = ADDRESS(0), .output = ADDRESS(1), .cu_seqlens = ADDRESS(2),
+                   .n_rows = (int)INTEGER(3), .n_heads = (int)INTEGER(4),
+                   .head_size = (int)INTEGER(5), .max_seqlen = (int)INTEGER(6),
+                   .scaling = FLOAT(7)};
+    int failed, n_threads = (int)INTEGER(8);
+    if (PyErr_Occurred()) return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    failed = attention_tiles(&a, n_threads);
+    Py_END_ALLOW_THREADS
+    return none_unless(failed);
+}
+#endif
 
 /* ---- Layer normalisation ---- */
 
@@ -119,7 +136,23 @@ static PyObject *py_rotate(PyObject *self, PyObject *const *arguments, Py_ssize_
     Py_RETURN_NONE;
 }
 
-/* ---- Products of bfloat16 ---- */
+/* ---- Products of int8, and of bfloat16 ---- */
+
+#ifdef HAS_AMX
+/* (table of Int8Weight, n_weights, x, output, n_tokens, is_bf16, use_amx, n_threads) */
+static PyObject *py_int8_linears(PyObject *self, PyObject *const *arguments, Py_ssize_t n) {
+    if (!has_arguments(n, 8)) return NULL;
+    Int8Linears a = {.weights = ADDRESS(0), .n_weights = (int)INTEGER(1), .x = ADDRESS(2),
+                     .output = ADDRESS(3), .n_tokens = INTEGER(4), .is_bf16 = (int)INTEGER(5),
+                     .use_amx = (int)INTEGER(6)};
+    int failed, n_threads = (int)INTEGER(7);
+    if (PyErr_Occurred()) return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    failed = int8_linears(&a, n_threads);
+    Py_END_ALLOW_THREADS
+    return none_unless(failed);
+}
+#endif
 
 #ifdef HAS_BF16_DOT
 /* (x, packed_weight or 0, weights or 0, bias or 0, output, epilogue_operand or 0, n_tokens, n_in,
@@ -222,6 +255,10 @@ static PyMethodDef functions[] = {
     FUNCTION(attention_backward),
     FUNCTION(attention_forward),
     FUNCTION(grad_norm),
+#ifdef HAS_AMX
+    FUNCTION(attention_tiles),
+    FUNCTION(int8_linears),
+#endif
     FUNCTION(layernorm_backward),
     FUNCTION(layernorm_forward),
     FUNCTION(rotate),
@@ -241,7 +278,13 @@ PyMODINIT_FUNC PyInit_kernels(void) {
 #ifdef HAS_BF16_DOT
     has_bf16_dot = __builtin_cpu_supports("avx512bf16") != 0;
 #endif
+#ifdef HAS_AMX
+    has_int8_dot = __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vl");
+    has_amx = has_int8_dot && has_bf16_dot && find_amx();
+#endif
     if (made && (PyModule_AddIntConstant(made, "has_bf16_dot", has_bf16_dot) ||
+                 PyModule_AddIntConstant(made, "has_int8_dot", has_int8_dot) ||
+                 PyModule_AddIntConstant(made, "has_amx", has_amx) ||
                  PyModule_AddIntConstant(made, "interface_version", INTERFACE_VERSION)))
         Py_CLEAR(made);
     return made;

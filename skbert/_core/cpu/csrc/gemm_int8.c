@@ -1,0 +1,290 @@
+/* Linear layers in int8, with weights rounded by column and inputs rounded by token.
+
+A token's numbers x become low + step * q, with q from 0 to 255 between the least and the largest
+of them, and a column's weights scale * w, with w from -127 to 127. Then x weights is
+step * scale * sum(q w) + low * scale * sum(w): a product of integers, exact in any order, and a
+sum that is known before. A thread takes a block of tokens through one layer after another, so
+that what lies between them stays in its cache; of few tokens all threads compute a layer together,
+each some columns. */
+
+#include <omp.h>
+#include <stddef.h>
+
+#include "gelu.h"
+#include "scratch.h"
+#include "tiles.h"
+
+#ifdef HAS_AMX
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define INT8_DOT __attribute__((target("arch=x86-64-v4,avx512vnni")))
+#define BLOCK_TOKENS 128 /* that a thread takes through all layers */
+#define VECTOR_ROWS 8   /* whose sums fit in the registers */
+#define FEW_TOKENS 32   /* of which threads share the columns */
+
+/* ---- Rounding ---- */
+
+typedef struct { /* of a token: numbers are low + step * q */
+    float low, step;
+} Range;
+
+/* Bytes of a token: of the last tile some may be zeros. */
+INLINE int64_t padded(int64_t n_in) { return round_up((int)n_in, TILE_BYTES); }
+
+/* A token's range; NaN where one of its numbers is none, or infinite. Two halves of it are read
+side by side, as a vector waits for the one before. */
+INT8_DOT INLINE Range range_of(const char *x, int64_t offset, int64_t n_in, int is_bf16) {
+    int64_t half = (n_in + 2 * LANES - 1) / (2 * LANES) * LANES, second = offset + n_in - half;
+    __m512 least = (__m512)load(x, offset, is_bf16), most = least, least2 = least, most2 = least;
+    floats zero = {0}, zero2 = {0};
+    for (int64_t i = 0; i < half; i += LANES) {
+        floats one = load(x, offset + i, is_bf16), other = load(x, second + i, is_bf16);
+        least = _mm512_min_ps(least, (__m512)one), least2 = _mm512_min_ps(least2, (__m512)other);
+        most = _mm512_max_ps(most, (__m512)one), most2 = _mm512_max_ps(most2, (__m512)other);
+        zero += one * 0, zero2 += other * 0;
+    }
+    float low = _mm512_reduce_min_ps(_mm512_min_ps(least, least2)) + sum(zero + zero2);
+    return (Range){low, (_mm512_reduce_max_ps(_mm512_max_ps(most, most2)) - low) / 255};
+}
+
+INT8_DOT static Range quantize(const char *x, int64_t offset, int64_t n_in, int is_bf16,
+                               uint8_t *to) {
+    Range range = range_of(x, offset, n_in, is_bf16);
+    __m512 low = _mm512_set1_ps(range.low);
+    __m512 inverse = _mm512_set1_ps(range.step > 0 ? 1 / range.step : 0);
+    for (int64_t i = 0; i < n_in; i += LANES) {
+        __m512 above = _mm512_sub_ps((__m512)load(x, offset + i, is_bf16), low);
+        __m512i rounded = _mm512_cvtps_epi32(_mm512_mul_ps(above, inverse));
+        _mm_storeu_si128((void *)(to + i), _mm512_cvtusepi32_epi8(rounded));
+    }
+    return range;
+}
+
+/* ---- A panel of a product: some tokens and PANEL columns ---- */
+
+typedef struct {
+    uint8_t *quantized; /* (n_tokens, padded n_in) */
+    Range *ranges;      /* of each token */
+    const Int8Weight *weight;
+    char *output; /* (n_tokens, n_out) */
+    int n_tokens, is_bf16, use_amx;
+} Block;
+
+/* Two vectors of a token's numbers from the sums of integers, and their GELU if that follows. */
+INT8_DOT INLINE void finish(const Block *a, int token, int64_t column, const __m512i sums[2],
+                            floats numbers[2]) {
+    const float *columns = a->weight->columns + column;
+    int64_t n_out = a->weight->n_out;
+    __m512 step = _mm512_set1_ps(a->ranges[token].step), low = _mm512_set1_ps(a->ranges[token].low);
+    for (int half = 0; half < 2; half++, columns += LANES) {
+        __m512 scale = _mm512_mul_ps(step, _mm512_loadu_ps(columns));
+        __m512 rest = _mm512_fmadd_ps(low, _mm512_loadu_ps(columns + n_out),
+                                      _mm512_loadu_ps(columns + 2 * n_out));
+        numbers[half] = (floats)_mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[half]), scale, rest);
+        if (a->weight->gelu) numbers[half] = coarse_gelu(numbers[half]);
+    }
+}
+
+/* Some tokens, whose sums stay in the registers. */
+INT8_DOT INLINE void compute_rows(const Block *a, int64_t column, int first, int n_rows) {
+    int64_t width = padded(a->weight->n_in);
+    const uint8_t *q = a->quantized + first * width;
+    const int8_t *weights = a->weight->packed_weight + column * width;
+    __m512i total[VECTOR_ROWS][2];
+    for (int row = 0; row < n_rows; row++)
+        total[row][0] = total[row][1] = _mm512_setzero_si512();
+    for (int64_t i = 0; i < width; i += 4, weights += 4 * PANEL) {
+        __m512i left = _mm512_loadu_si512(weights), right = _mm512_loadu_si512(weights + 64);
+        for (int row = 0; row < n_rows; row++) {
+            int32_t four;
+            memcpy(&four, q + row * width + i, sizeof four);
+            __m512i same = _mm512_set1_epi32(four);
+            total[row][0] = _mm512_dpbusd_epi32(total[row][0], same, left);
+            total[row][1] = _mm512_dpbusd_epi32(total[row][1], same, right);
+        }
+    }
+    for (int row = 0; row < n_rows; row++) {
+        floats numbers[2];
+        finish(a, first + row, column, total[row], numbers);
+        int64_t offset = (first + row) * a->weight->n_out + column;
+        for (int half = 0; half < 2; half++)
+            store(a->output, offset + half * LANES, numbers[half], a->is_bf16);
+    }
+}
+
+#define CASE(n)                                                                            \
+    case n: compute_rows(a, column, first, n); break;
+
+INT8_DOT static void compute_by_vectors(const Block *a, int64_t column) {
+    for (int first = 0; first < a->n_tokens; first += VECTOR_ROWS)
+        switch (a->n_tokens - first) { /* each with its own registers */
+            CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6) CASE(7)
+            default: compute_rows(a, column, first, VECTOR_ROWS);
+        }
+}
+
+/* ---- The same in tiles ---- */
+
+/* The sums (2 * TILE_ROWS, PANEL) of as many tokens, or of half of them. */
+AMX INLINE void multiply_tiles(const uint8_t *q, int64_t width, const int8_t *weights,
+                                    int32_t *sums, int is_half) {
+    int64_t row_bytes = 2 * TILE_BYTES;
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    for (int64_t i = 0; i < width; i += TILE_BYTES, weights += TILE_BYTES * PANEL) {
+        _tile_loadd(6, weights, row_bytes);
+        _tile_loadd(7, weights + TILE_BYTES, row_bytes);
+        _tile_loadd(4, q + i, width);
+        _tile_dpbusd(0, 4, 6);
+        _tile_dpbusd(1, 4, 7);
+        if (is_half) continue;
+        _tile_loadd(5, q + i + TILE_ROWS * width, width);
+        _tile_dpbusd(2, 5, 6);
+        _tile_dpbusd(3, 5, 7);
+    }
+    _tile_stored(0, sums, row_bytes);
+    _tile_stored(1, sums + LANES, row_bytes);
+    if (is_half) return;
+    _tile_stored(2, sums + TILE_ROWS * PANEL, row_bytes);
+    _tile_stored(3, sums + TILE_ROWS * PANEL + LANES, row_bytes);
+}
+
+AMX INLINE void store_sums(const Block *a, int first, int n_rows, int64_t column,
+                                const int32_t *sums, int is_bf16) {
+    for (int row = 0; row < n_rows; row++, sums += PANEL) {
+        floats numbers[2];
+        __m512i both[2] = {_mm512_load_si512(sums), _mm512_load_si512(sums + LANES)};
+        finish(a, first + row, column, both, numbers);
+        char *to = a->output + ((first + row) * a->weight->n_out + column) * (is_bf16 ? 2 : 4);
+        if (is_bf16) store_bf16(to, numbers[0], numbers[1]);
+        else memcpy(to, numbers, sizeof numbers);
+    }
+}
+
+AMX static void compute_by_tiles(const Block *a, int64_t column) {
+    int32_t sums[2 * TILE_ROWS * PANEL] __attribute__((aligned(64)));
+    int64_t width = padded(a->weight->n_in);
+    const int8_t *weights = a->weight->packed_weight + column * width;
+    for (int first = 0; first < a->n_tokens; first += 2 * TILE_ROWS) {
+        const uint8_t *q = a->quantized + first * width;
+        int n_left = a->n_tokens - first;
+        if (n_left > TILE_ROWS) multiply_tiles(q, width, weights, sums, 0);
+        else multiply_tiles(q, width, weights, sums, 1);
+        int n_rows = n_left < 2 * TILE_ROWS ? n_left : 2 * TILE_ROWS;
+        if (a->is_bf16) store_sums(a, first, n_rows, column, sums, 1);
+        else store_sums(a, first, n_rows, column, sums, 0);
+    }
+}
+
+#ifndef ARCH_REQ_XCOMP_PERM
+#define ARCH_REQ_XCOMP_PERM 0x1023
+#endif
+#define TILE_DATA 18 /* a state of the processor that a process has to ask for */
+
+int find_amx(void) {
+    if (!__builtin_cpu_supports("amx-int8") || !__builtin_cpu_supports("amx-bf16")) return 0;
+    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, TILE_DATA) == 0;
+}
+
+/* ---- Layers ---- */
+
+INT8_DOT static void quantize_block(const Block *a, const char *x) {
+    int64_t n_in = a->weight->n_in, width = padded(n_in);
+    for (int token = 0; token < a->n_tokens; token++) {
+        uint8_t *to = a->quantized + token * width;
+        a->ranges[token] = quantize(x, token * n_in, n_in, a->is_bf16, to);
+        memset(to + n_in, 0, width - n_in);
+    }
+}
+
+static void compute_column(const Block *a, int64_t column) {
+    if (a->use_amx) compute_by_tiles(a, column);
+    else compute_by_vectors(a, column);
+}
+
+/* A block that a thread works on in its memory. */
+static Block block_in(const Int8Linears *a, int n_tokens, char *memory) {
+    return (Block){.ranges = (Range *)memory,
+                   .quantized = (uint8_t *)memory + BLOCK_TOKENS * sizeof(Range),
+                   .n_tokens = n_tokens, .is_bf16 = a->is_bf16, .use_amx = a->use_amx};
+}
+
+/* Bytes of a thread's memory, before what lies between the layers of a block. */
+static size_t bytes_of_block(const Int8Linears *a) {
+    int64_t width = 0;
+    for (int i = 0; i < a->n_weights; i++)
+        if (padded(a->weights[i].n_in) > width) width = padded(a->weights[i].n_in);
+    return BLOCK_TOKENS * (sizeof(Range) + width);
+}
+
+static size_t bytes_between(const Int8Linears *a) {
+    return a->n_weights > 1 ? BLOCK_TOKENS * a->weights[1].n_in * sizeof(float) : 0;
+}
+
+static void compute_block(const Int8Linears *a, int64_t first, int64_t n_tokens, char *memory) {
+    int64_t n_left = a->n_tokens - first, size = a->is_bf16 ? 2 : 4;
+    Block block = block_in(a, n_left < n_tokens ? n_left : n_tokens, memory);
+    const char *x = a->x + first * a->weights->n_in * size;
+    for (int i = 0; i < a->n_weights; i++) {
+        block.weight = a->weights + i;
+        block.output = memory + bytes_of_block(a);
+        if (i == a->n_weights - 1)
+            block.output = a->output + first * block.weight->n_out * size;
+        quantize_block(&block, x);
+        for (int64_t column = 0; column < block.weight->n_out; column += PANEL)
+            compute_column(&block, column);
+        x = block.output;
+    }
+}
+
+/* All tokens, whose columns the threads of a team share; `between` is theirs together. */
+static void share_columns(const Int8Linears *a, char *memory, char *between) {
+    Block block = block_in(a, a->n_tokens, memory);
+    const char *x = a->x;
+    for (int i = 0; i < a->n_weights; i++) {
+        block.weight = a->weights + i;
+        block.output = i == a->n_weights - 1 ? a->output : between;
+        quantize_block(&block, x);
+#pragma omp for schedule(static)
+        for (int64_t column = 0; column < block.weight->n_out; column += PANEL)
+            compute_column(&block, column);
+        x = block.output;
+    }
+}
+
+/* Tokens of each block, so that there are as many blocks as threads, or a multiple. */
+static int64_t tokens_of_blocks(int64_t n_tokens, int n_threads) {
+    int64_t most = (int64_t)BLOCK_TOKENS * n_threads, n_blocks = (n_tokens + most - 1) / most;
+    n_blocks *= n_threads;
+    return n_blocks ? round_up((int)((n_tokens + n_blocks - 1) / n_blocks), TILE_ROWS) : TILE_ROWS;
+}
+
+static void compute_team(const Int8Linears *a, char *memory, char *between, int64_t n_tokens) {
+    TileConfig before;
+    if (a->use_amx) before = configure_tiles(&OWN_TILES);
+    if (a->n_tokens <= FEW_TOKENS) {
+        share_columns(a, memory, between);
+    } else {
+#pragma omp for schedule(dynamic)
+        for (int64_t first = 0; first < a->n_tokens; first += n_tokens)
+            compute_block(a, first, n_tokens, memory);
+    }
+    if (a->use_amx) configure_tiles(&before);
+}
+
+int int8_linears(const Int8Linears *a, int n_threads) {
+    size_t n_bytes = bytes_of_block(a) + bytes_between(a);
+    int64_t n_tokens = tokens_of_blocks(a->n_tokens, n_threads);
+    int failed = 0;
+    char *between = scratch(n_bytes); /* of this thread, for all */
+#pragma omp parallel num_threads(n_threads) reduction(| : failed)
+    failed = !scratch(n_bytes); /* which stays until the next */
+    if (failed || !between) return -1;
+#pragma omp parallel num_threads(n_threads)
+    compute_team(a, scratch(n_bytes), between + bytes_of_block(a), n_tokens);
+    return 0;
+}
+#endif

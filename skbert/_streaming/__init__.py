@@ -1,0 +1,1 @@
+"""What the command line does with files of many rows, part by part."""

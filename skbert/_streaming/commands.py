@@ -1,0 +1,209 @@
+"""The commands predict, embed and fit.
+
+Depends on the public interface of the package, and on its neighbours.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from tqdm.auto import tqdm
+
+import skbert
+from skbert import runtime
+from skbert._catalogue import ESTIMATORS
+from skbert._core.checkpoints import archive
+from skbert._core.checkpoints.find import find
+from skbert._core.checkpoints.vet import vet
+from skbert._streaming.results import Columns, Model, predicted, vectors
+from skbert._streaming.sources import (
+    Part,
+    check_columns,
+    digest,
+    open_parquet,
+    open_table,
+    parts_of,
+)
+from skbert._streaming.unfinished import unfinished
+from skbert._validation.columns import FitRecord
+from skbert.exceptions import InputError, InputTypeError, SaveError
+
+__all__ = ["embed", "fit", "predict"]
+
+Names = Sequence[str] | None
+
+
+def predict(
+    model: str, source: Path, target: Path, *, text_columns: Names, keep: Names,
+    probabilities: bool,
+) -> Path:  # fmt: skip
+    """Write a parquet file with what a saved or exported model predicts for the rows of one."""
+    opened = _open(Path(model))
+    if not hasattr(opened, "predict"):
+        raise InputError(
+            f"{model} holds a {type(opened).__name__}, which predicts nothing. Use embed for the "
+            "vectors of a BertTransformer, or another model."
+        )
+    compute = partial(predicted, opened, with_probabilities=probabilities)
+    facts = {"the model": digest(Path(model) / archive.MANIFEST)}
+    return _stream(opened, compute, source, target, text_columns, keep, {
+        **facts, "--probabilities": str(probabilities),
+    })  # fmt: skip
+
+
+def embed(model: str, source: Path, target: Path, *, text_columns: Names, keep: Names) -> Path:
+    """Write a parquet file with the vectors of the rows of one."""
+    manifest = Path(model) / archive.MANIFEST
+    opened: Any = _open(Path(model)) if manifest.is_file() else None
+    facts = {"the model": digest(manifest) if opened else vet(find(model)).digest()}
+    if not hasattr(opened, "transform"):  # the encoder below another head
+        columns = getattr(opened, "text_columns", None)
+        opened = skbert.BertTransformer.from_pretrained(model, text_columns=columns)
+    return _stream(opened, partial(vectors, opened), source, target, text_columns, keep, facts)
+
+
+def fit(
+    data: Path, folder: Path, *, estimator: str, label_columns: Names, text_columns: Names,
+    model: str | None, settings: Sequence[str],
+) -> Path:  # fmt: skip
+    """Fit an estimator on the rows of a CSV or parquet file, and save it."""
+    if folder.exists():
+        raise SaveError(f"{folder} exists already. Remove it, or give another path.")
+    if estimator not in ESTIMATORS:
+        raise InputError(f"--estimator {estimator} is none of {', '.join(ESTIMATORS)}.")
+    table = open_table(data)
+    names, labels = table.column_names, [*(label_columns or ())]
+    check_columns(data, names, labels, "--label-columns")
+    texts = [*(text_columns or (name for name in names if name not in labels))]
+    check_columns(data, names, texts, "--text-columns")
+    params = {"text_columns": texts, "verbose": 1, **dict(map(_setting, settings))}
+    made = getattr(skbert, estimator)(**({} if model is None else {"model": model}))
+    try:
+        made.set_params(**params)
+    except ValueError as error:  # of scikit-learn
+        raise InputError(f"--set: {error}") from error
+    made.fit(table, *_targets(table, labels)).save(folder)
+    return folder
+
+
+def _targets(table: pa.Table, labels: list[str]) -> tuple[Any, ...]:
+    """y: one column, a frame of several, or nothing."""
+    columns = {name: table.column(table.column_names.index(name)).to_pylist() for name in labels}
+    if len(labels) > 1:
+        return (pa.table(columns).to_pandas(),)
+    return tuple(columns.values())
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    """The name and value in ``name=value``, a value in JSON or else a str."""
+    name, sign, value = text.partition("=")
+    if not sign:
+        raise InputError(f"--set {text}: give NAME=VALUE, such as --set epochs=5.")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+def _open(folder: Path) -> Any:
+    """The model that ``save`` or ``export`` has written to a folder."""
+    if archive.header(folder).get("engine") is not None:
+        return runtime.load(folder)
+    return skbert.load(folder)
+
+
+def _stream(
+    model: Model, compute: Callable[[Part], Columns], source: Path, target: Path,
+    text_columns: Names, keep: Names, facts: dict[str, str],
+) -> Path:  # fmt: skip
+    """Compute columns for all rows of a file, part by part, beside those to keep."""
+    rows = open_parquet(source)
+    kept = rows.column_names if keep is None else [*keep]
+    check_columns(source, rows.column_names, kept, "--keep")
+    if text_columns is not None:
+        model.text_columns = [*text_columns]
+    inputs = _inputs(model, rows.column_names, source)
+    columns = [name for name in rows.column_names if name in {*inputs, *kept}]
+    facts = {
+        **facts, "the input": digest(source), "--text-columns": str(text_columns),
+        "--keep": str(kept), "the version of skbert": skbert.__version__,
+    }  # fmt: skip
+
+    def check() -> None:
+        with warnings.catch_warnings(action="ignore"):  # they come again with the results
+            for part in parts_of(rows, inputs):
+                with _naming(part, source):
+                    model._rows(part, model._state().record)
+
+    with unfinished(target, facts, check) as parts, _bar(len(rows)) as bar:
+        n_parts = 0
+        for part in parts_of(rows, columns):
+            n_parts += 1
+            if parts.has(part.number):
+                bar.initial += len(part)
+            else:
+                parts.add(part.number, _with(part.only(kept), compute(part.only(inputs))))
+            bar.update(len(part))
+        parts.finish(n_parts)
+    return target
+
+
+@contextmanager
+def _naming(part: Part, source: Path) -> Iterator[None]:
+    """Have errors say which rows of a file were X."""
+    try:
+        yield
+    except (InputError, InputTypeError) as error:
+        end = part.first_row + len(part)
+        said = f"In rows {part.first_row} to {end - 1} of {source}, read as X: {error}"
+        raise type(error)(said) from error
+
+
+def _bar(n_rows: int) -> Any:
+    return tqdm(total=n_rows, unit="row", smoothing=0.0, mininterval=1.0)
+
+
+def _with(part: Part, columns: Columns) -> Any:
+    """The columns that are kept, and those that were computed."""
+    table = part.table
+    for name, values in columns.items():
+        if name in part.column_names:
+            raise InputError(
+                f"The input has a column {name!r}, as the output is to have. Choose the columns "
+                "to keep without it: --keep NAME ..."
+            )
+        table = table.append_column(name, values)
+    return table
+
+
+def _inputs(model: Model, names: list[str], source: Path) -> list[str]:
+    """The columns of a file that a model reads."""
+    record, chosen = model._state().record, model.text_columns
+    if chosen is None:
+        wanted: Sequence[str | int] = _columns_of_fit(record, names, source)
+    else:
+        features = () if record is None else record.features
+        texts = [chosen] if isinstance(chosen, str | int) else [*chosen]
+        wanted = [*texts, *(column for column, *_ in features)]
+    inputs = [name if isinstance(name, str) else names[name] for name in wanted]
+    check_columns(source, names, inputs, "--text-columns")
+    return inputs
+
+
+def _columns_of_fit(record: FitRecord | None, names: list[str], source: Path) -> Sequence[str]:
+    """The columns of a file that a model was fitted on, where nobody has chosen any."""
+    if record is not None and record.names:
+        return record.names
+    if len(names) > (1 if record is None else record.n_columns):
+        raise InputError(
+            f"{source} has the columns {names}, and the model was fitted without names. Say "
+            "which hold the texts: --text-columns NAME ..."
+        )
+    return names

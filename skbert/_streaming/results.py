@@ -1,0 +1,81 @@
+"""What models predict, as columns of Arrow tables.
+
+Depends on pyarrow and numpy; knows models by their methods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from skbert._arrays import Array
+from skbert._validation.columns import FitRecord, TextColumns
+from skbert.exceptions import InputError
+
+__all__ = ["Columns", "Model", "predicted", "vectors"]
+
+Columns = dict[str, Any]
+
+
+class Model(Protocol):
+    """What is used of an estimator, or of one that was exported; not all of them have all."""
+
+    text_columns: TextColumns
+    classes_: Any
+    predict: Callable[[object], Any]
+    transform: Callable[[object], Array]
+    _predictions: Callable[[object, object], Any]
+    _rows: Callable[[object, FitRecord | None], Any]
+    _state: Callable[[], Any]
+
+
+def predicted(model: Model, X: object, *, with_probabilities: bool) -> Columns:
+    """Return the columns of what a model predicts, with the probabilities if asked for."""
+    if not with_probabilities:
+        return dict(_columns("prediction", model.predict(X)))
+    if not hasattr(model, "_predictions"):
+        raise InputError(
+            f"--probabilities is for classifiers of texts, and this model is a "
+            f"{type(model).__name__}. Leave it out."
+        )
+    found = model._predictions(model._state(), X)
+    columns = dict(_columns("prediction", found.labels()))
+    probabilities, classes = found.probabilities(), model.classes_
+    if not isinstance(probabilities, list):
+        return columns | dict(_columns("probability", probabilities, classes))
+    labels = columns.keys()  # one for each column of classes
+    for name, part, own in zip(labels, probabilities, classes, strict=True):
+        columns = columns | dict(_columns(name.replace("prediction", "probability", 1), part, own))
+    return columns
+
+
+def vectors(model: Model, X: object) -> Columns:
+    """Return the column of the vectors of texts."""
+    made: Array = model.transform(X)
+    return {"embedding": pa.FixedSizeListArray.from_arrays(made.reshape(-1), made.shape[1])}
+
+
+def _columns(
+    name: str, values: Array | pd.DataFrame, labels: Sequence[object] = ()
+) -> Iterator[tuple[str, Any]]:
+    """Yield the names and columns of one value per row, of a frame, or of a matrix."""
+    if isinstance(values, pd.DataFrame):
+        for label in values.columns:
+            yield f"{name}_{label}", pa.array(values[label].tolist())
+    elif np.ndim(values) == 2:
+        for at, column in enumerate(values.T):
+            yield f"{name}_{labels[at] if len(labels) else at}", pa.array(column)
+    else:
+        yield name, pa.array([_cell(value) for value in values.tolist()])
+
+
+def _cell(value: object) -> object:
+    """A prediction as Arrow holds it: a stretch of a text as a struct."""
+    if not isinstance(value, list):
+        return value
+    names = ("start", "end", "label")
+    return [dict(zip(names, x, strict=True)) if isinstance(x, tuple) else x for x in value]

@@ -1,0 +1,46 @@
+"""What an exported folder knows, and the outputs of its graph for rows.
+
+Depends on the items and on an engine; knows no job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from skbert._core.export.engines import Graph
+from skbert._core.export.rows import outputs_of
+from skbert._core.items import Head, Items
+from skbert._core.text.tokens import Ragged, TextTokenizer
+from skbert._validation.columns import FitRecord
+
+__all__ = ["Exported"]
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was learned, and the graph that computes with it."""
+
+    graph: Graph
+    tokenizer: TextTokenizer
+    task: Any
+    record: FitRecord | None  # the columns of X in fit; None: opened from a checkpoint
+    attributes: Mapping[str, Any]  # the public ones, whose names end with an underscore
+    equal_lengths: bool  # whether only rows of one length are computed together
+
+    @property
+    def head(self) -> Head:
+        """What the graph reads, and how many outputs it has."""
+        head: Head = self.task.head()
+        return head if self.record is None else replace(head, n_features=self.record.n_features)
+
+    def run(self, items: Items) -> Ragged:
+        """The outputs of the graph for each item, one row of the result each.
+
+        Raises
+        ------
+        NonFiniteError
+            If an output is NaN or infinite.
+        """
+        return outputs_of(self.graph.run, items, self.head, equal_lengths=self.equal_lengths)

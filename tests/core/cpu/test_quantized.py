@@ -1,0 +1,187 @@
+"""Layers in int8: the same in tiles and vectors, near the layers in float32, or refused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+import numpy as np
+import pytest
+import torch
+from support.networks import CPU, Labels, open_model, sentences
+from support.training import GENTLE, run, same
+from torch.nn import functional as F
+
+from skbert import BertClassifier, BertTransformer
+from skbert._core.cpu.bindings import module
+from skbert._core.cpu.bindings.gemm_int8 import Int8Weights, int8_linears
+from skbert._core.cpu.quantized import Int8MLP
+from skbert._core.infer import infer
+from skbert._core.runtime.device import Precision, uses_int8
+from skbert.exceptions import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from skbert._core.models.network import Network
+
+needs_int8 = pytest.mark.skipif(
+    not module.has_int8_products(), reason="needs a processor that multiplies int8"
+)
+ROWS = sentences([5, 3, 3, 40, 12, 1, 64])
+
+
+def two_layers(n_in: int, n_between: int, n_out: int) -> list[Int8Weights]:
+    generator = torch.Generator().manual_seed(n_in)
+
+    def draw(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, generator=generator) / shape[-1] ** 0.5
+
+    first = Int8Weights(weight=draw(n_between, n_in), bias=draw(n_between), gelu=True)
+    return [first, Int8Weights(weight=draw(n_out, n_between), bias=None)]
+
+
+@needs_int8
+@pytest.mark.parametrize("n_tokens", [0, 1, 15, 16, 17, 32, 33, 129, 300, 513])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("sizes", [(48, 64, 32), (384, 160, 384)])
+def test_two_layers_are_one_after_another(
+    n_tokens: int, dtype: torch.dtype, sizes: tuple[int, int, int]
+) -> None:
+    x, layers = torch.randn(n_tokens, sizes[0]).to(dtype), two_layers(*sizes)
+    found = []
+    for in_tiles in {0, module.kernels.has_amx}:
+        for n_threads in (1, 3):
+            with (
+                mock.patch.object(module.kernels, "has_amx", in_tiles),
+                mock.patch.object(torch, "get_num_threads", return_value=n_threads),
+            ):
+                between = int8_linears(x=x, layers=layers[:1])
+                found.append(int8_linears(x=between, layers=layers[1:]))
+                found.append(int8_linears(x=x, layers=layers))
+    assert found[0].shape == (n_tokens, sizes[2])
+    assert all(torch.equal(each, found[0]) for each in found)
+
+
+@needs_int8
+def test_tiles_leave_those_of_onednn_alone() -> None:
+    x, layers = torch.randn(300, 384).bfloat16(), two_layers(384, 1536, 384)
+    weight = torch.randn(384, 384).bfloat16()
+    expected = F.linear(x, weight)
+    for _ in range(3):
+        int8_linears(x=x, layers=layers)
+        assert torch.equal(F.linear(x, weight), expected)
+
+
+@needs_int8
+@pytest.mark.parametrize("value", [torch.inf, -torch.inf, torch.nan])
+def test_weights_that_are_no_numbers_are_seen(value: float) -> None:
+    weight = torch.randn(32, 48)
+    weight[3, 5] = value
+    x = torch.randn(7, 48)
+    found = int8_linears(x=x, layers=[Int8Weights(weight=weight, bias=None)])
+    assert not found[:, 3].isfinite().any()
+    assert found[:, :3].isfinite().all()
+
+
+@needs_int8
+def test_an_activation_that_is_no_gelu() -> None:
+    torch.manual_seed(0)
+    first, second = torch.nn.Linear(48, 64), torch.nn.Linear(64, 32)
+    x = torch.randn(9, 48)
+    with torch.inference_mode():
+        found = Int8MLP([first], [second], torch.relu)(x)
+        exact = second(torch.relu(first(x)))
+    assert float((found - exact).norm() / exact.norm()) < 0.02
+
+
+# --- networks ------------------------------------------------------------------------------------
+
+
+def logits(network: Network, precision: str, rows: list[str] = ROWS) -> np.ndarray[Any, Any]:
+    items = Labels().encode((rows, None), None, network.text_tokenizer)
+    return infer(network, items, Precision(precision, CPU)).values
+
+
+@needs_int8
+def test_logits_are_near_those_in_float32(tiny_model: Path) -> None:
+    network = open_model(tiny_model)
+    exact, found = logits(network, "float32"), logits(network, "int8")
+    assert not np.array_equal(exact, found)
+    assert np.abs(found - exact).max() < 0.05 * np.abs(exact).max()
+
+
+@needs_int8
+def test_a_text_s_logits_do_not_depend_on_the_others(tiny_model: Path) -> None:
+    network = open_model(tiny_model)
+    alone = np.concatenate([logits(network, "int8", [row]) for row in ROWS])
+    np.testing.assert_allclose(logits(network, "int8"), alone, atol=1e-2)
+
+
+@needs_int8
+def test_changed_weights_have_an_effect(tiny_model: Path) -> None:
+    network = open_model(tiny_model)
+    before = logits(network, "int8")
+    weight = network.model.bert.encoder.layer[0].intermediate.dense.weight
+    with torch.no_grad():
+        weight.mul_(3)
+    changed = logits(network, "int8")
+    assert not np.array_equal(changed, before)
+    network.hand_out()
+    weight.data.div_(3)  # torch does not count it
+    np.testing.assert_array_equal(logits(network, "int8"), before)
+
+
+@needs_int8
+def test_training_is_as_with_auto(tiny_model: Path) -> None:
+    learned = [run(tiny_model, GENTLE, precision=name)[0] for name in ("auto", "int8")]
+    assert same(*learned)
+    assert not uses_int8()
+
+
+@needs_int8
+def test_precision_may_be_set_after_a_fit(tiny_model: Path) -> None:
+    later = BertTransformer(tiny_model, precision="auto").fit(ROWS)
+    before = later.transform(ROWS)
+    found = later.set_params(precision="int8").transform(ROWS)
+    assert not np.array_equal(found, before)
+    fitted = BertTransformer(tiny_model, precision="int8").fit(ROWS)
+    np.testing.assert_array_equal(found, fitted.transform(ROWS))
+
+
+# --- refused -------------------------------------------------------------------------------------
+
+
+def test_another_device_is_refused() -> None:
+    with pytest.raises(InputError, match=r"precision='int8' is for predictions on a CPU"):
+        Precision("int8", torch.device("cuda"))
+
+
+def test_a_processor_without_int8_is_refused(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "kernels", None)
+    with pytest.raises(InputError, match="needs a processor with AVX512-VNNI"):
+        BertTransformer(tiny_model, precision="int8").fit(ROWS)
+    with pytest.raises(InputError, match="needs a processor with AVX512-VNNI"):
+        BertClassifier(tiny_model, precision="int8").fit(ROWS, [0, 1, 0, 1, 0, 1, 1])
+
+
+@needs_int8
+def test_a_model_that_runs_by_its_modules_is_refused(tiny_model: Path) -> None:
+    network = open_model(tiny_model)
+    network.hand_out().bert.encoder.layer[0].register_forward_hook(lambda *_: None)
+    with pytest.raises(InputError, match="BertForSequenceClassification runs by its own modules"):
+        logits(network, "int8")
+    compiled = open_model(tiny_model)
+    compiled.compiled = compiled.model.base_model
+    with pytest.raises(InputError, match="runs by its own modules"):
+        logits(compiled, "int8")
+
+
+@needs_int8
+def test_layers_of_other_sizes_are_refused(make_tiny_model: Callable[..., Path]) -> None:
+    folder = make_tiny_model(intermediate_size=72)
+    with pytest.raises(InputError, match="sizes are multiples of 32"):
+        BertTransformer(folder, precision="int8").fit(ROWS)
