@@ -72,8 +72,8 @@ def _tell(pipe: Any, job: Callable[..., Any], given: tuple[object, ...]) -> None
 def limit_memory(mb: float) -> None:
     """Let this process have so much address space in addition to what it has.
 
-    What it has freed and kept, as processes of long test runs have, is taken first, so that it does
-    not serve for large blocks.
+    What it has freed and kept, as processes of long test runs have, is taken first, so that large
+    blocks are not made of it.
     """
     libc = ctypes.CDLL(None)
     libc.malloc.argtypes, libc.malloc.restype = [ctypes.c_size_t], ctypes.c_size_t
