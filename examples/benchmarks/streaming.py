@@ -15,7 +15,6 @@ must be equal.
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import subprocess
 import sys
@@ -36,7 +35,7 @@ from skbert.datasets import load_intents
 
 ROW_GROUP = 100_000
 IN_MEMORY = """
-import resource, sys, time
+import sys, time
 import skbert
 from pyarrow import parquet
 X = parquet.read_table(sys.argv[2], columns=["text"])["text"].to_pylist()
@@ -47,7 +46,8 @@ else:
 method(X[:100])
 start = time.perf_counter()
 method(X)
-print(time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+peak = open("/proc/self/status").read().partition("VmHWM:")[2].split()[0]
+print(time.perf_counter() - start, peak)
 """
 
 
@@ -149,18 +149,22 @@ def arguments(command: str, model: Path, encoder: str, source: Path, target: Pat
 
 
 def run(command: list[str]) -> Cost:
-    """Run a process to its end."""
-    start = time.perf_counter()
-    process = subprocess.Popen(  # noqa: S603 - the command is made here
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-    )
-    assert process.stderr is not None
-    said = process.stderr.read()
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise RuntimeError(f"{command} ended with {process.returncode}: {said[-2000:].decode()}")
-    return Cost(time.perf_counter() - start, usage.ru_maxrss / 1e6)
+    """Run a process to its end; its usage would count the peak of this process, too."""
+    start, peak = time.perf_counter(), 0
+    with tempfile.TemporaryFile() as said:
+        process = subprocess.Popen(  # noqa: S603 - the command is made here
+            command, stdout=subprocess.DEVNULL, stderr=said
+        )
+        status = Path(f"/proc/{process.pid}/status")
+        while process.poll() is None:
+            _, _, more = status.read_text(encoding="ascii").partition("VmHWM:")
+            peak = int(more.split()[0]) if more else peak
+            time.sleep(0.05)
+        if process.returncode:
+            said.seek(0)
+            text = said.read()[-2000:].decode()
+            raise RuntimeError(f"{command} ended with {process.returncode}: {text}")
+    return Cost(time.perf_counter() - start, peak / 1e6)
 
 
 def in_memory(command: str, source: Path, model: Path) -> tuple[float, float]:

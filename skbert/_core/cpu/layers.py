@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from skbert._core.cpu import postnorm, prenorm
 from skbert._core.cpu.attention import Rows
 from skbert._core.cpu.bindings.gemm_int8 import can_multiply_int8
-from skbert._core.cpu.fused import can_fuse_linear
+from skbert._core.cpu.fused import can_fuse_linear, max_packed_tokens
 from skbert._core.cpu.linear import Bf16State, ComputedLayer, ProductCache
 from skbert._core.families.record import Family, LayerParts, encoder_part
 from skbert._core.runtime.device import uses_int8
@@ -23,7 +23,10 @@ from skbert._core.task import Layout
 
 __all__ = ["Layers", "can_compute", "can_quantize"]
 
-_TOKENS_STEP = 16  # oneDNN, unlike the kernels, prepares a product anew for each size
+# oneDNN, unlike the kernels, prepares a product anew for each number of tokens, and keeps 2 MB for
+# those of a layer.
+_TOKENS_STEP = 16  # in training
+_TOKENS_BITS = 5  # in inference: a number has no more, but for zeros behind them
 
 
 class Layers:
@@ -65,9 +68,9 @@ class Layers:
         training = torch.is_grad_enabled() or any(module.training for module in modules[:1])
         caches = [self._cache_of(family, module) for module in modules]
         rows = Rows(layout, training=training)
-        if training:
-            states = _pad_tokens(states, caches, dtype)
         int8 = uses_int8() and not training
+        if not int8:
+            states = _pad_tokens(states, caches, dtype, training=training)
         layers = _computed(modules, caches, dtype, training=training, int8=int8)
         with torch.autocast("cpu", enabled=False):
             if family.prenorm is None:
@@ -122,9 +125,15 @@ def _prenorm_run(family: Family, model: Any, n_layers: int) -> prenorm.PreNormRu
 
 
 def _pad_tokens(
-    states: torch.Tensor, caches: Sequence[ProductCache], dtype: torch.dtype
+    states: torch.Tensor, caches: Sequence[ProductCache], dtype: torch.dtype, *, training: bool
 ) -> torch.Tensor:
-    """States to train on, with padding tokens at the end where that saves time."""
-    weights = [cache.parts.mlp_out.weight for cache in caches[:1]]
-    n_more = 0 if can_fuse_linear(weights, dtype) else -len(states) % _TOKENS_STEP
+    """States with padding tokens at the end where that saves oneDNN numbers to prepare for."""
+    n_tokens, weights = len(states), [cache.parts.mlp_out.weight for cache in caches[:1]]
+    if training:
+        uses_kernel, step = can_fuse_linear(weights, dtype), _TOKENS_STEP
+    else:
+        n_out, n_in = weights[0].shape
+        uses_kernel = n_tokens <= max_packed_tokens(n_in, n_out, dtype)
+        step = 1 << max(0, n_tokens.bit_length() - _TOKENS_BITS)
+    n_more = 0 if uses_kernel else -n_tokens % step
     return F.pad(states, (0, 0, 0, n_more)) if n_more else states

@@ -188,6 +188,16 @@ def test_without_onednn_they_compute_the_same(
     torch.testing.assert_close(logits(open_model(tiny_model), "float32"), with_it)
 
 
+def test_few_sizes_are_computed_without_gradients(make_tiny_model: Callable[..., Path]) -> None:
+    network, sizes = open_model(make_tiny_model(hidden_act="relu")), set[int]()
+    activation = network.model.bert.encoder.layer[0].intermediate.intermediate_act_fn
+    activation.register_forward_hook(lambda module, args, out: sizes.add(len(out)))
+    for n_tokens in range(90, 129):
+        with torch.inference_mode():
+            assert len(network.hidden(batch_for(network, [n_tokens - 68, 64]))) == n_tokens
+    assert sizes == {*range(92, 129, 4)}
+
+
 def test_feed_forward_layers_may_be_computed_in_chunks(
     make_tiny_model: Callable[..., Path],
 ) -> None:
