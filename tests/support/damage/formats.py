@@ -16,10 +16,13 @@ from unittest import mock
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import torch
+from pyarrow import parquet
 from safetensors.torch import load_file, save_file
 
 import skbert
+import skbert.runtime
 from skbert._core.checkpoints.vet import vet
 from skbert._core.families import FAMILIES
 from skbert._core.items import Head
@@ -27,6 +30,7 @@ from skbert._core.models.opening import open_network
 from skbert._core.models.sentence_folder import write_sentence_folder
 from skbert._core.runtime.device import seeded
 from skbert._core.training.stepper import Stepper
+from skbert._streaming import commands
 from skbert.datasets import load_squad
 from support import DATA, tokenizers
 from support.damage.bytes_and_json import OUTSIDE, change_bytes, change_json
@@ -247,6 +251,21 @@ def _make_checkpoints(home: Path) -> None:
         _fit(folder)
 
 
+def _make_exported(home: Path) -> None:
+    with contextlib.chdir(home):
+        fitted = _fit(None)
+    for engine in ("onnx", "openvino"):
+        fitted.export(home / engine, format=engine)
+
+
+def _make_rows(home: Path) -> None:
+    rows = pa.table({"id": range(2 * len(TEXTS)), "text": TEXTS * 2})
+    bare = {"compression": "none", "use_dictionary": False, "write_statistics": False}
+    for name, settings in {"bare": bare, "sums": {"write_page_checksum": True}}.items():
+        (home / name).mkdir()
+        parquet.write_table(rows, home / name / "rows.parquet", row_group_size=5, **settings)
+
+
 # --- opening -------------------------------------------------------------------------------------
 
 
@@ -311,6 +330,23 @@ def _open_bundle(folder: Path, home: Path) -> Any:
     return skbert.BertTransformer(
         skbert.convert_tf_checkpoint(*files, out), device="cpu"
     ).fit_transform(TEXTS)
+
+
+def _open_exported(folder: Path, home: Path) -> Any:
+    return skbert.runtime.load(folder, threads=1).predict_proba(TEXTS)
+
+
+def _open_rows(folder: Path, home: Path) -> Any:
+    """The vectors of the texts; whatever is refused leaves nothing beside the file."""
+    out = folder / "vectors.parquet"
+    try:
+        commands.embed(
+            str(home / "base"), folder / "rows.parquet", out, text_columns=["text"], keep=[]
+        )
+    except Exception:
+        assert [path.name for path in folder.iterdir()] == ["rows.parquet"]
+        raise
+    return parquet.read_table(out)["embedding"].combine_chunks().values
 
 
 def _open_squad(folder: Path, home: Path) -> Any:
@@ -390,6 +426,12 @@ FORMATS: dict[str, Format] = {
     ),
     "saved, sealed again": Format(
         _make_saved, {".json": _JSON, ".safetensors": _TENSORS}, _open_saved, finish=_seal
+    ),
+    "exported": Format(
+        _make_exported, {".json": _JSON, "": (change_bytes,)}, _open_exported
+    ),
+    "parquet": Format(
+        _make_rows, {".parquet": (change_bytes,)}, _open_rows, is_named=True, also_read=("base",)
     ),
     "TensorFlow": Format(
         _make_bundles,
