@@ -11,7 +11,7 @@ import torch
 from support.families import save_own
 from support.job import LABELS, TEXTS
 
-from skbert import BertClassifier, BertTransformer, runtime
+from skbert import BertClassifier, BertPretrainer, BertTransformer, runtime
 from skbert._core.families import FAMILIES
 from skbert.inspection import prune_heads
 
@@ -76,3 +76,22 @@ def test_a_model_that_somebody_changed(change: Any, make_tiny_model: Any, tmp_pa
     assert np.abs(own - before).max() > 1e-4
     classifier.export(tmp_path / "exported")
     assert_near(own, runtime.load(tmp_path / "exported").decision_function(ROWS))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["relative_key", "relative_key_query"])
+def test_relative_positions(kind: str, tmp_path: Path) -> None:
+    sizes = {"num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    BertPretrainer(
+        None, position_embedding_type=kind, hidden_size=32, max_position_embeddings=64,
+        device="cpu", **sizes, **TRAINS,
+    ).fit(TEXTS).save(tmp_path / "new")  # fmt: skip
+    transformer = BertTransformer(tmp_path / "new", pooling="mean", **SETTINGS).fit(ROWS)
+    before = transformer.transform(ROWS)
+    for name, vectors in transformer.model_.named_parameters():
+        if "distance_embedding" in name:
+            torch.nn.init.normal_(vectors, generator=torch.Generator().manual_seed(0))
+    own = transformer.transform(ROWS)
+    assert np.abs(own - before).max() > 1e-3
+    transformer.export(tmp_path / "exported")
+    assert_near(own, runtime.load(tmp_path / "exported").transform(ROWS))
