@@ -230,7 +230,8 @@ from test_resuming_options import CASES, Stepper
 from skbert._core.runtime.distributed import process_group
 
 model, folder, out, number = sys.argv[2:]
-whole, n_left = Stepper.step, int(number)
+case, n_left = CASES["groups"], int(number)
+whole = Stepper.step
 
 def step(*args):
     global n_left
@@ -239,11 +240,14 @@ def step(*args):
         os.kill(os.getpid(), signal.SIGKILL)
     whole(*args)
 
+def fit(name, **params):
+    weights = case.fit(case.make(model, **params)).model_.state_dict()
+    torch.save(weights, f"{out}/{name}{process_group().rank}")
+
+if n_left:
+    fit("whole")
 Stepper.step = step
-case = CASES["groups"]
-own = {"checkpoint_dir": folder, "checkpoint_every": 1} if folder else {}
-fitted = case.fit(case.make(model, **own))
-torch.save(fitted.model_.state_dict(), f"{out}{process_group().rank}")
+fit("resumed", checkpoint_dir=folder, checkpoint_every=1)
 """
 
 
@@ -252,17 +256,17 @@ def test_processes_go_on_together(tiny_model: Path, tmp_path: Path) -> None:
     script, fits = tmp_path / "script.py", tmp_path / "fits"
     script.write_text(SCRIPT)
 
-    def run(folder: Path | str, out: str, number: int) -> int:
+    def run(number: int) -> int:
         launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", script]
-        arguments = [os.pathsep.join(sys.path), tiny_model, folder, tmp_path / out, number]
+        arguments = [os.pathsep.join(sys.path), tiny_model, fits, tmp_path, number]
         return subprocess.run(
             [sys.executable, *map(str, launch + arguments)], capture_output=True, check=False
         ).returncode
 
-    assert run("", "whole", 0) == 0
-    assert run(fits, "resumed", 4) != 0
+    assert run(4) != 0
     assert max(path.name for path in fits.glob("*/step-*")) == "step-000000003"
-    assert run(fits, "resumed", 0) == 0
+    assert not list(tmp_path.glob("resumed*"))
+    assert run(0) == 0
     expected = torch.load(tmp_path / "whole0")
     for rank in (0, 1):
         weights = torch.load(tmp_path / f"resumed{rank}")
