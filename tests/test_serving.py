@@ -117,9 +117,9 @@ def test_concurrent_requests_get_their_own_answers(
 
 def test_a_wrong_answer_is_counted(example: tuple[ModuleType, ModuleType]) -> None:
     result = example[1].Result(["bad", "good"], np.array([[0.25, 0.75], [0.6, 0.4]]))
-    result.note(0, {"labels": ["good"], "probabilities": [0.7501]}, 0.1)
+    result.note(0, {"labels": ["good"], "probabilities": [0.75005]}, 0.1)
     result.note(1, {"labels": ["good"], "probabilities": [0.6]}, 0.1)
-    result.note(1, {"labels": ["bad"], "probabilities": [0.62]}, None)
+    result.note(1, {"labels": ["bad"], "probabilities": [0.6002]}, None)
     assert (result.n_answered, result.n_wrong, result.n_again) == (3, 2, 1)
 
 

@@ -139,7 +139,7 @@ class Result:
         (found,), (sure,) = answer["labels"], answer["probabilities"]
         expected = self.expected[row]
         probability = expected[self.names.index(found)]
-        self.n_wrong += bool(probability < expected.max() - 1e-4 or abs(sure - probability) > 1e-3)
+        self.n_wrong += bool(probability < expected.max() - 1e-4 or abs(sure - probability) > 1e-4)
         self.n_answered += 1
         self.n_again += seconds is None
         if seconds is not None:
@@ -186,6 +186,7 @@ async def load(
         while result.n_answered < until and not all(each.done() for each in clients):
             if not memory and result.n_answered - first >= min(1000, (until - first) // 2):
                 memory = server.megabytes
+            assert server.process.returncode is None, "the server ended by itself"
             await asyncio.sleep(0.02)
         if turn + 1 == len(ends):
             await asyncio.gather(*clients)
