@@ -102,8 +102,16 @@ def collate(
         selected_per_item=None if selected is None else send(np.diff(selected.starts[part.rows])),
         targets=known(targets),
         features=known(part.features),
-        states=known(None if part.states is None else part.states.values),
+        states=known(_states_of(part, order)),
+        states_after=part.states_after,
     )  # fmt: skip
+
+
+def _states_of(part: Items, order: IntArray) -> Array | None:
+    """What is known of frozen layers: states of tokens in packed order, or those of the items."""
+    if part.states is None:
+        return None
+    return (part.states if part.states_after is None else part.states.take(order)).values
 
 
 def _send(values: Array, device: torch.device, dtype: torch.dtype) -> torch.Tensor:

@@ -67,7 +67,8 @@ class Items:
     selected_tokens: Ragged | None = None  # for a head that reads them: positions in each row
     is_counted_alone: bool = False  # whether a step counts items, not samples
     features: FloatArray | None = None  # (n_items, n_features), beside the vectors of rows
-    states: Ragged | None = None  # of a frozen encoder: what the head reads of each row
+    states: Ragged | None = None  # of frozen layers: what the head reads of each row, or
+    states_after: int | None = None  # the hidden states of its tokens after so many layers
 
     @classmethod
     def one_row_each(
@@ -118,6 +119,7 @@ class Items:
             selected_tokens=self.selected_tokens,
             features=None if self.features is None else self.features[owner],
             states=self.states,
+            states_after=self.states_after,
         )  # fmt: skip
 
     def of_samples(self, samples: IntArray) -> Items:
@@ -147,6 +149,7 @@ class Items:
             self.is_counted_alone,
             None if self.features is None else self.features[item_indices],
             None if self.states is None else self.states.take(rows),
+            self.states_after,
         )
 
 

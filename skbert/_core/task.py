@@ -95,7 +95,8 @@ class Batch:
     selected_per_item: torch.Tensor | None  # (n_items,)
     targets: torch.Tensor | None
     features: torch.Tensor | None = None  # (n_items, n_features)
-    states: torch.Tensor | None = None  # of a frozen encoder, in the order of the items
+    states: torch.Tensor | None = None  # of a frozen encoder, in the order of the items, or
+    states_after: int | None = None  # of tokens in packed order, after so many frozen layers
 
 
 class Task(Protocol):

@@ -33,17 +33,16 @@ class Run(NamedTuple):
     facts: dict[str, str] | None = None  # what is fitted, if checkpoints of it are kept
 
     def with_states(self) -> Run:
-        """The run, with what a frozen encoder gives for its items computed once for all passes."""
+        """The run, with what frozen layers give for its items computed once for all passes."""
         if self.draw_items is not as_they_are:
             return self
 
-        def known(items: Items) -> Items:
-            return with_states(self.network, items, self.precision, self.recipe.freeze)
-
         held_out = self.held_out
+        parts = [self.train_items] if held_out is None else [self.train_items, held_out.items]
+        parts = with_states(self.network, parts, self.precision, self.recipe.freeze)
         if held_out is not None:
-            held_out = replace(held_out, items=known(held_out.items))
-        return self._replace(train_items=known(self.train_items), held_out=held_out)
+            held_out = replace(held_out, items=parts[1])
+        return self._replace(train_items=parts[0], held_out=held_out)
 
     def loop(self) -> TrainingLoop:
         """The steps of the run, which have not begun."""

@@ -69,8 +69,9 @@ class BertRegressor(PredictsNumbers, RegressorMixin, ConformalEstimator, Feature
         Factor by which the learning rate changes from each layer to the one below it.
     freeze : int or "all", default=0
         Weights that are not trained: none for 0, the embeddings and the first k layers for k, and
-        everything except the output layer for ``"all"``. A frozen encoder reads each row once,
-        without dropout, if the rows are the same in every pass.
+        everything except the output layer for ``"all"``. Frozen layers run without dropout. If the
+        rows are the same in every pass, a frozen encoder, and on a CPU frozen layers of most
+        models, read each row once: a vector of each row or token is kept, up to 1 GB in all.
     max_grad_norm : float or None, default=1.0
         Maximum norm of the gradient of a step, to which a larger one is clipped; None does not
         clip.

@@ -14,6 +14,7 @@ from support.job import LABELS, TEXTS
 
 from skbert import BertClassifier, BertTransformer
 from skbert._core.families import FAMILIES
+from skbert._core.training import frozen
 from skbert.exceptions import InputError
 
 if TYPE_CHECKING:
@@ -94,6 +95,22 @@ def test_frozen_weights_stay(family: str, folder_of: Callable[..., Path]) -> Non
     frozen = (f"{record.encoder.embeddings}.", f"{path}.0.")
     assert not any(far for name, far in some.items() if name.startswith(frozen))
     assert any(far for name, far in some.items() if name.startswith(f"{path}.1."))
+
+
+@EVERY_FAMILY
+@pytest.mark.parametrize("freeze", [1, 2, "all"])  # each has two layers
+def test_what_frozen_layers_give_once_is_what_they_give_in_every_pass(
+    family: str, freeze: int | str, folder_of: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if freeze != "all" and FAMILIES[family].layers_of is not None:
+        return  # layers that are shared cannot be told apart
+    how = {"freeze": freeze, "epochs": 2, "gradient_checkpointing": family in RECOMPUTING}
+    once = classifier(folder_of(family), **how).fit(TEXTS, LABELS)
+    monkeypatch.setattr(frozen, "_MOST_BYTES", 0)
+    in_every_pass = classifier(folder_of(family), **how).fit(TEXTS, LABELS)
+    np.testing.assert_allclose(
+        once.predict_proba(TEXTS), in_every_pass.predict_proba(TEXTS), rtol=0, atol=1e-8
+    )
 
 
 @EVERY_FAMILY

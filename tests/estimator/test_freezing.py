@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -17,9 +18,11 @@ from skbert import (
     BertSpanExtractor,
     BertTokenTagger,
 )
+from skbert._core.cpu.layers import Layers
 from skbert._core.models.network import Network
 from skbert._core.task import Batch
 from skbert._core.training import frozen
+from skbert._estimator import run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,6 +78,15 @@ def answers() -> Rows:
         y.append(KINDS[row // 3 % 4].upper())
         X.append((f"how is the {THINGS[row % 8]}?", f"{' '.join(before)} it is {y[-1]}, but so"))
     return X, y
+
+
+ROWS: dict[Any, Callable[[], Rows]] = {
+    BertClassifier: lambda: texts(pairs=True),
+    BertRegressor: lambda: numbers(pairs=False),
+    BertTokenTagger: words,
+    BertSpanExtractor: answers,
+    BertChoiceRanker: options,
+}
 
 
 def most_common(y: list[Any]) -> float:
@@ -216,12 +228,79 @@ def test_a_frozen_encoder_reads_each_row_once(
         assert one["validation_loss"] == pytest.approx(other["validation_loss"], abs=1e-4)
 
 
-def test_what_somebody_changes_in_a_frozen_encoder_has_an_effect(tiny_model: Path) -> None:
+@pytest.mark.parametrize("kind", [*ROWS])
+def test_frozen_layers_read_each_row_once(
+    kind: Any, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, y = ROWS[kind]()
+    n_runs = Counter[tuple[int, bool]]()  # of a layer, and in training
+    run_layers = Layers.__call__
+
+    def counted(runner: Layers, family: Any, model: Any, numbers: range, *given: Any) -> Any:
+        n_runs.update((number, model.training) for number in numbers)
+        return run_layers(runner, family, model, numbers, *given)
+
+    def fitted() -> Any:
+        n_runs.clear()
+        where = {**WHERE, "validation_fraction": 0.25, "epochs": 3}
+        return kind(tiny_model, freeze=1, **where).fit(X, y)
+
+    monkeypatch.setattr(Layers, "__call__", counted)
+    once = fitted()
+    assert n_runs[0, False] == 2  # the rows to train on, and those held out
+    assert not n_runs[0, True]
+    assert n_runs[1, True]
+    monkeypatch.setattr(frozen, "_MOST_BYTES", 0)
+    in_every_pass = fitted()
+    assert n_runs[0, True] == n_runs[1, True]
+    for one, other in zip(once.history_, in_every_pass.history_, strict=True):
+        assert one["loss"] == pytest.approx(other["loss"], abs=1e-4)
+        assert one["validation_loss"] == pytest.approx(other["validation_loss"], abs=1e-4)
+
+
+def test_what_is_kept_of_all_rows_has_a_limit(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     X, y = texts(pairs=False)
-    classifier = BertClassifier(tiny_model, freeze="all", epochs=1, warm_start=True, **WHERE)
+    kept = []
+
+    def noted(*given: Any) -> Any:
+        parts = with_states(*given)
+        kept.append([part.states is not None for part in parts])
+        return parts
+
+    with_states = run.with_states
+    monkeypatch.setattr(run, "with_states", noted)
+    classifier = BertClassifier(tiny_model, freeze=1, epochs=1, validation_fraction=0.25, **WHERE)
+    n_bytes = classifier.fit(X, y).history_[0]["n_tokens"] / 0.75 * 32 * 4
+    for share, is_kept in ((1.1, True), (0.9, False)):
+        monkeypatch.setattr(frozen, "_MOST_BYTES", share * n_bytes)
+        classifier.fit(X, y)
+        assert kept[-1] == [is_kept, is_kept]
+
+
+def test_a_fit_learns_from_frozen_weights_as_they_are(tiny_model: Path) -> None:
+    X, y = texts(pairs=False)
+    first = BertClassifier(tiny_model, freeze=1, epochs=1, warm_start=True, **WHERE).fit(X, y)
+    edited = copy.deepcopy(first)
+    name = "bert.encoder.layer.0.output.dense.weight"
+    with torch.no_grad():
+        edited.model_.get_parameter(name).mul_(3.0)
+    tripled = edited.model_.get_parameter(name).clone()
+    assert first.fit(X, y).history_[-1]["loss"] != edited.fit(X, y).history_[-1]["loss"]
+    assert torch.equal(edited.model_.get_parameter(name), tripled)
+
+
+@pytest.mark.parametrize("freeze", [1, "all"])
+def test_what_somebody_changes_in_frozen_layers_has_an_effect(
+    freeze: int | str, tiny_model: Path
+) -> None:
+    X, y = texts(pairs=False)
+    classifier = BertClassifier(tiny_model, freeze=freeze, epochs=1, warm_start=True, **WHERE)
     classifier.fit(X, y)
     runs = Counter[str]()
-    classifier.model_.base_model.register_forward_hook(lambda *given: runs.update(["forward"]))
+    layer = classifier.model_.get_submodule("bert.encoder.layer.0")
+    layer.register_forward_hook(lambda *given: runs.update(["forward"]))
     classifier.epochs = 3
     classifier.fit(X, y)
     assert runs["forward"] >= 3  # in every pass

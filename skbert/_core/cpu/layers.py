@@ -53,15 +53,15 @@ class Layers:
         return {"is_enabled": self.is_enabled, "products": {}, "bf16_state": None}
 
     def __call__(
-        self, family: Family, model: Any, n_layers: int, states: torch.Tensor, layout: Layout
+        self, family: Family, model: Any, numbers: range, states: torch.Tensor, layout: Layout
     ) -> list[torch.Tensor]:
-        """Hidden states ``(n_tokens, size)`` after each of the first layers of a model.
+        """Hidden states ``(n_tokens, size)`` after each of these layers of a model.
 
-        They are computed from the embeddings, ``(1, n_tokens, size)``.
+        They are computed from the states that the first of them reads. Numbers count from 0.
         """
-        states, modules = states[0], family.layers(model)[:n_layers]
-        if not n_layers:
+        if not numbers:
             return []
+        modules = family.layers(model)[numbers.start : numbers.stop]
         dtype, n_tokens = states.dtype, len(states)
         if torch.is_autocast_enabled("cpu"):
             dtype = torch.get_autocast_dtype("cpu")
@@ -76,7 +76,7 @@ class Layers:
             if family.prenorm is None:
                 run = postnorm.run_layers(layers, family.attention, states, dtype, rows)
             else:
-                plan = _prenorm_run(family, model, n_layers)
+                plan = _prenorm_run(family, model, numbers)
                 run = prenorm.run_layers(plan, layers, states, dtype, rows)
         return [states[:n_tokens] for states in run]
 
@@ -113,15 +113,15 @@ def _computed(
         yield ComputedLayer(module, cache.parts, cache(dtype, **how))
 
 
-def _prenorm_run(family: Family, model: Any, n_layers: int) -> prenorm.PreNormRun:
-    """The norms around the first layers of a model, and what else they need."""
+def _prenorm_run(family: Family, model: Any, numbers: range) -> prenorm.PreNormRun:
+    """The norms around these layers of a model, and what else they need."""
     assert family.prenorm is not None
     paths, layers = family.prenorm, family.layers(model)
-    norms = [getattr(layer, paths.parts.attention_norm) for layer in layers[:n_layers]]
-    is_whole = n_layers == len(layers)
-    norms.append(encoder_part(model, paths.final_norm) if is_whole else None)
+    norms = [getattr(layers[number], paths.parts.attention_norm) for number in numbers]
+    has_last = numbers.stop == len(layers)
+    norms.append(encoder_part(model, paths.final_norm) if has_last else None)
     rotary = encoder_part(model, paths.rotary)
-    return prenorm.PreNormRun(paths, family.attention, norms, rotary, is_whole)
+    return prenorm.PreNormRun(paths, family.attention, norms, rotary, has_last)
 
 
 def _pad_tokens(

@@ -46,6 +46,7 @@ __all__ = [
     "is_as_opened",
     "joined",
     "reads_token_types",
+    "runs_layers",
     "states_of",
     "twin_of",
 ]
@@ -257,6 +258,12 @@ def is_as_opened(network: Network) -> bool:
     return has_own_modules(network) and not is_hooked(network.model)
 
 
+def runs_layers(network: Network) -> bool:
+    """Whether layers of packed batches are computed one by one, not by the encoder as a whole."""
+    is_here = network.layer_runner.is_enabled and network.device.type == "cpu"
+    return network.family.has_kernels and is_here and network.compiled is None
+
+
 def can_pack(network: Network) -> bool:
     """Whether packed batches can be run, which needs a model that nobody changed."""
     model, family = network.model, network.family
@@ -276,7 +283,8 @@ def _features_of_texts(network: Network, batch: Batch) -> Any:
     """The result of ``Network.features``, without the numbers that come beside texts."""
     head_class = network.head_class
     if has_states(network):
-        states = encoder_states(network, batch) if batch.states is None else batch.states
+        states = None if batch.states_after is not None else batch.states
+        states = encoder_states(network, batch) if states is None else states
         return head_class.transform(network.model, above_states(network, states))
     hidden = network.hidden(batch)
     match network.head.reads:
@@ -290,21 +298,28 @@ def _features_of_texts(network: Network, batch: Batch) -> Any:
 
 def _packed_states(network: Network, batch: Batch) -> list[torch.Tensor]:
     """The hidden states that the network reads, of a packed batch."""
-    family, inputs = network.family, _packed_inputs(network, batch)
-    layers, layout = family.layers(network.model), batch.layout
+    family, layout = network.family, batch.layout
+    layers = family.layers(network.model)
     read = network.layers or (len(layers),)
-    if family.mixes_neighbours:
-        states = [_embedded_apart(network, inputs, layout)]
-        for layer in layers[: max(read)]:
-            states.append(layer(states[-1], None, layout=layout))
-        return [states[i][0] for i in read]
-    is_here = network.layer_runner.is_enabled and batch.input_ids.is_cpu
-    if not (family.has_kernels and is_here) or network.compiled is not None:
+    if runs_layers(network):
+        first, below = _below(network, batch)
+        numbers = range(first, max(read))
+        computed = network.layer_runner(family, network.model, numbers, below, layout)
+        return [[below, *computed][i - first] for i in read]
+    inputs = _packed_inputs(network, batch)
+    if not family.mixes_neighbours:
         return [states[0] for states in states_of(network, inputs, layout)]
-    embedded = _embedded(network, inputs)
-    computed = network.layer_runner(family, network.model, max(read), embedded, layout)
-    all_states = [embedded[0], *computed]
-    return [all_states[i] for i in read]
+    states = [_embedded_apart(network, inputs, layout)]
+    for layer in layers[: max(read)]:
+        states.append(layer(states[-1], None, layout=layout))
+    return [states[i][0] for i in read]
+
+
+def _below(network: Network, batch: Batch) -> tuple[int, torch.Tensor]:
+    """The number of the first layer to be run, from 0, and the states that it reads."""
+    if batch.states is None or batch.states_after is None:
+        return 0, _embedded(network, _packed_inputs(network, batch))[0]
+    return batch.states_after, batch.states
 
 
 def _packed_inputs(network: Network, batch: Batch) -> dict[str, torch.Tensor]:

@@ -1,37 +1,75 @@
-"""What a frozen encoder gives for each row, computed once for all passes of a fit.
+"""What frozen layers give for each row, computed once for all passes of a fit.
 
 Depends on inference and on what `optim` freezes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from skbert._core.infer import infer
 from skbert._core.items import Items
-from skbert._core.models.network import Network, can_pack, has_states
+from skbert._core.models.network import Network, can_pack, has_states, runs_layers, twin_of
 from skbert._core.models.vectors import encoder_states
 from skbert._core.runtime.device import Precision
 from skbert._core.training.optim import trainable_parameters
 
 __all__ = ["with_states"]
 
-_MOST_BYTES = 1_000_000_000  # of what is kept; beyond that every pass runs the encoder
+_MOST_BYTES = 1_000_000_000  # of what is kept; beyond that every pass runs all layers
 
 
-def with_states(network: Network, items: Items, precision: Precision, layers: int | str) -> Items:
-    """The items with what the head reads of the encoder, where that cannot change.
+def with_states(
+    network: Network, parts: Sequence[Items], precision: Precision, layers: int | str
+) -> list[Items]:
+    """The same parts with what ``layers``, as `freeze` has it, leaves the same in every pass.
 
-    That is so if ``layers`` freezes all of the encoder, and nobody changed its modules. It is then
-    computed without dropout.
+    That is what the head reads, if nothing but the head is trained, else the hidden states of
+    tokens after the frozen layers. Nothing is kept where somebody changed the modules.
     """
-    n_vectors = len(items.tokens.ids.values if network.head.reads == "tokens" else items.tokens)
-    n_bytes = n_vectors * network.model.config.hidden_size * precision.weight_dtype.itemsize
-    is_kept = has_states(network) and can_pack(network) and n_bytes <= _MOST_BYTES
-    if not (is_kept and _is_frozen(network, layers)):
-        return items
-    states = infer(network, items.by_row(), precision, forward=encoder_states)
-    return replace(items, states=states)
+    reader = _reader(network, layers)
+    if reader is None or _n_bytes(reader, parts, precision) > _MOST_BYTES:
+        return [*parts]
+    after = _n_still(network, layers) if reader is not network else None
+    states = [infer(reader, x.by_row(), precision, forward=encoder_states) for x in parts]
+    return [
+        replace(items, states=own, states_after=after)
+        for items, own in zip(parts, states, strict=True)
+    ]
+
+
+def _reader(network: Network, layers: int | str) -> Network | None:
+    """What gives the states: the network, if its encoder is frozen, or its frozen layers.
+
+    None if there are none that the layers above can be run without.
+    """
+    if not (layers and can_pack(network)):
+        return None
+    if _is_frozen(network, layers) and has_states(network):
+        return network
+    if not runs_layers(network):
+        return None
+    reader = twin_of(network)
+    reader.head = replace(network.head, reads="tokens")
+    reader.layers = (_n_still(network, layers),)
+    return reader
+
+
+def _n_bytes(reader: Network, parts: Sequence[Items], precision: Precision) -> int:
+    """Bytes of what a network gives for all rows, or tokens."""
+    reads_tokens = reader.head.reads == "tokens"
+    n_vectors = sum(len(x.tokens.ids.values) if reads_tokens else len(x.tokens) for x in parts)
+    n_bytes: int = reader.model.config.hidden_size * precision.weight_dtype.itemsize
+    return n_vectors * n_bytes
+
+
+def _n_still(network: Network, layers: int | str) -> int:
+    """How many layers from the bottom give the same in every pass."""
+    n_layers = len(network.family.layers(network.model))
+    n_frozen = n_layers if layers == "all" else int(layers)
+    # A norm after the last of all layers is trained with what lies above.
+    return n_frozen if network.family.prenorm is None else min(n_frozen, n_layers - 1)
 
 
 def _is_frozen(network: Network, layers: int | str) -> bool:

@@ -23,6 +23,7 @@ from skbert._core.runtime.device import Precision, generator_state, seeded, set_
 from skbert._core.runtime.interrupts import raise_deferred
 from skbert._core.task import Task
 from skbert._core.text.tokens import TextTokenizer
+from skbert._core.training.optim import frozen_parts
 from skbert._core.training.recipe import Recipe
 from skbert._core.training.stepper import Stepper
 from skbert.exceptions import SaveError
@@ -159,6 +160,8 @@ class TrainingLoop:
         began = self._began = time.perf_counter() - self._pass.seconds
         rng = np.random.default_rng([self._seed, self._pass.epoch])
         network.model.train()
+        for part in frozen_parts(network.model, self._recipe.freeze):
+            part.eval()  # without dropout it gives the same in every pass
         drawn = self._draw_items(network.text_tokenizer, self._items, rng)
         stepper.set_items(drawn)
         for item_indices in steps_of_a_pass(drawn, self._recipe.samples_per_step, rng)[

@@ -25,6 +25,7 @@ __all__ = [
     "AdamW",
     "adamw",
     "freeze",
+    "frozen_parts",
     "gradient_norm",
     "is_encoder_frozen",
     "parameter_groups",
@@ -77,6 +78,16 @@ def freeze(model: torch.nn.Module, head: tuple[str, ...], layers: int | str) -> 
     trainable = set(map(id, trainable_parameters(model, head, layers)))
     for parameter in model.parameters():
         parameter.requires_grad_(id(parameter) in trainable)
+
+
+def frozen_parts(model: torch.nn.Module, layers: int | str) -> list[torch.nn.Module]:
+    """The embeddings and layers that `freeze` freezes, lowest first."""
+    family, encoder = family_of(model), getattr(model, "base_model", model)
+    if not layers:
+        return []
+    below = (optional_part(encoder, path) for path in family.below_layers)
+    n_frozen = None if layers == "all" else int(layers)
+    return [*(part for part in below if part is not None), *family.layers(model)[:n_frozen]]
 
 
 def trainable_parameters(

@@ -8,6 +8,8 @@ every task alike.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 
@@ -51,6 +53,7 @@ def probe(
     if n_label_items:
         _scale_last(features, n_label_items)
     features = features.to(network.device)
+    items = replace(items, states=None)  # they have been read, and may be large
     everything = collate(items, np.arange(len(items)), network.device, precision.weight_dtype)
     least = _variance(features, everything.weights) if network.head.has_standard_targets else 1.0
     optimizer = torch.optim.LBFGS(

@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from skbert import BertClassifier, BertPretrainer
 from skbert._core.attention import packed
 from skbert._core.batches import collate
+from skbert._core.training import frozen
 from skbert.exceptions import ModelError
 from skbert.inspection import attentions, prune_heads
 
@@ -157,6 +158,21 @@ def test_they_load_train_predict_and_are_saved(
         classifier.save_pretrained(tmp_path / "plain")
     fewer = prune_heads(again, {0: [1]})
     assert fewer.predict_proba(texts).shape == (len(texts), 2)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_frozen_layers_give_once_what_they_give_in_every_pass(
+    relative_model: Callable[[str], Path], sentiment: Any, kind: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    texts, labels = sentiment
+    classifier = BertClassifier(
+        relative_model(kind), freeze=1, epochs=2, device="cpu", precision="float64", random_state=0
+    )
+    once = classifier.fit(texts, labels).predict_proba(texts)
+    monkeypatch.setattr(frozen, "_MOST_BYTES", 0)
+    in_every_pass = classifier.fit(texts, labels).predict_proba(texts)
+    np.testing.assert_allclose(once, in_every_pass, rtol=0, atol=1e-9)
 
 
 def test_attention_weights_are_those_that_are_used(relative_model: Callable[[str], Path]) -> None:
