@@ -57,6 +57,7 @@ def fit_predict(
     seed: int = 0,
     max_length: int | None = None,
     precision: Literal["float32", "bfloat16"] = "float32",
+    freeze: int = 0,
 ) -> tuple[np.ndarray, float]:
     """Fine-tune on one set of rows and predict another.
 
@@ -82,6 +83,8 @@ def fit_predict(
         Longest row in tokens; None takes the model's own, at most 512.
     precision : {"float32", "bfloat16"}, default="float32"
         bfloat16 trains under autocast.
+    freeze : int, default=0
+        Layers from the bottom that are not trained, and neither are the embeddings; 0 trains all.
 
     Returns
     -------
@@ -95,6 +98,10 @@ def fit_predict(
     tokenizer = AutoTokenizer.from_pretrained(model_folder())
     classes, targets = _targets(train.y, kind)
     model = _open_model(kind, classes)
+    if freeze:
+        encoder = model.base_model
+        encoder.embeddings.requires_grad_(False)
+        encoder.encoder.layer[:freeze].requires_grad_(False)
     loader = _loader(tokenizer, train, targets, batch_size, seed, max_length)
     train_model(model, loader, passes, learning_rate, warmup, schedule, precision)
     seconds = seconds_since(start)

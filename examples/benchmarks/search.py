@@ -1,15 +1,19 @@
 """A grid search of 12 fits: the plain script in a loop, and GridSearchCV over skbert.
 
 600 rows of ``intents`` with their 20 most frequent classes, 4 learning rates, 3 folds, one pass
-each; with one and with two workers. Every side predicts the held-out fold of each fit. The
-contenders take turns.
+each; with one and with two workers, and with frozen layers. Every side predicts the held-out fold
+of each fit. The contenders take turns.
 
     python examples/benchmarks/search.py --repeats 3
+
+Beside the frozen encoder there is a logistic regression on the vectors of `BertTransformer`, with
+as many values of C, where each fit encodes its texts, and where they are encoded once for all.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -19,7 +23,9 @@ import numpy as np
 import plain
 import record
 import tasks
+from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
+from sklearn.pipeline import make_pipeline
 from tasks import Rows
 from turns import table, take_turns
 
@@ -27,7 +33,6 @@ KIND = tasks.TASKS["intents"].kind
 RATES = (3e-5, 5e-5, 1e-4, 2e-4)
 FOLDS = StratifiedKFold(3, shuffle=True, random_state=0)
 N_CLASSES, ROWS_PER_CLASS = 20, 30
-CONTENDERS = ("plain", "skbert, 1 worker", "skbert, 2 workers")
 
 
 def main() -> None:
@@ -37,14 +42,32 @@ def main() -> None:
     print(machine.headline(machine.describe()), flush=True)
     rows = _few_classes(tasks.load(tasks.TASKS["intents"], options.data, "train"))
     best: dict[str, float] = {}
+    contenders = _contenders(rows, options.rates)
 
     def run(name: str) -> None:
-        best[name] = _plain(rows) if name == "plain" else _skbert(rows, int(name.split()[1]))
+        best[name] = contenders[name]()
 
-    seconds = take_turns({name: partial(run, name) for name in CONTENDERS}, options.repeats)
-    print(table("12 fits of 400 rows", seconds))
+    chosen = options.contenders or contenders
+    seconds = take_turns({name: partial(run, name) for name in chosen}, options.repeats)
+    n_fits = len(options.rates) * FOLDS.get_n_splits()
+    print(table(f"{n_fits} fits of 400 rows", seconds))
     record.write(options.out, {"seconds": seconds, "best": best})
     print("best mean accuracy:", ", ".join(f"{name} {score:.3f}" for name, score in best.items()))
+
+
+def _contenders(rows: Rows, rates: list[float]) -> dict[str, Callable[[], float]]:
+    """What each does, which gives the mean accuracy of its best candidate."""
+    skbert = partial(_skbert, rows, rates)
+    return {
+        "plain": partial(_plain, rows, rates),
+        "plain, freeze=4": partial(_plain, rows, rates, freeze=4),
+        "skbert, 1 worker": skbert,
+        "skbert, 2 workers": partial(skbert, n_jobs=2),
+        "skbert, freeze=4": partial(skbert, freeze=4),
+        "skbert, freeze='all'": partial(skbert, freeze="all"),
+        "logistic regression": partial(_logistic, rows, len(rates), once=False),
+        "logistic regression, encoded once": partial(_logistic, rows, len(rates), once=True),
+    }
 
 
 def _few_classes(rows: Rows) -> Rows:
@@ -53,30 +76,42 @@ def _few_classes(rows: Rows) -> Rows:
     return tasks.sample_per_class(rows, ROWS_PER_CLASS, seed=0)
 
 
-def _plain(rows: Rows) -> float:
+def _plain(rows: Rows, rates: list[float], freeze: int = 0) -> float:
     """Mean accuracy of the best learning rate."""
     scores = []
-    for rate in RATES:
+    for rate in rates:
         accuracies = []
         for train, test in FOLDS.split(rows.first, rows.y):
             predicted, _ = plain.fit_predict(
-                rows.take(train), rows.take(test), KIND, passes=1, learning_rate=rate
-            )
+                rows.take(train), rows.take(test), KIND,
+                passes=1, learning_rate=rate, freeze=freeze,
+            )  # fmt: skip
             accuracies.append(np.mean(predicted == rows.y[test]))
         scores.append(np.mean(accuracies))
     return float(max(scores))
 
 
-def _skbert(rows: Rows, n_jobs: int) -> float:
+def _skbert(
+    rows: Rows, rates: list[float], freeze: int | str = 0, n_jobs: int | None = None
+) -> float:
     """The same with scikit-learn's grid search."""
-    search = GridSearchCV(
-        contender.build(KIND, 0, epochs=1),
-        {"learning_rate": list(RATES)},
-        cv=FOLDS,
-        n_jobs=n_jobs,
-        refit=False,
-    )
+    classifier = contender.build(KIND, 0, epochs=1, freeze=freeze)
+    grid = {"learning_rate": rates}
+    search = GridSearchCV(classifier, grid, cv=FOLDS, n_jobs=n_jobs, refit=False)
     return float(search.fit(rows.X, rows.y).best_score_)
+
+
+def _logistic(rows: Rows, n_candidates: int, *, once: bool) -> float:
+    """The same with a logistic regression on vectors, for which no encoder is trained."""
+    # Imported here, so that the plain script does not load it.
+    from skbert import BertTransformer
+
+    encoder = BertTransformer(plain.model_folder())
+    X, steps = (encoder.fit_transform(rows.X), []) if once else (rows.X, [encoder])
+    pipeline = make_pipeline(*steps, LogisticRegression(max_iter=1000))
+    grid = {"logisticregression__C": np.geomspace(1, 30, n_candidates)}
+    search = GridSearchCV(pipeline, grid, cv=FOLDS, refit=False)
+    return float(search.fit(X, rows.y).best_score_)
 
 
 def _options() -> argparse.Namespace:
@@ -85,6 +120,8 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--data", type=Path, default=tasks.DATA, help="folder of the data sets")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--rates", type=float, nargs="+", default=[*RATES], help="candidates")
+    parser.add_argument("--contenders", nargs="+", help="names of those to time; all else")
     parser.add_argument("--out", type=Path, help="write the result to this JSON file")
     return parser.parse_args()
 
