@@ -125,8 +125,8 @@ def _add_convert(commands: _Commands) -> None:
 
 
 if __name__ == "__main__":
-    # oneDNN, and torch above it, keep compiled code for each number of tokens that a batch had.
-    # Their limits of 1,024 take several hundred MB in a long run, and these compute as fast.
+    # oneDNN, and torch above it, keep code for each product of each number of tokens that a batch
+    # had, for 1,024 of them. With fewer a long run takes less memory, and no longer.
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "32")
     os.environ.setdefault("LRU_CACHE_CAPACITY", "16")
     main()
