@@ -4,9 +4,10 @@ Attention within short rows keeps no weights and no dropout masks for the backwa
 computes them again from a seed. One pass does what lies between two products: dropout, the sum
 with the residual, layer normalisation and rounding. Products of bfloat16 keep what they compute
 in registers, fetch weights while others are multiplied, and do GELU and its gradient in passing.
-Steps of AdamW read gradients in bfloat16 as they are. Where a kernel cannot be used, ``layers``,
-``linear`` and ``optim`` do the same with torch's operations. Depends on torch, a batch's layout,
-``device`` and ``bindings``.
+Steps of AdamW read gradients in bfloat16 as they are. Where a kernel cannot be used, or would be
+slower, as all but that of rotary positions are without AVX512, ``layers``, ``linear`` and
+``optim`` do the same with torch's operations. Depends on torch, a batch's layout, ``device`` and
+``bindings``.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from skbert._core.cpu.bindings.module import (
     has_kernels,
 )
 from skbert._core.cpu.bindings.rotary import RotaryTable, rotate
-from skbert._core.runtime.device import has_instructions
+from skbert._core.runtime.device import has_instructions, has_wide_vectors
 from skbert._core.task import Layout
 
 __all__ = [
@@ -103,13 +104,18 @@ def _draw_seed(dropout: float) -> int:
     return int(torch.empty((), dtype=torch.int64, device="cpu").random_()) if dropout else 0
 
 
+def _has_fast_kernels() -> bool:
+    """Whether there are kernels, and the processor has vectors as wide as theirs."""
+    return has_kernels() and has_wide_vectors()
+
+
 # --- attention -----------------------------------------------------------------------------------
 
 
 def can_fuse_attention(qkv: torch.Tensor, layout: Layout, settings: AttentionSettings) -> bool:
     """Whether `fused_attention` can be used, and is not slower than torch's operations."""
     return (
-        has_kernels()
+        _has_fast_kernels()
         and qkv.dtype in DTYPES
         and settings.head_size % LANES == 0
         and layout.max_seqlen <= MAX_SIZE
@@ -194,7 +200,7 @@ def can_fuse_layernorm(
     """Whether `fused_layernorm` and `fused_add_norm` can be used."""
     n_tokens, size = residual.shape
     return (
-        has_kernels()
+        _has_fast_kernels()
         and size % LANES == 0
         and n_tokens > 0
         and x.shape == residual.shape
@@ -435,4 +441,4 @@ def can_fuse_grad_norm(gradients: Iterable[torch.Tensor]) -> bool:
 
 
 def _are_plain(tensors: Iterable[torch.Tensor], dtypes: Sequence[torch.dtype]) -> bool:
-    return has_kernels() and all(x.dtype in dtypes and is_readable(x) for x in tensors)
+    return _has_fast_kernels() and all(x.dtype in dtypes and is_readable(x) for x in tensors)

@@ -27,6 +27,7 @@ from skbert._core.cpu.fused import (
 )
 from skbert._core.cpu.quantized import Int8Linear, Int8MLP
 from skbert._core.families.record import LayerParts, PreNormParts
+from skbert._core.runtime.device import has_wide_vectors
 
 __all__ = ["Bf16State", "ComputedLayer", "LayerProducts", "ProductCache", "has_sizes"]
 
@@ -156,7 +157,8 @@ class InferenceLinear:
     ) -> None:
         self.linears, self.activation, self.dtype = linears, activation, dtype
         self.uses_onednn = _can_use_onednn(dtype)
-        self.gelu = self.uses_onednn and is_gelu(activation)
+        # With narrower vectors oneDNN's is slower than torch's.
+        self.gelu = self.uses_onednn and is_gelu(activation) and has_wide_vectors()
         biases = [bias.detach() for bias in _biases_of(linears)]
         self.bias = torch.cat(biases) if biases else None
         n_in, n_out = linears[0].weight.shape[1], sum(len(linear.weight) for linear in linears)
@@ -188,7 +190,11 @@ class InferenceLinear:
             output = torch.as_tensor(product(x, *self._unpacked, epilogue, [], "none"))
         else:
             output = F.linear(x, *self._unpacked)
-        return output if self.gelu or self.activation is None else self.activation(output)
+        if self.gelu or self.activation is None:
+            return output
+        if is_gelu(self.activation):
+            return torch.ops.aten.gelu_.default(output)  # in place: fresh memory is slow
+        return self.activation(output)
 
 
 def has_sizes(linears: Sequence[torch.nn.Linear], shapes: Sequence[tuple[int, int]]) -> bool:

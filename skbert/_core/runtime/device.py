@@ -27,6 +27,7 @@ __all__ = [
     "Precision",
     "generator_state",
     "has_instructions",
+    "has_wide_vectors",
     "is_out_of_memory",
     "memory_advice",
     "pick_device",
@@ -141,6 +142,11 @@ def has_instructions(name: str) -> bool:
     """Whether torch reports that the processor has these instructions, such as avx512_bf16."""
     capabilities: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()
     return bool(capabilities.get(name))
+
+
+def has_wide_vectors() -> bool:
+    """Whether the processor computes with 16 numbers at once, as x86 does with AVX512."""
+    return has_instructions("avx512_vl")
 
 
 class Budget:
