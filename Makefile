@@ -7,7 +7,7 @@ WORKERS ?= 2
 BIN := .venv/bin
 BENCH := $(BIN)/python examples/benchmarks
 FOUND := build/bench
-PEERS := sentence-transformers sentence-transformers-bfloat16 skbert skbert-float32
+PEERS := sentence-transformers sentence-transformers-bfloat16 skbert-float32 skbert-bfloat16
 SANITIZED := build/sanitize
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard skbert/_core/cpu/csrc/*)
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
@@ -45,13 +45,13 @@ sanitize: .venv/dev.stamp
 
 bench: .venv/bench.stamp
 	mkdir -p $(FOUND) && rm -f $(FOUND)/learning.jsonl
-	$(BENCH)/embed.py --rows 2000 --out $(FOUND)/embed-short.json
-	$(BENCH)/embed.py --texts documents --rows 400 --out $(FOUND)/embed-documents.json
+	$(BENCH)/embed.py --rows 2000 --out $(FOUND)/embed-minilm-short.json
+	$(BENCH)/embed.py --texts documents --rows 400 --out $(FOUND)/embed-minilm-documents.json
 	$(BENCH)/embed.py --model base --rows 300 --out $(FOUND)/embed-base-short.json
 	$(BENCH)/embed.py --model base --texts documents --rows 60 --out $(FOUND)/embed-base-documents.json
 	$(BENCH)/embed.py --model base --texts long --rows 16 --out $(FOUND)/embed-base-long.json
-	$(BENCH)/fit_time.py --rows 400 --out $(FOUND)/fit-short.json
-	$(BENCH)/fit_time.py --texts documents --rows 160 --passes 1 --out $(FOUND)/fit-documents.json
+	$(BENCH)/fit_time.py --rows 400 --out $(FOUND)/fit-minilm-short.json
+	$(BENCH)/fit_time.py --texts documents --rows 160 --passes 1 --out $(FOUND)/fit-minilm-documents.json
 	$(BENCH)/fit_time.py --model base --rows 160 --passes 1 --out $(FOUND)/fit-base-short.json
 	$(BENCH)/fit_time.py --model base --texts documents --rows 64 --passes 1 --contenders trainer skbert --out $(FOUND)/fit-base-documents.json
 	$(BENCH)/search.py --out $(FOUND)/search.json

@@ -2,8 +2,10 @@
 
 All contenders embed the same rows of ``intents`` (train, validation and test) with the same
 encoder, to vectors of length 1; tokenising is counted, opening the model is not. One of them is
-sentence-transformers with its default arguments, another the same with weights in bf16. They take
-turns, and each repetition starts with another of them. Vectors that differ by more than the
+sentence-transformers with its default arguments, another the same with weights in bf16. ONNX
+Runtime and OpenVINO in int8 run folders that ``export`` wrote, as their own quantisation changes
+vectors more. Contenders whose precision the processor has no instructions for are left out. They
+take turns, and each repetition starts with another of them. Vectors that differ by more than the
 precision explains end the run. The share of the peak is that of the products of BERT's layers,
 timed alone in the same precision, that the layers' operations reach in the contender's time.
 
@@ -11,7 +13,7 @@ timed alone in the same precision, that the layers' operations reach in the cont
     python examples/benchmarks/embed.py --texts documents --rows 1000
     python examples/benchmarks/embed.py --model base --texts long --rows 20
     python examples/benchmarks/embed.py --model modernbert --rows 1000 \
-        --contenders sentence-transformers skbert
+        --contenders sentence-transformers skbert-float32
 """
 
 from __future__ import annotations
@@ -39,10 +41,21 @@ from turns import HEADER, cells, take_turns, times_faster
 from skbert import BertTransformer
 
 PEER = "sentence-transformers"
-LOW_PEER = f"{PEER}-bfloat16"
-ONNX, OPENVINO = "onnxruntime", "openvino-bfloat16"
-CONTENDERS = (PEER, LOW_PEER, ONNX, OPENVINO, "skbert", "skbert-float32")
-TOLERANCE = {"float32": 1e-5, "bfloat16": 1e-2}  # largest difference from the peer's vectors
+# The precision of each contender's products.
+CONTENDERS = {
+    PEER: "float32",
+    f"{PEER}-bfloat16": "bfloat16",
+    "onnxruntime": "float32",
+    "onnxruntime-int8": "int8",
+    "openvino": "float32",
+    "openvino-bfloat16": "bfloat16",
+    "openvino-int8": "int8",
+    "skbert-float32": "float32",
+    "skbert-bfloat16": "bfloat16",
+    "skbert-int8": "int8",
+}
+# Largest difference from the peer's vectors.
+TOLERANCE = {"float32": 1e-5, "bfloat16": 1e-2, "int8": 5e-2}
 WARM_UP_ROWS = 256
 PENALTIES = (1.0, 10.0, 100.0)  # inverse strengths to choose from
 
@@ -55,10 +68,11 @@ def main() -> None:
     parts = {name: _read(options.data, name) for name in ("train", "validation", "test")}
     texts = [text for rows in parts.values() for text in rows.first]
     everything = tasks.sample(Rows(texts, None, np.zeros(len(texts))), options.rows, seed=0)
+    calibration = workloads.texts_of(parts["validation"], options.texts).first[:WARM_UP_ROWS]
     texts = workloads.texts_of(everything, options.texts).first
-    contenders = tuple(options.contenders)
+    contenders = [name for name in options.contenders if _can_run(name)]
     with workloads.model_of(options.model) as folder:
-        embed = {name: _open(name, folder) for name in contenders}
+        embed = {name: _open(name, folder, calibration) for name in contenders}
         work = ceiling.operations(sorted(set(texts)), folder)
     for name in contenders:
         embed[name](texts[:WARM_UP_ROWS])
@@ -77,15 +91,13 @@ def main() -> None:
         "median": {name: float(np.median(own)) for name, own in seconds.items()},
         "times_faster": times_faster(seconds),
         "difference": {name: _difference(vectors, name) for name in contenders},
-        "products": {name: _products(name) for name in contenders},
+        "cosine": {name: _cosine(vectors, name) for name in contenders},
+        "products": {name: CONTENDERS[name] for name in contenders},
         "accuracy": {},
+        "operations": work,
+        "peak_tflops": ceiling.peaks(machine.precisions()),
     }
-    peaks = {dtype: ceiling.peak(getattr(torch, dtype)) for dtype in TOLERANCE}
-    result["peak_tflops"] = peaks
-    result["share_of_peak"] = {
-        name: work / (result["median"][name] * peaks[_products(name)] * 1e12)
-        for name in contenders
-    }
+    result["share_of_peak"] = ceiling.shares(result, result["median"])
     if options.accuracy:
         result["accuracy"] = {name: accuracy(embed[name], parts) for name in contenders}
     print(table(result))
@@ -141,16 +153,16 @@ def table(result: dict[str, Any]) -> str:
         ),
         (
             f"| contender | products in | {HEADER} | rows/s | share of peak | largest difference "
-            "| accuracy |"
+            "| cosine | accuracy |"
         ),
-        "|---|---|---|---|---|---|---|---|---|",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for name, own in cells(result["seconds"]).items():
         speed, score = result["rows"] / result["median"][name], result["accuracy"].get(name)
         lines.append(
             f"| {name} | {result['products'][name]} | {own} | {speed:.3g} "
             f"| {result['share_of_peak'][name]:.0%} | {result['difference'][name]:.1e} "
-            f"| {'-' if score is None else f'{score:.4f}'} |"
+            f"| {result['cosine'][name]:.4f} | {'-' if score is None else f'{score:.4f}'} |"
         )
     return "\n".join(lines)
 
@@ -159,32 +171,46 @@ def _read(folder: Path, part: str) -> Rows:
     return tasks.load(tasks.TASKS["intents"], folder, part)
 
 
-def _open(name: str, folder: str) -> Embed:
-    """Open a contender's model, and return the function that embeds texts with mean pooling."""
-    if name.startswith(PEER):
-        dtype = torch.bfloat16 if name == LOW_PEER else torch.float32
-        peer = SentenceTransformer(folder, model_kwargs={"dtype": dtype})
+def _open(name: str, folder: str, rows: list[str]) -> Embed:
+    """Open a contender's model, and return the function that embeds texts with mean pooling.
+
+    Where scales of int8 are chosen by rows, it is by these.
+    """
+    engine, precision = name.removesuffix(f"-{CONTENDERS[name]}"), CONTENDERS[name]
+    if engine == PEER:
+        peer = SentenceTransformer(folder, model_kwargs={"dtype": getattr(torch, precision)})
         peer.max_seq_length = 512  # as for the others; MiniLM's own limit is 256
         return lambda texts: peer.encode(texts, normalize_embeddings=True)
-    if name == ONNX:
-        return runtimes.onnx_runtime(folder)
-    if name == OPENVINO:
-        return runtimes.open_vino(folder, "bf16")
-    precision = "float32" if name == "skbert-float32" else "auto"
-    ours = BertTransformer(folder, pooling="mean", normalize=True, precision=precision)
-    return ours.fit(["a"]).transform
+    if engine == "skbert":
+        return _fitted(folder, precision).transform
+    if precision == "int8":
+        export_format = "onnx" if engine == "onnxruntime" else engine
+        return runtimes.exported(_fitted(folder, "float32"), export_format, rows)
+    return (
+        runtimes.onnx_runtime(folder)
+        if engine == "onnxruntime"
+        else runtimes.open_vino(folder, precision)
+    )
 
 
-def _products(name: str) -> str:
-    """The precision that products are computed in."""
-    bf16 = bool(machine.describe()["bf16"]) or plain.DEVICE == "cuda"
-    low = name in (LOW_PEER, OPENVINO) or (name == "skbert" and bf16)
-    return "bfloat16" if low else "float32"
+def _fitted(folder: str, precision: str) -> BertTransformer:
+    return BertTransformer(folder, pooling="mean", normalize=True, precision=precision).fit(["a"])
+
+
+def _can_run(name: str) -> bool:
+    """Whether this machine has instructions, or the contender a build, for it."""
+    is_here = plain.DEVICE == "cpu" or name.startswith((PEER, "skbert"))
+    return is_here and CONTENDERS[name] in machine.precisions()
 
 
 def _difference(vectors: dict[str, np.ndarray], name: str) -> float:
     """Largest difference of any number in any vector from the peer's."""
     return float(np.abs(vectors[name] - vectors[PEER]).max())
+
+
+def _cosine(vectors: dict[str, np.ndarray], name: str) -> float:
+    """Mean cosine of the vectors and the peer's."""
+    return float((vectors[name] * vectors[PEER]).sum(axis=1).mean())
 
 
 def _options() -> argparse.Namespace:

@@ -3,7 +3,9 @@
 Both get the same rows of ``intents``, passes and batch size, and keep their defaults for
 everything else; opening the model and tokenising are counted. The contenders take turns, and each
 repetition starts with another of them. A BERT of the usual size has random weights, and its head
-too.
+too. The share of the peak is that of the products of BERT's layers, timed alone in the same
+precision, that the layers' operations forward and backward, three times those forward, reach in
+the time of the steps.
 
     python examples/benchmarks/fit_time.py --repeats 5
     python examples/benchmarks/fit_time.py --texts documents --rows 320 --passes 1
@@ -17,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import ceiling
 import contender
 import machine
 import numpy as np
@@ -30,6 +33,7 @@ from turns import HEADER, cells, take_turns, times_faster
 
 KIND = tasks.TASKS["intents"].kind
 CONTENDERS = ("trainer", "trainer-tuned", "skorch", "skbert")
+LOW = ("trainer-tuned", "skbert")  # in bf16 where the machine has instructions for it
 
 
 def main() -> None:
@@ -66,14 +70,14 @@ def compare(options: argparse.Namespace, train: Rows, folder: str) -> dict[str, 
     for name in options.contenders:
         # An untimed fit, so that imports and first-time set-up are not counted.
         fit(name, contender.first_rows(train), passes=1, **arguments)
-    seconds = take_turns(
-        {
-            name: partial(fit, name, train, passes=options.passes, **arguments)
-            for name in options.contenders
-        },
-        options.repeats,
-    )
-    return {
+    in_steps: dict[str, list[float]] = {name: [] for name in options.contenders}
+
+    def run(name: str) -> None:
+        in_steps[name].append(fit(name, train, passes=options.passes, **arguments))
+
+    seconds = take_turns({name: partial(run, name) for name in in_steps}, options.repeats)
+    low = "bfloat16" if "bfloat16" in machine.precisions() else "float32"
+    result: dict[str, Any] = {
         "texts": options.texts,
         "model": options.model,
         "rows": len(train),
@@ -82,33 +86,45 @@ def compare(options: argparse.Namespace, train: Rows, folder: str) -> dict[str, 
         "seconds": seconds,
         "median": {name: float(np.median(own)) for name, own in seconds.items()},
         "times_faster": times_faster(seconds),
+        "seconds_in_steps": in_steps,
+        "products": {name: low if name in LOW else "float32" for name in in_steps},
+        "operations": 3 * options.passes * ceiling.operations(train.first, folder),
+        "peak_tflops": ceiling.peaks({low, "float32"}),
     }
+    medians = {name: float(np.median(own)) for name, own in in_steps.items()}
+    result["share_of_peak"] = ceiling.shares(result, medians)
+    return result
 
 
-def fit(name: str, train: Rows, *, passes: int, batch_size: int, folder: str) -> None:
+def fit(name: str, train: Rows, *, passes: int, batch_size: int, folder: str) -> float:
     """Let one contender fit.
 
     Parameters
     ----------
     name : {"trainer", "trainer-tuned", "skorch", "skbert"}
-        The contender. The tuned Trainer trains in bf16 on batches of similar lengths.
+        The contender. The tuned Trainer trains on batches of similar lengths, in bf16 where the
+        machine has instructions for it.
     train : Rows
         The training rows.
     passes, batch_size : int
         The same for all.
     folder : str
         Of the model.
+
+    Returns
+    -------
+    float
+        Seconds of its steps.
     """
     if name == "skbert":
         head = {} if folder == plain.model_folder() else {"head_init": "random"}
         settings = {"epochs": passes, "batch_size": batch_size, "model": folder, **head}
-        contender.fit(train, KIND, 0, **settings)
-        return
+        fitted, _ = contender.fit(train, KIND, 0, **settings)
+        return sum(each["seconds"] for each in fitted.history_)
     arguments: dict[str, Any] = {"passes": passes, "batch_size": batch_size, "folder": folder}
     if name == "skorch":
-        skorch_peer.fit(train, **arguments)
-    else:
-        plain.trainer_fit(train, KIND, tuned=name == "trainer-tuned", **arguments)
+        return skorch_peer.fit(train, **arguments)
+    return plain.trainer_fit(train, KIND, tuned=name == "trainer-tuned", **arguments)
 
 
 def table(result: dict[str, Any]) -> str:
@@ -118,12 +134,15 @@ def table(result: dict[str, Any]) -> str:
             f"\n{result['model']}, intents ({result['texts']}), {result['rows']} rows, "
             f"{result['passes']} passes, batch size {result['batch_size']}"
         ),
-        f"| contender | {HEADER} | rows/s |",
-        "|---|---|---|---|---|",
+        f"| contender | products in | {HEADER} | rows/s | share of peak in steps |",
+        "|---|---|---|---|---|---|---|",
     ]
     for name, own in cells(result["seconds"]).items():
         speed = result["rows"] * result["passes"] / result["median"][name]
-        lines.append(f"| {name} | {own} | {speed:.3g} |")
+        share = result["share_of_peak"][name]
+        lines.append(
+            f"| {name} | {result['products'][name]} | {own} | {speed:.3g} | {share:.0%} |"
+        )
     return "\n".join(lines)
 
 

@@ -1,8 +1,9 @@
 """How long one text takes, and how long an import does.
 
 One message at a time through a fitted ``BertTransformer`` and ``BertClassifier``,
-sentence-transformers and transformers' own pipeline for features, in turns; and
-``import skbert``, ``import sentence_transformers`` in fresh processes.
+sentence-transformers, transformers' own pipeline for features, ONNX Runtime and OpenVINO, in turns
+and in the precisions that the processor has instructions for; and ``import skbert``,
+``import sentence_transformers`` in fresh processes.
 
     python examples/benchmarks/latency.py
 """
@@ -16,9 +17,11 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import ceiling
 import machine
 import plain
 import record
+import runtimes
 from sentence_transformers import SentenceTransformer
 from transformers import pipeline
 from turns import table, take_turns
@@ -42,21 +45,32 @@ def main() -> None:
     imports = take_turns({name: partial(_import, name) for name in names}, 5, warm_up=1)
     print(table("import of", imports))
     whole = {f"import {name}": seconds for name, seconds in imports.items()}
-    record.write(options.out, {"seconds": one_text | whole})
+    result = {
+        "seconds": one_text | whole,
+        "operations": ceiling.operations([TEXT], plain.model_folder()),
+        "peak_tflops": ceiling.peaks(machine.precisions()),
+    }
+    record.write(options.out, result)
 
 
 def _one_text() -> dict[str, Callable[[], object]]:
     folder = plain.model_folder()
     peer = SentenceTransformer(folder)
     features = pipeline("feature-extraction", folder, device="cpu")
-    embedder = BertTransformer(folder).fit([TEXT])
     classifier = BertClassifier(folder, epochs=1).fit([TEXT, "Cancel it."] * 4, [0, 1] * 4)
-    return {
+    contenders: dict[str, Callable[[], object]] = {
         "sentence-transformers": lambda: peer.encode([TEXT]),
         "transformers pipeline": lambda: features([TEXT]),
-        "BertTransformer.transform": lambda: embedder.transform([TEXT]),
+        "onnxruntime": partial(runtimes.onnx_runtime(folder), [TEXT]),
         "BertClassifier.predict": lambda: classifier.predict([TEXT]),
     }
+    for precision in machine.precisions():
+        embedder = BertTransformer(folder, precision=precision).fit([TEXT])
+        contenders[f"skbert-{precision}"] = partial(embedder.transform, [TEXT])
+        if precision != "int8":
+            embed = runtimes.open_vino(folder, precision)
+            contenders[f"openvino-{precision}"] = partial(embed, [TEXT])
+    return contenders
 
 
 def _import(name: str) -> None:

@@ -15,6 +15,7 @@ import torch
 
 PACKAGES = ("torch", "transformers", "tokenizers", "accelerate", "scikit-learn", "numpy", "skbert")
 BF16_FLAGS = ("amx_bf16", "avx512_bf16")
+INT8_FLAGS = ("amx_int8", "avx512_vnni")
 
 
 def describe() -> dict[str, object]:
@@ -33,11 +34,21 @@ def describe() -> dict[str, object]:
         "threads": torch.get_num_threads(),
         "vector": torch.backends.cpu.get_cpu_capability(),
         "bf16": [flag for flag in BF16_FLAGS if flag in flags],
+        "int8": [flag for flag in INT8_FLAGS if flag in flags],
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "load": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
         "python": platform.python_version(),
         "versions": {name: _version(name) for name in PACKAGES},
     }
+
+
+def precisions() -> tuple[str, ...]:
+    """Name the types whose products this machine has instructions for."""
+    _, flags = _processor()
+    if torch.cuda.is_available():
+        return ("float32", "bfloat16")
+    low = {"bfloat16": BF16_FLAGS, "int8": INT8_FLAGS}
+    return ("float32", *(name for name, needed in low.items() if flags & {*needed}))
 
 
 def headline(machine: dict[str, object]) -> str:

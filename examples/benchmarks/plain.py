@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
+import machine
 import numpy as np
 import torch
 import transformers
@@ -144,7 +145,7 @@ def trainer_fit(
     max_length: int | None = None,
     tuned: bool = False,
     folder: str | None = None,
-) -> None:
+) -> float:
     """Do the same fine-tuning with transformers' Trainer and its default arguments.
 
     Nothing is saved, logged or reported during training.
@@ -158,9 +159,15 @@ def trainer_fit(
     passes, batch_size, seed, max_length
         As for ``fit_predict``.
     tuned : bool, default=False
-        Train in bf16 with batches of similar lengths, the Trainer's own ways to be fast.
+        Train on batches of similar lengths, and in bf16 where the machine has instructions for it:
+        the Trainer's own ways to be fast.
     folder : str or None, default=None
         Of another model than the benchmarks' encoder.
+
+    Returns
+    -------
+    float
+        Seconds of the steps.
     """
     torch.manual_seed(seed)
     tokenizer = AutoTokenizer.from_pretrained(folder or model_folder())
@@ -179,7 +186,7 @@ def trainer_fit(
             disable_tqdm=True,
             use_cpu=DEVICE == "cpu",
             dataloader_pin_memory=DEVICE == "cuda",
-            bf16=tuned,
+            bf16=tuned and "bfloat16" in machine.precisions(),
             train_sampling_strategy="group_by_length" if tuned else "random",
         )
         # A list of dicts is the fastest data set that the Trainer takes.
@@ -190,7 +197,7 @@ def trainer_fit(
             samples,
         )
         trainer.pop_callback(transformers.PrinterCallback)
-        trainer.train()
+        return float(trainer.train().metrics["train_runtime"])
 
 
 def padding_share(

@@ -18,6 +18,9 @@ import torch
 from onnxruntime import InferenceSession, SessionOptions
 from transformers import AutoModel, AutoTokenizer
 
+import skbert.runtime
+from skbert import BertTransformer
+
 BATCH_SIZE = 32
 
 Embed = Callable[[list[str]], np.ndarray]
@@ -58,16 +61,24 @@ def onnx_runtime(folder: str) -> Embed:
 
 
 def open_vino(folder: str, precision: str) -> Embed:
-    """Embed with OpenVINO, its products in ``"f32"`` or ``"bf16"``."""
+    """Embed with OpenVINO, its products in ``"float32"`` or ``"bfloat16"``."""
     with warnings.catch_warnings(action="ignore"):
         converted = openvino.convert_model(_LastStates(folder), example_input=_example())
     settings = {
-        "INFERENCE_PRECISION_HINT": precision,
+        "INFERENCE_PRECISION_HINT": {"float32": "f32", "bfloat16": "bf16"}[precision],
         "INFERENCE_NUM_THREADS": torch.get_num_threads(),
         "PERFORMANCE_HINT": "LATENCY",  # one batch at a time on all threads
     }
     compiled = openvino.compile_model(converted, "CPU", settings)
     return _embed(folder, lambda ids, mask: compiled((ids, mask))[0])
+
+
+def exported(fitted: BertTransformer, export_format: str, rows: list[str]) -> Embed:
+    """Embed with ONNX Runtime or OpenVINO in int8, its scales chosen by these rows."""
+    with tempfile.TemporaryDirectory() as made, warnings.catch_warnings(action="ignore"):
+        folder = Path(made) / export_format
+        fitted.export(folder, format=export_format, precision="int8", X=rows)
+        return skbert.runtime.load(folder, threads=torch.get_num_threads()).transform
 
 
 def _example() -> tuple[torch.Tensor, torch.Tensor]:

@@ -1,8 +1,7 @@
-"""Collects what the benchmarks wrote into one table and one plot, beside the speed targets.
+"""Collects what the benchmarks wrote into a page of speed targets, and a plot.
 
-Reads the JSON files of a folder, which ``make bench`` fills; missing files are left out. The
-prototype is a sketch of the same ideas on two cores of another processor, one with AMX, whose
-products in bfloat16 are seven times as fast as those in float32.
+Reads the JSON files of a folder, which ``make bench`` fills; the rows of a missing file are left
+out. A part of the page belongs to one machine: the parts of others stay as they are.
 
     python examples/benchmarks/targets.py build/bench --page docs/targets.md --plot targets.png
 """
@@ -11,282 +10,284 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import machine
 import numpy as np
 
-ST, LOW_ST, OPENVINO = (
-    "sentence-transformers",
-    "sentence-transformers-bfloat16",
-    "openvino-bfloat16",
-)
+ST, OPENVINO = "sentence-transformers", "openvino-bfloat16"
+OWN = ("skbert-bfloat16", "skbert-float32")  # the first that was measured counts
+UNITS = {"times": "{:.2f}", "GB": "{:.2f} GB", "share": "{:.0%}", "ms": "{:.2f} ms"}
 
 
-@dataclass(frozen=True)
-class Target:
-    """One speed target, and where to find the measurement to compare with it.
+class Figures(NamedTuple):
+    """What was measured, in the unit of a target."""
 
-    Attributes
-    ----------
-    what, beside : str
-        Names for the table: what is measured, and what it is compared with.
-    file : str
-        The JSON file, without its ending.
-    measure : callable
-        Takes the file's content and returns the number.
-    prototype : float or None
-        The number of the prototype.
-    aim : float
-        The least that is wanted; for memory the most.
-    unit : {"times", "GB", "share"}, default="times"
-        Unit of all three numbers.
-    """
+    here: float | None = None  # None: the machine has no instructions for it; NaN: not reached
+    peer: float | None = None  # the best peer
+    peer_name: str = ""
+    limit: float | None = None  # if the products alone took time, each as fast as the fastest
+    peak: float | None = None  # of these products, in TFLOP/s
 
+
+class Target(NamedTuple):
+    """A speed target, and where its figures are."""
+
+    number: str
     what: str
-    beside: str
-    file: str
-    measure: Callable[[Any], float | None]
-    prototype: float | None
-    goal: float
-    unit: str = "times"
+    file: str  # without its ending
+    read: Callable[[Any], Figures]  # from what the file holds
+    unit: str
+    aim: float | str = "-"  # the least that is wanted; of GB and ms the most
 
-    def show(self, number: float | None) -> str:
-        """Write one of the numbers."""
-        if number is None:
-            return "-"
-        if np.isnan(number):
-            return "not reached"
-        return {"times": f"{number:.2f}", "GB": f"{number:.2f} GB", "share": f"{number:.0%}"}[
-            self.unit
-        ]
+    def cells(self, figures: Figures) -> str:
+        """The row of the table."""
+        peer = f"{figures.peer_name} {self._show(figures.peer)}" if figures.peer_name else "-"
+        limit = self._show(figures.limit)
+        if figures.peak is not None:
+            limit += f" ({figures.peak:.2f} TFLOP/s)"
+        shown = self._show(figures.here), peer, limit, self._show(self.aim)
+        return f"| {self.number} | {self.what} | {' | '.join(shown)} |"
 
-
-def faster(peer: str, own: str = "skbert") -> Callable[[Any], float]:
-    """How many times faster than a peer: the median over the turns."""
-    return lambda result: float(
-        np.median(np.array(result["seconds"][peer]) / np.array(result["seconds"][own]))
-    )
+    def _show(self, number: float | str | None) -> str:
+        if number is None or isinstance(number, str):
+            return number or "-"
+        return "not reached" if np.isnan(number) else UNITS[self.unit].format(number)
 
 
-def share(result: Any) -> float:
-    """Share of the peak of the processor's products in the same precision."""
-    return float(result["share_of_peak"]["skbert"])
+# --- what a file says ----------------------------------------------------------------------------
 
 
-def sooner(task: str) -> Callable[[Any], float | None]:
+def share(result: Any, own: str) -> Figures:
+    """Share of the peak, beside the best peer with products in the same precision."""
+    shares, products = result["share_of_peak"], result["products"]
+    if own not in shares:
+        return Figures()
+    peers = {x: y for x, y in shares.items() if products[x] == products[own] and _is_peer(x)}
+    best = max(peers, key=peers.__getitem__, default="")
+    return Figures(shares[own], peers.get(best), best, 1.0, result["peak_tflops"][products[own]])
+
+
+def faster(result: Any, than: str, own: str | tuple[str, ...]) -> Figures:
+    """How many times faster than a contender, median over the turns, beside the fastest peer."""
+    seconds = {name: np.array(each) for name, each in result["seconds"].items()}
+    own = own if isinstance(own, str) else next(filter(seconds.__contains__, own))
+    if own not in seconds or than not in seconds:
+        return Figures()
+    times = {name: float(np.median(seconds[than] / each)) for name, each in seconds.items()
+             if len(each) == len(seconds[than])}  # fmt: skip
+    best = max(filter(_is_peer, times), key=times.__getitem__)
+    limit = None
+    if "products" in result:
+        least = _least_seconds(result, result["products"][own])
+        limit = float(np.median(seconds[than])) / least
+    return Figures(times[own], times[best], best, limit)
+
+
+def milliseconds(result: Any, precision: str) -> Figures:
+    """Milliseconds of one text, beside the fastest peer."""
+    median = {name: 1e3 * float(np.median(each)) for name, each in result["seconds"].items()}
+    own = f"skbert-{precision}"
+    if own not in median:
+        return Figures()
+    best = min(filter(_is_peer, median), key=median.__getitem__)
+    limit, peak = 1e3 * _least_seconds(result, precision), result["peak_tflops"][precision]
+    return Figures(median[own], median[best], best, limit, peak)
+
+
+def sooner(records: Any, task: str) -> Figures:
     """How many times sooner skbert scores as much as the plain script at its end.
 
     Of skbert's fits, with few passes or more, the fastest counts whose mean score is no lower.
     """
-
-    def measure(records: Any) -> float | None:
-        sides: dict[tuple[str, int], list[Any]] = {}
-        for record in records:
-            if record["task"] == task:
-                passes = record["settings"].get("epochs") or record["settings"]["passes"]
-                sides.setdefault((record["side"], passes), []).append(record)
-        score = {side: np.mean([r["score"] for r in own]) for side, own in sides.items()}
-        seconds = {side: np.median([r["seconds"] for r in own]) for side, own in sides.items()}
-        peers = [side for side in sides if side[0] == "plain"]
-        if not peers:
-            return None
-        as_good = [s for s in sides if s not in peers and score[s] >= score[peers[0]]]
-        return max((float(seconds[peers[0]] / seconds[s]) for s in as_good), default=float("nan"))
-
-    return measure
+    sides: dict[tuple[str, int], list[Any]] = {}
+    for record in records:
+        if record["task"] == task:
+            passes = record["settings"].get("epochs") or record["settings"]["passes"]
+            sides.setdefault((record["side"], passes), []).append(record)
+    score = {side: np.mean([r["score"] for r in own]) for side, own in sides.items()}
+    seconds = {side: np.median([r["seconds"] for r in own]) for side, own in sides.items()}
+    plain = next((side for side in sides if side[0] == "plain"), None)
+    if plain is None:
+        return Figures()
+    as_good = [s for s in sides if s != plain and score[s] >= score[plain]]
+    times = [float(seconds[plain] / seconds[s]) for s in as_good]
+    return Figures(max(times, default=np.nan), 1.0, "plain script")
 
 
-MINILM, BASE = "embed, MiniLM", "embed, usual BERT"
-FIT, FIT_BASE = "fine-tune MiniLM", "fine-tune usual BERT"
-TARGETS = (
-    Target(f"{MINILM}, short texts", ST, "embed-short", faster(ST), 4.1, 6),
-    Target(f"{MINILM}, short texts", "OpenVINO bf16", "embed-short", faster(OPENVINO), 1.3, 1.8),
-    Target(f"{MINILM}, documents", ST, "embed-documents", faster(ST), 5.5, 8),
-    Target(f"{MINILM}, documents", f"{ST} bf16", "embed-documents", faster(LOW_ST), 1.8, 2.5),
-    Target(f"{MINILM}, documents", "OpenVINO bf16", "embed-documents", faster(OPENVINO), 1.9, 2.5),
-    Target(f"{BASE}, short texts", ST, "embed-base-short", faster(ST), 6.7, 8),
-    Target(f"{BASE}, documents", ST, "embed-base-documents", faster(ST), 10.8, 12),
-    Target(f"{BASE}, long texts", ST, "embed-base-long", faster(ST), 4.9, 6),
-    Target(
-        f"{MINILM}, short texts, float32",
-        ST,
-        "embed-short",
-        faster(ST, "skbert-float32"),
-        1.6,
-        1.8,
-    ),
-    Target(
-        f"{MINILM}, documents, float32",
-        ST,
-        "embed-documents",
-        faster(ST, "skbert-float32"),
-        1.9,
-        2.1,
-    ),
-    Target(f"{FIT}, short texts", "Trainer", "fit-short", faster("trainer"), 2.8, 4),
-    Target(f"{FIT}, documents", "Trainer", "fit-documents", faster("trainer"), 6.8, 8),
-    Target(f"{FIT}, short texts", "Trainer tuned", "fit-short", faster("trainer-tuned"), 2.0, 2.5),
-    Target(
-        f"{FIT}, documents", "Trainer tuned", "fit-documents", faster("trainer-tuned"), 2.6, 3.5
-    ),
-    Target(f"{FIT}, short texts", "skorch", "fit-short", faster("skorch"), None, 4),
-    Target(f"{FIT_BASE}, short texts", "Trainer", "fit-base-short", faster("trainer"), 2.55, 4),
-    Target(f"{FIT_BASE}, documents", "Trainer", "fit-base-documents", faster("trainer"), 5, 7),
-    Target("as accurate, intents", "plain script", "learning", sooner("intents"), None, 8),
-    Target("as accurate, emotions", "plain script", "learning", sooner("emotions"), None, 4),
-    Target("as accurate, pairs", "plain script", "learning", sooner("pairs-class"), None, 4),
-    Target(
-        "12 fits of a search",
-        "plain script",
-        "search",
-        faster("plain", "skbert, 1 worker"),
-        2.5,
-        4,
-    ),
-    Target(
-        "two workers",
-        "one worker",
-        "search",
-        faster("skbert, 1 worker", "skbert, 2 workers"),
-        1.2,
-        1,
-    ),
-    Target("one text", ST, "latency", faster(ST, "BertClassifier.predict"), 2.4, 3),
-    Target(
-        "import",
-        ST,
-        "latency",
-        faster("import sentence_transformers", "import skbert"),
-        None,
-        4.5,
-    ),
-    Target(
-        "peak memory, usual BERT, 16 rows of 128",
-        "",
-        "memory",
-        lambda result: result["peak_gb"]["skbert"]["128"],
-        2.9,
-        2.5,
-        "GB",
-    ),
-    Target("peak of products, MiniLM, short texts", "", "embed-short", share, 0.26, 0.5, "share"),
-    Target(
-        "peak of products, MiniLM, documents", "", "embed-documents", share, 0.26, 0.5, "share"
-    ),
-    Target(
-        "peak of products, usual BERT, short", "", "embed-base-short", share, 0.5, 0.65, "share"
-    ),
-    Target(
-        "peak of products, usual BERT, documents",
-        "",
-        "embed-base-documents",
-        share,
-        0.5,
-        0.65,
-        "share",
-    ),
-)
+def peak_memory(result: Any) -> Figures:
+    """Gigabytes of a fit with rows of 128 tokens."""
+    peaks = result["peak_gb"]
+    return Figures(peaks["skbert"]["128"], peaks["trainer"]["128"], "trainer")
+
+
+def _is_peer(name: str) -> bool:
+    return not name.startswith(("skbert", "Bert", "import"))
+
+
+def _least_seconds(result: Any, precision: str) -> float:
+    return float(result["operations"] / (result["peak_tflops"][precision] * 1e12))
+
+
+# --- the targets ---------------------------------------------------------------------------------
+
+
+def _of_embedding() -> Iterator[Target]:
+    aims = {"T1": ("minilm", "MiniLM", 0.9, 0.88), "T2": ("base", "BERT-base", 0.92, 0.92)}
+    for number, (model, name, *least) in aims.items():
+        for texts, aim in zip(("short", "documents"), least, strict=True):
+            file = f"embed-{model}-{texts}"
+            for precision, own_aim in (("bfloat16", aim), ("float32", "-")):
+                read = partial(share, own=f"skbert-{precision}")
+                what = f"embed, {name}, {texts}, {precision}: share of the peak"
+                yield Target(number, what, file, read, "share", own_aim)
+    read = partial(faster, than="skbert-bfloat16", own="skbert-int8")
+    for model, name, least in (("minilm", "MiniLM", 1.5), ("base", "BERT-base", 1.6)):
+        what = f"embed, {name}, documents, int8: times skbert in bfloat16"
+        yield Target("T3", what, f"embed-{model}-documents", read, "times", least)
+    for texts in ("short", "documents"):
+        what = f"embed, MiniLM, {texts}: times OpenVINO in bfloat16"
+        read = partial(faster, than=OPENVINO, own=OWN)
+        yield Target("T4", what, f"embed-minilm-{texts}", read, "times", 1.4)
+
+
+def _of_fits() -> Iterator[Target]:
+    aims = {"T5": ("minilm", "MiniLM", 0.7, 0.7), "T6": ("base", "BERT-base", 0.75, 0.8)}
+    for number, (model, name, *least) in aims.items():
+        for texts, aim in zip(("short", "documents"), least, strict=True):
+            what = f"steps of a fit, {name}, {texts}: share of the peak"
+            read = partial(share, own="skbert")
+            yield Target(number, what, f"fit-{model}-{texts}", read, "share", aim)
+    for texts, aim in (("short", 2.2), ("documents", 3.0)):
+        read = partial(faster, than="trainer-tuned", own="skbert")
+        what = f"fit, MiniLM, {texts}: times the tuned Trainer"
+        yield Target("T7", what, f"fit-minilm-{texts}", read, "times", aim)
+    for task, aim in (("intents", 12), ("emotions", 15), ("pairs-class", 6)):
+        what, read = f"as accurate, {task}: times the plain script", partial(sooner, task=task)
+        yield Target("T8", what, "learning", read, "times", aim)
+    for own, aim in (("skbert, 1 worker", 4), ("skbert, freeze=4", 8)):
+        what, read = (
+            f"12 fits, {own}: times the plain script",
+            partial(faster, than="plain", own=own),
+        )
+        yield Target("T9", what, "search", read, "times", aim)
+
+
+def _of_the_rest() -> Iterator[Target]:
+    for precision, aim in (("bfloat16", 2.0), ("int8", 1.3), ("float32", "-")):
+        what, read = f"one text, {precision}", partial(milliseconds, precision=precision)
+        yield Target("T10", what, "latency", read, "ms", aim)
+    read = partial(faster, than=ST, own=OWN)
+    yield Target("T10", f"one text: times {ST}", "latency", read, "times", 6)
+    yield Target("T11", "memory of a fit, BERT-base, 16 × 128", "memory", peak_memory, "GB", 2.2)
 
 
 def _of_families() -> Iterator[Target]:
-    """The targets of other families, with models of MiniLM's size."""
-    for model, name in (("roberta", "RoBERTa"), ("distilbert", "DistilBERT")):
-        for texts, least, fit_least in (("short", 3.0, 2.8), ("documents", 2.6, 4.0)):
-            what = f"{name}, {texts} texts" if texts == "short" else f"{name}, {texts}"
+    names = {"minilm": "BERT", "roberta": "RoBERTa", "distilbert": "DistilBERT"}
+    for model, name in {**names, "modernbert": "ModernBERT"}.items():
+        aim = {"minilm": "-", "modernbert": 2.2}.get(model, "as BERT")
+        for texts in ("short", "documents"):
+            read = partial(faster, than=ST, own=OWN)
             file = f"{model}-{texts}"
-            yield Target(f"embed, {what}", ST, f"embed-{file}", faster(ST), None, least)
-            fit, peer = f"fit-{file}", faster("trainer")
-            yield Target(f"fine-tune {what}", "Trainer", fit, peer, None, fit_least)
-    for texts, what in (("short", "short texts"), ("documents", "documents")):
-        file = f"embed-modernbert-{texts}"
-        yield Target(f"embed, ModernBERT, {what}", ST, file, faster(ST), None, 2.2)
+            what = f"embed, {name}, {texts}: times {ST}"
+            yield Target("T12", what, f"embed-{file}", read, "times", aim)
+            if model in names:
+                read, what = partial(faster, than="trainer", own="skbert"), f"fit, {name}, {texts}"
+                yield Target(
+                    "T12", f"{what}: times the Trainer", f"fit-{file}", read, "times", aim
+                )
 
 
 PARTS = {
-    "MiniLM and the usual BERT": TARGETS,
-    "Other families, as large as MiniLM": (*_of_families(),),
+    "MiniLM and BERT-base": (*_of_embedding(), *_of_fits(), *_of_the_rest()),
+    "Families as large as MiniLM": (*_of_families(),),
 }
+
+
+# --- the page ------------------------------------------------------------------------------------
+
+HEAD = """# Speed targets
+
+Written by `make bench`: the speed targets of skbert, and what was measured. Each part names its
+machine; what another machine measures becomes a part of its own. "Best peer" is the fastest of the
+others, at its best settings, in the unit of the row; where the row is a share of the peak, the
+fastest with products in the same precision. "Limit" is what the row would say if the encoder's
+matrix products took all the time, each as fast as the fastest that was measured in the same run. A
+dash stands for what was not measured, because the processor has no instructions for that precision
+or the script did not measure it then. On a machine with a GPU its rows are T13."""
 
 
 def main() -> None:
     """Write those parts of the page that were measured, and the plot."""
     options = _options()
-    measured = {name: [*read_measurements(options.folder, part)] for name, part in PARTS.items()}
     written = options.page.read_text(encoding="utf-8") if options.page.exists() else ""
-    parts = [
-        part(name, measurements) if measurements else _earlier(written, name)
-        for name, measurements in measured.items()
-    ]
-    plot = f"![Times faster than the peers, with the targets]({options.plot.name})"
-    whole = [HEAD, *filter(None, parts), plot]
+    parts = dict(re.findall(r"^## (.+)\n\n((?:.*\n)+?)(?=\n## |\n!\[|\Z)", written, re.MULTILINE))
+    measured_on, drawn = _machine(options.folder), list[tuple[Target, Figures]]()
+    for name, targets in PARTS.items():
+        if found := [*_measured(options.folder, targets)]:
+            drawn += found
+            parts[f"{name}, {measured_on['cpu']}"] = table(found, measured_on)
+    whole = [HEAD, *(f"## {title}\n\n{text.strip()}" for title, text in parts.items())]
+    whole.append(f"![Shares of the limit, with the targets]({options.plot.name})")
     options.page.write_text("\n\n".join(whole) + "\n", encoding="utf-8")
-    if first := next(iter(measured.values())):
-        draw(first, options.plot)
+    if drawn:
+        draw(drawn, measured_on["cpu"], options.plot)
 
 
-def read_measurements(folder: Path, targets: Iterable[Target]) -> Iterator[tuple[Target, float]]:
-    """Each target with a measurement, and its number; NaN where nothing reached it."""
+def _machine(folder: Path) -> dict[str, Any]:
+    """The machine of the newest file, and the highest load of all."""
+    files = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime)
+    found = [json.loads(path.read_text(encoding="utf-8"))["machine"] for path in files]
+    return {**found[-1], "load": max(each["load"] or 0.0 for each in found)}
+
+
+def _measured(folder: Path, targets: tuple[Target, ...]) -> Iterator[tuple[Target, Figures]]:
+    """Each target whose file is there, and its figures."""
     for target in targets:
         one, lines = folder / f"{target.file}.json", folder / f"{target.file}.jsonl"
-        number = None
         if one.exists():
-            number = target.measure(json.loads(one.read_text(encoding="utf-8")))
+            yield target, target.read(json.loads(one.read_text(encoding="utf-8")))
         elif lines.exists():
             records = [json.loads(line) for line in lines.read_text(encoding="utf-8").splitlines()]
-            number = target.measure(records)
-        if number is not None:
-            yield target, number
+            yield target, target.read(records)
 
 
-HEAD = """# Speed targets
-
-Written by `make bench`, the second part alone by `make bench-families`: the speed targets of
-skbert, and its speed on the machine that each part names."""
-
-
-def part(name: str, measurements: list[tuple[Target, float]]) -> str:
-    """Write one part of the page: the machine and the table."""
-    lines = [
-        f"## {name}",
-        "",
-        machine.headline(machine.describe()) + ".",
-        "",
-        "| | beside | here | prototype, with AMX | target |",
-        "|---|---|---|---|---|",
-    ]
-    for target, number in measurements:
-        numbers = (target.show(n) for n in (number, target.prototype, target.goal))
-        lines.append(f"| {target.what} | {target.beside} | {' | '.join(numbers)} |")
-    return "\n".join(lines)
+def table(found: list[tuple[Target, Figures]], measured_on: dict[str, Any]) -> str:
+    """Write the machine, and a row for each target."""
+    head = "| | | here | best peer | limit | aim |\n|---|---|---|---|---|---|"
+    rows = [target.cells(figures) for target, figures in found]
+    return "\n".join([machine.headline(measured_on) + ".", "", head, *rows])
 
 
-def _earlier(page: str, name: str) -> str:
-    """A part of a page as it was written before, empty if it was not."""
-    _, _, rest = page.partition(f"## {name}\n")
-    table = rest.partition("\n## ")[0].partition("\n![")[0].strip()
-    return f"## {name}\n\n{table}" if rest else ""
-
-
-def draw(measurements: list[tuple[Target, float]], path: Path) -> None:
-    """Draw how many times faster, one bar for each measurement, with the target as a line."""
+def draw(found: list[tuple[Target, Figures]], title: str, path: Path) -> None:
+    """Draw figures as shares of their limits: here as bars, the best peer and the aim as marks."""
     import matplotlib as mpl
 
     mpl.use("agg")
     from matplotlib import pyplot as plt
 
-    shown = [(t, number) for t, number in measurements if t.unit == "times"][::-1]
-    figure, axis = plt.subplots(figsize=(9, 0.32 * len(shown) + 1), layout="constrained")
+    shown = [(t, f) for t, f in found if f.here is not None and f.limit is not None][::-1]
+
+    def shares(pick: Callable[[Target, Figures], Any]) -> list[float]:
+        numbers = [(pick(t, f), f.limit, t.unit) for t, f in shown]
+        return [np.nan if not isinstance(x, float) else (limit / x if unit == "ms" else x / limit)
+                for x, limit, unit in numbers]  # fmt: skip
+
+    figure, axis = plt.subplots(figsize=(9, 0.3 * len(shown) + 1.2), layout="constrained")
     places = np.arange(len(shown))
-    axis.barh(places, [number for _, number in shown], color="tab:blue", label="here")
-    axis.plot([t.goal for t, _ in shown], places, "k|", markersize=12, label="target")
-    axis.set_yticks(places, [f"{t.what}  ·  {t.beside}" for t, _ in shown])
-    axis.set(xscale="log", xlabel="times faster")
-    axis.axvline(1, color="grey", linewidth=0.8)
-    axis.legend(loc="upper right")
+    axis.barh(places, shares(lambda t, f: f.here), color="tab:blue", label="here")
+    axis.plot(shares(lambda t, f: f.peer), places, "o", color="tab:orange", label="best peer")
+    axis.plot(shares(lambda t, f: t.aim), places, "k|", markersize=12, label="aim")
+    axis.set_yticks(places, [f"{t.number}  {t.what.partition(':')[0]}" for t, _ in shown])
+    axis.set(xlim=(0, 1), xlabel="share of the limit", title=title)
+    axis.xaxis.set_major_formatter("{x:.0%}")
+    axis.legend(
+        loc="upper right", bbox_to_anchor=(1, -32 / axis.bbox.height), ncols=3, frameon=False
+    )
     figure.savefig(path, dpi=120)
 
 
