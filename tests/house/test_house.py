@@ -1132,6 +1132,20 @@ def test_the_house_page_and_its_drawing_name_every_room(modules: list[Module]) -
     assert sorted(room for room in above if f"`{room}" not in page) == []
 
 
+def test_the_drawing_of_the_engine_names_what_there_is() -> None:
+    drawing, core = (ROOT / "docs" / "engine.svg").read_text("utf-8"), PACKAGE / "_core"
+    modules = {path.relative_to(core) for path in core.rglob("*.py")}
+    sources = {path.name for path in (core / "cpu" / "csrc").glob("*.c")} - {"module.c"}
+    drawn = {Path(name) for name in re.findall(r"[\w/]+\.py\b", drawing)}
+    assert {path for path in drawn if not any(each.match(str(path)) for each in modules)} == set()
+    assert {path.rpartition("/")[2] for path in re.findall(r"[\w/]+\.c\b", drawing)} == sources
+    bindings = {path.name for path in (core / "cpu" / "bindings").glob("*.py")}
+    assert {f"{Path(name).stem}.py" for name in sources} == bindings & {p.name for p in drawn}
+    code = "".join((core / path).read_text("utf-8") for path in modules)
+    words = re.findall(r"\b[A-Z]\w+[A-Z]\w+\b|\b\w+_\w+\b", re.sub(r"<[^>]+>", " ", drawing))
+    assert sorted(w for w in {*words} if f"{w}" not in code and f"{w}.c" not in drawing) == []
+
+
 def test_the_api_page_lists_the_estimators() -> None:
     page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     section = page.partition("\n## Estimators\n")[2].partition("\n## ")[0]
