@@ -37,7 +37,6 @@ class Figures(NamedTuple):
 class Target(NamedTuple):
     """A speed target, and where its figures are."""
 
-    number: str
     what: str
     file: str  # without its ending
     read: Callable[[Any], Figures]  # from what the file holds
@@ -51,7 +50,7 @@ class Target(NamedTuple):
         if figures.peak is not None:
             limit += f" ({figures.peak:.2f} TFLOP/s)"
         shown = self._show(figures.here), peer, limit, self._show(self.aim)
-        return f"| {self.number} | {self.what} | {' | '.join(shown)} |"
+        return f"| {self.what} | {' | '.join(shown)} |"
 
     def _show(self, number: float | str | None) -> str:
         if number is None or isinstance(number, str):
@@ -137,53 +136,53 @@ def _least_seconds(result: Any, precision: str) -> float:
 
 
 def _of_embedding() -> Iterator[Target]:
-    aims = {"T1": ("minilm", "MiniLM", 0.9, 0.88), "T2": ("base", "BERT-base", 0.92, 0.92)}
-    for number, (model, name, *least) in aims.items():
+    aims = (("minilm", "MiniLM", (0.9, 0.88)), ("base", "BERT-base", (0.92, 0.92)))
+    for model, name, least in aims:
         for texts, aim in zip(("short", "documents"), least, strict=True):
             file = f"embed-{model}-{texts}"
             for precision, own_aim in (("bfloat16", aim), ("float32", "-")):
                 read = partial(share, own=f"skbert-{precision}")
                 what = f"embed, {name}, {texts}, {precision}: share of the peak"
-                yield Target(number, what, file, read, "share", own_aim)
+                yield Target(what, file, read, "share", own_aim)
     read = partial(faster, than="skbert-bfloat16", own="skbert-int8")
     for model, name, least in (("minilm", "MiniLM", 1.5), ("base", "BERT-base", 1.6)):
         what = f"embed, {name}, documents, int8: times skbert in bfloat16"
-        yield Target("T3", what, f"embed-{model}-documents", read, "times", least)
+        yield Target(what, f"embed-{model}-documents", read, "times", least)
     for texts in ("short", "documents"):
         what = f"embed, MiniLM, {texts}: times OpenVINO in bfloat16"
         read = partial(faster, than=OPENVINO, own=OWN)
-        yield Target("T4", what, f"embed-minilm-{texts}", read, "times", 1.4)
+        yield Target(what, f"embed-minilm-{texts}", read, "times", 1.4)
 
 
 def _of_fits() -> Iterator[Target]:
-    aims = {"T5": ("minilm", "MiniLM", 0.7, 0.7), "T6": ("base", "BERT-base", 0.75, 0.8)}
-    for number, (model, name, *least) in aims.items():
+    aims = (("minilm", "MiniLM", (0.7, 0.7)), ("base", "BERT-base", (0.75, 0.8)))
+    for model, name, least in aims:
         for texts, aim in zip(("short", "documents"), least, strict=True):
             what = f"steps of a fit, {name}, {texts}: share of the peak"
             read = partial(share, own="skbert")
-            yield Target(number, what, f"fit-{model}-{texts}", read, "share", aim)
+            yield Target(what, f"fit-{model}-{texts}", read, "share", aim)
     for texts, aim in (("short", 2.2), ("documents", 3.0)):
         read = partial(faster, than="trainer-tuned", own="skbert")
         what = f"fit, MiniLM, {texts}: times the tuned Trainer"
-        yield Target("T7", what, f"fit-minilm-{texts}", read, "times", aim)
+        yield Target(what, f"fit-minilm-{texts}", read, "times", aim)
     for task, aim in (("intents", 12), ("emotions", 15), ("pairs-class", 6)):
         what, read = f"as accurate, {task}: times the plain script", partial(sooner, task=task)
-        yield Target("T8", what, "learning", read, "times", aim)
+        yield Target(what, "learning", read, "times", aim)
     for own, aim in (("skbert, 1 worker", 4), ("skbert, freeze=4", 8)):
         what, read = (
             f"12 fits, {own}: times the plain script",
             partial(faster, than="plain", own=own),
         )
-        yield Target("T9", what, "search", read, "times", aim)
+        yield Target(what, "search", read, "times", aim)
 
 
 def _of_the_rest() -> Iterator[Target]:
     for precision, aim in (("bfloat16", 2.0), ("int8", 1.3), ("float32", "-")):
         what, read = f"one text, {precision}", partial(milliseconds, precision=precision)
-        yield Target("T10", what, "latency", read, "ms", aim)
+        yield Target(what, "latency", read, "ms", aim)
     read = partial(faster, than=ST, own=OWN)
-    yield Target("T10", f"one text: times {ST}", "latency", read, "times", 6)
-    yield Target("T11", "memory of a fit, BERT-base, 16 × 128", "memory", peak_memory, "GB", 2.2)
+    yield Target(f"one text: times {ST}", "latency", read, "times", 6)
+    yield Target("memory of a fit, BERT-base, 16 × 128", "memory", peak_memory, "GB", 2.2)
 
 
 def _of_families() -> Iterator[Target]:
@@ -194,12 +193,10 @@ def _of_families() -> Iterator[Target]:
             read = partial(faster, than=ST, own=OWN)
             file = f"{model}-{texts}"
             what = f"embed, {name}, {texts}: times {ST}"
-            yield Target("T12", what, f"embed-{file}", read, "times", aim)
+            yield Target(what, f"embed-{file}", read, "times", aim)
             if model in names:
                 read, what = partial(faster, than="trainer", own="skbert"), f"fit, {name}, {texts}"
-                yield Target(
-                    "T12", f"{what}: times the Trainer", f"fit-{file}", read, "times", aim
-                )
+                yield Target(f"{what}: times the Trainer", f"fit-{file}", read, "times", aim)
 
 
 PARTS = {
@@ -218,7 +215,7 @@ others, at its best settings, in the unit of the row; where the row is a share o
 fastest with products in the same precision. "Limit" is what the row would say if the encoder's
 matrix products took all the time, each as fast as the fastest that was measured in the same run. A
 dash stands for what was not measured, because the processor has no instructions for that precision
-or the script did not measure it then. On a machine with a GPU its rows are T13."""
+or the script did not measure it then."""
 
 
 def main() -> None:
@@ -258,7 +255,7 @@ def _measured(folder: Path, targets: tuple[Target, ...]) -> Iterator[tuple[Targe
 
 def table(found: list[tuple[Target, Figures]], measured_on: dict[str, Any]) -> str:
     """Write the machine, and a row for each target."""
-    head = "| | | here | best peer | limit | aim |\n|---|---|---|---|---|---|"
+    head = "| | here | best peer | limit | aim |\n|---|---|---|---|---|"
     rows = [target.cells(figures) for target, figures in found]
     return "\n".join([machine.headline(measured_on) + ".", "", head, *rows])
 
@@ -282,7 +279,7 @@ def draw(found: list[tuple[Target, Figures]], title: str, path: Path) -> None:
     axis.barh(places, shares(lambda t, f: f.here), color="tab:blue", label="here")
     axis.plot(shares(lambda t, f: f.peer), places, "o", color="tab:orange", label="best peer")
     axis.plot(shares(lambda t, f: t.aim), places, "k|", markersize=12, label="aim")
-    axis.set_yticks(places, [f"{t.number}  {t.what.partition(':')[0]}" for t, _ in shown])
+    axis.set_yticks(places, [t.what.partition(":")[0] for t, _ in shown])
     axis.set(xlim=(0, 1), xlabel="share of the limit", title=title)
     axis.xaxis.set_major_formatter("{x:.0%}")
     axis.legend(

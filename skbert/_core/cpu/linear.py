@@ -193,7 +193,8 @@ class InferenceLinear:
         if self.gelu or self.activation is None:
             return output
         if is_gelu(self.activation):
-            return torch.ops.aten.gelu_.default(output)  # in place: fresh memory is slow
+            torch.ops.aten.gelu_.default(output)  # in place: fresh memory is slow
+            return output
         return self.activation(output)
 
 
