@@ -39,6 +39,7 @@ Score = Callable[[torch.Tensor], torch.Tensor]  # from the outputs for a sample 
 
 _NODES = 6  # at which the gradient is taken in each panel of an integral
 _ROUNDINGS = 4  # of a score that is computed in the precision of the weights
+_EXACT_ROUNDING = 1e-12  # of what is computed in float64, from numbers around 1
 _WHOLE = ((0.0, 0.5), (0.5, 1.0))  # the first panels
 
 
@@ -55,8 +56,11 @@ class Contributions(NamedTuple):
         return self.score - self.baseline_score - float(self.values.sum())
 
     def misses(self, tolerance: float) -> bool:
-        """Whether the residual is more than this fraction of the difference."""
-        return abs(self.residual) > tolerance * abs(self.score - self.baseline_score)
+        """Whether the residual is more than this fraction of the difference, and no rounding."""
+        rounding = _EXACT_ROUNDING * max(1.0, abs(self.score))
+        return abs(self.residual) > max(
+            tolerance * abs(self.score - self.baseline_score), rounding
+        )
 
 
 class Point(NamedTuple):

@@ -130,7 +130,7 @@ def test_later_fits_train_on_the_texts_again(tiny_model: Path, sentiment: Sentim
         fitted.partial_fit(X[:4], y[:4])
     assert fitted.classes_.tolist() == ["bad", "good", "late"]
     assert fitted.predict(["it is late"]).tolist() == ["late"]
-    fitted.set_params(label_texts={**TEXTS, "lost": "where was the order"}).fit(X, y)
+    fitted.set_params(label_texts={**TEXTS, "lost": "where was the order"}, epochs=16).fit(X, y)
     assert fitted.predict(["it is late", "where was the order"]).tolist() == ["late", "lost"]
 
 

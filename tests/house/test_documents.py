@@ -28,6 +28,7 @@ from support import ROOT
 import skbert
 from skbert._catalogue import ESTIMATORS
 from skbert._core.families import FAMILIES
+from skbert._core.runtime import device
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -167,6 +168,12 @@ def python_of(page: str) -> list[Block]:
 
 
 # --- running them --------------------------------------------------------------------------------
+
+
+@pytest.fixture(autouse=True)
+def float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compute all pages in float32, so that they print the same on every processor."""
+    monkeypatch.setattr(device, "_has_fast_bfloat16", lambda where: False)
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
@@ -178,7 +179,8 @@ def test_every_estimator_that_predicts(
     elif written.shape[1] == 1:
         assert written["prediction"].tolist() == np.asarray(expected).tolist()
     else:
-        np.testing.assert_array_equal(written.to_numpy(), np.asarray(expected))
+        whole = pd.DataFrame(np.asarray(expected), columns=written.columns)
+        pd.testing.assert_frame_equal(written, whole, check_dtype=False, rtol=1e-6)
 
 
 # --- embed ---------------------------------------------------------------------------------------
