@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from skbert._core.cpu.bindings.module import has_int8_products
 from skbert._core.cpu.layers import can_quantize
-from skbert._core.models.network import Network
+from skbert._core.models.network import Network, runs_layers
 from skbert.exceptions import InputError
 
 __all__ = ["check_int8"]
@@ -17,9 +17,8 @@ def check_int8(network: Network) -> None:
             "precision='int8' needs a processor with AVX512-VNNI and the compiled kernels, and"
             " here one of them is missing: use precision='auto'."
         )
-    family, is_here = network.family, network.layer_runner.is_enabled
-    is_computed = network.is_packed and is_here and family.has_kernels
-    if not is_computed or family.mixes_neighbours or network.compiled is not None:
+    family, is_computed = network.family, network.is_packed and runs_layers(network)
+    if not is_computed or family.mixes_neighbours:
         raise InputError(
             f"precision='int8' computes layers as BERT's or ModernBERT's by kernels, and"
             f" {type(network.model).__name__} runs by its own modules here: it has other layers,"
