@@ -83,7 +83,8 @@ def fitted(
     tiny_model: Path, make_tiny_model: Callable[..., Path], tmp_path_factory: Any
 ) -> Fitted:
     once = {"model": tiny_model, "epochs": 1, "max_length": 16, "random_state": 0}
-    classifier = BertClassifier(**once).fit(TEXTS, LABELS)
+    vivid = make_tiny_model(initializer_range=0.3)  # so that few steps miss a narrow tolerance
+    classifier = BertClassifier(**{**once, "model": vivid}).fit(TEXTS, LABELS)
     return Fitted(
         tiny_model,
         make_tiny_model(is_decoder=True),
@@ -203,7 +204,7 @@ CALLS: dict[str, list[Call]] = {
         lambda f: new(f, BertTokenTagger).fit(WORDS, [["B-X", "odd"], ["O", "B-X"]]),
     ],
     "attributions._warn_of_residuals": [
-        lambda f: attributions(f.classifier, TEXTS[:1], tolerance=1e-14, max_steps=12),
+        lambda f: attributions(f.classifier, TEXTS[:1], tolerance=1e-9, max_steps=12),
     ],
     "schemes.codes": [
         lambda f: new(f, BertTokenTagger).fit(["good film", "bad film"], [[(0, 3, "X")], []]),
