@@ -32,16 +32,19 @@ types: .venv/dev.stamp
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
 	$(BIN)/basedpyright --pythonpath $(BIN)/python --project examples
 
-# The kernels once more, with checks of memory and of undefined behaviour: a copy of the package in
-# build/sanitize, whose compiled module ends the process at the first fault that a test makes.
+# The kernels once more, with checks of memory and of undefined behaviour, and with instructions of
+# any processor by functions of tests/emulated: a copy of the package in build/sanitize, whose
+# compiled module ends the process at the first fault that a test makes.
 sanitize: .venv/dev.stamp
 	rm -rf $(SANITIZED)
-	CFLAGS="-g -fsanitize=address,undefined -fno-sanitize-recover=all" LDFLAGS="-fsanitize=address,undefined" \
+	CFLAGS="-g -march=native -DFOR_EACH_PROCESSOR= -Itests/emulated -include immintrin.h \
+			-fsanitize=address,undefined -fno-sanitize-recover=all" \
+		LDFLAGS="-fsanitize=address,undefined" \
 		$(BIN)/python setup.py --quiet build --build-base $(SANITIZED) --build-lib $(SANITIZED)/lib
 	test -f $(SANITIZED)/lib/skbert/_core/cpu/kernels.*.so
-	PYTHONPATH=$(SANITIZED)/lib ASAN_OPTIONS=detect_leaks=0 \
+	PYTHONPATH=$(SANITIZED)/lib:tests/emulated ASAN_OPTIONS=detect_leaks=0 \
 		LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
-		$(BIN)/pytest -p no:cacheprovider tests/core/cpu
+		$(BIN)/pytest -p instructions -p no:cacheprovider tests/core/cpu
 
 bench: .venv/bench.stamp
 	mkdir -p $(FOUND) && rm -f $(FOUND)/learning.jsonl

@@ -1,0 +1,214 @@
+/* Stands before the compiler's header of this name, so that the kernels run on a processor without
+their instructions: each is computed number by number, as Intel's manual describes it. What they
+read and write is memory that sanitizers watch, which they cannot do for tiles. */
+
+#ifndef EMULATED_IMMINTRIN_H
+#define EMULATED_IMMINTRIN_H
+
+#include_next <immintrin.h>
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define EMULATED static __attribute__((noinline, unused)) /* inlined they take long to compile */
+#define EACH for (int i = 0; i < 16; i++)
+
+typedef float e_numbers __attribute__((vector_size(64), aligned(4), may_alias));
+typedef int32_t e_wholes __attribute__((vector_size(64), aligned(4), may_alias));
+typedef uint32_t e_bits __attribute__((vector_size(64), aligned(4), may_alias));
+
+/* ---- Numbers ---- */
+
+EMULATED e_numbers e_each_min(e_numbers x, e_numbers y) {
+    EACH y[i] = x[i] < y[i] ? x[i] : y[i];
+    return y;
+}
+
+EMULATED e_numbers e_each_max(e_numbers x, e_numbers y) {
+    EACH y[i] = x[i] > y[i] ? x[i] : y[i];
+    return y;
+}
+
+EMULATED float e_least(e_numbers x) {
+    EACH x[0] = x[i] < x[0] ? x[i] : x[0];
+    return x[0];
+}
+
+EMULATED float e_most(e_numbers x) {
+    EACH x[0] = x[i] > x[0] ? x[i] : x[0];
+    return x[0];
+}
+
+EMULATED e_numbers e_multiply_add(e_numbers x, e_numbers y, e_numbers sum) {
+    EACH sum[i] = fmaf(x[i], y[i], sum[i]);
+    return sum;
+}
+
+EMULATED e_numbers e_rounded(e_numbers x) {
+    EACH x[i] = rintf(x[i]);
+    return x;
+}
+
+EMULATED e_numbers e_scaled(e_numbers x, e_numbers power) {
+    EACH if (power[i] == power[i]) x[i] = ldexpf(x[i], (int)fmaxf(fminf(power[i], 300), -300));
+    return x;
+}
+
+EMULATED e_wholes e_to_wholes(e_numbers x) {
+    e_wholes found;
+    EACH found[i] = fabsf(x[i]) < 0x1p31f ? (int32_t)rintf(x[i]) : INT32_MIN;
+    return found;
+}
+
+EMULATED __m128i e_to_bytes(e_bits x) {
+    uint8_t found[16];
+    EACH found[i] = x[i] > 255 ? 255 : x[i];
+    return *(__m128i_u *)found;
+}
+
+/* ---- Pairs of bfloat16, and four bytes ---- */
+
+EMULATED e_bits e_to_bf16(e_numbers x) { /* in the lower half of each number */
+    e_bits before = (e_bits)x, nan = (e_bits)(x != x);
+    e_bits after = (before + 0x7fff + (before >> 16 & 1)) >> 16;
+    return (after & ~nan) | ((before >> 16 | 0x40) & nan);
+}
+
+EMULATED __m512i e_both_to_bf16(e_numbers high, e_numbers low) {
+    uint16_t found[32];
+    e_bits first = e_to_bf16(low), second = e_to_bf16(high);
+    EACH found[i] = first[i], found[16 + i] = second[i];
+    return *(__m512i_u *)found;
+}
+
+EMULATED e_numbers e_lower(e_bits pairs) { return (e_numbers)(pairs << 16); }
+
+EMULATED e_numbers e_upper(e_bits pairs) { return (e_numbers)(pairs & 0xffff0000); }
+
+EMULATED e_numbers e_dot_bf16(e_numbers sum, e_bits x, e_bits y) {
+    return e_multiply_add(e_lower(x), e_lower(y), e_multiply_add(e_upper(x), e_upper(y), sum));
+}
+
+EMULATED e_wholes e_dot_bytes(e_wholes sum, e_bits x, e_wholes y) { /* those of y have signs */
+    for (int shift = 0; shift < 32; shift += 8)
+        sum += (e_wholes)(x >> shift & 255) * (y << (24 - shift) >> 24);
+    return sum;
+}
+
+EMULATED __m512i e_permuted(__m512i places, __m512i x) {
+    uint16_t at[32], from[32], to[32];
+    memcpy(at, &places, sizeof at);
+    memcpy(from, &x, sizeof from);
+    for (int i = 0; i < 32; i++) to[i] = from[at[i] % 32];
+    return *(__m512i_u *)to;
+}
+
+/* ---- Memory ---- */
+
+EMULATED __m512i e_loaded(const void *from) {
+    __m512i x;
+    memcpy(&x, from, sizeof x);
+    return x;
+}
+
+EMULATED __m512i e_loaded_from_line(const void *from) {
+    if ((uintptr_t)from % 64) __builtin_trap(); /* as the processor does */
+    return e_loaded(from);
+}
+
+EMULATED void e_stored(void *to, __m512i x) { memcpy(to, &x, sizeof x); }
+
+/* ---- Tiles, all of which are used whole ---- */
+
+static __thread uint8_t e_tiles[8][16][64];
+
+EMULATED void e_load_tile(int tile, const void *from, int64_t stride) {
+    EACH memcpy(e_tiles[tile][i], (const char *)from + i * stride, 64);
+}
+
+EMULATED void e_store_tile(int tile, void *to, int64_t stride) {
+    EACH memcpy((char *)to + i * stride, e_tiles[tile][i], 64);
+}
+
+EMULATED e_bits e_repeated(const uint8_t *from) {
+    uint32_t x;
+    memcpy(&x, from, sizeof x);
+    return (e_bits){0} + x;
+}
+
+EMULATED void e_tile_dot_bf16(int sums, int x, int y) {
+    EACH {
+        e_numbers even = {0}, odd = {0}, *sum = (e_numbers *)e_tiles[sums][i];
+        for (int k = 0; k < 16; k++) {
+            e_bits pair = e_repeated(e_tiles[x][i] + 4 * k), pairs = *(e_bits *)e_tiles[y][k];
+            even = e_multiply_add(e_lower(pair), e_lower(pairs), even);
+            odd = e_multiply_add(e_upper(pair), e_upper(pairs), odd);
+        }
+        *sum += even + odd;
+    }
+}
+
+EMULATED void e_tile_dot_bytes(int sums, int x, int y) {
+    EACH {
+        e_wholes *sum = (e_wholes *)e_tiles[sums][i];
+        for (int k = 0; k < 16; k++) {
+            e_bits four = e_repeated(e_tiles[x][i] + 4 * k);
+            *sum = e_dot_bytes(*sum, four, *(e_wholes *)e_tiles[y][k]);
+        }
+    }
+}
+
+/* ---- The names that the kernels call ---- */
+
+#undef _mm512_roundscale_ps
+#undef _tile_dpbf16ps
+#undef _tile_dpbusd
+#undef _tile_loadconfig
+#undef _tile_loadd
+#undef _tile_storeconfig
+#undef _tile_stored
+#undef _tile_zero
+#define AS_NUMBERS(x) ((e_numbers)(x))
+#define _mm512_abs_ps(x) ((__m512)((e_bits)(x) & 0x7fffffff))
+#define _mm512_cvtepi32_ps(x) ((__m512)__builtin_convertvector((e_wholes)(x), e_numbers))
+#define _mm512_cvtne2ps_pbh(x, y) ((__m512bh)e_both_to_bf16(AS_NUMBERS(x), AS_NUMBERS(y)))
+#define _mm512_cvtps_epi32(x) ((__m512i)e_to_wholes(AS_NUMBERS(x)))
+#define _mm512_cvtusepi32_epi8(x) e_to_bytes((e_bits)(x))
+#define _mm512_dpbf16_ps(sum, x, y) ((__m512)e_dot_bf16(AS_NUMBERS(sum), (e_bits)(x), (e_bits)(y)))
+#define _mm512_dpbusd_epi32(sum, x, y) \
+    ((__m512i)e_dot_bytes((e_wholes)(sum), (e_bits)(x), (e_wholes)(y)))
+#define _mm512_fmadd_ps(x, y, z) \
+    ((__m512)e_multiply_add(AS_NUMBERS(x), AS_NUMBERS(y), AS_NUMBERS(z)))
+#define _mm512_load_si512(from) e_loaded_from_line(from)
+#define _mm512_loadu_ps(from) ((__m512)e_loaded(from))
+#define _mm512_loadu_si512(from) e_loaded(from)
+#define _mm512_max_ps(x, y) ((__m512)e_each_max(AS_NUMBERS(x), AS_NUMBERS(y)))
+#define _mm512_min_ps(x, y) ((__m512)e_each_min(AS_NUMBERS(x), AS_NUMBERS(y)))
+#define _mm512_mul_ps(x, y) ((__m512)(AS_NUMBERS(x) * AS_NUMBERS(y)))
+#define _mm512_permutexvar_epi16(places, x) e_permuted(places, x)
+#define _mm512_rcp14_ps(x) ((__m512)(1 / AS_NUMBERS(x)))
+#define _mm512_reduce_max_ps(x) e_most(AS_NUMBERS(x))
+#define _mm512_reduce_min_ps(x) e_least(AS_NUMBERS(x))
+#define _mm512_roundscale_ps(x, how) ((__m512)e_rounded(AS_NUMBERS(x)))
+#define _mm512_scalef_ps(x, power) ((__m512)e_scaled(AS_NUMBERS(x), AS_NUMBERS(power)))
+#define _mm512_set1_epi32(x) ((__m512i)((e_wholes){0} + (x)))
+#define _mm512_set1_ps(x) ((__m512)((e_numbers){0} + (float)(x)))
+#define _mm512_setzero_si512() ((__m512i){0})
+#define _mm512_storeu_si512(to, x) e_stored(to, (__m512i)(x))
+#define _mm512_sub_ps(x, y) ((__m512)(AS_NUMBERS(x) - AS_NUMBERS(y)))
+#define _tile_dpbf16ps(sums, x, y) e_tile_dot_bf16(sums, x, y)
+#define _tile_dpbusd(sums, x, y) e_tile_dot_bytes(sums, x, y)
+#define _tile_loadconfig(from) ((void)(from))
+#define _tile_loadd(tile, from, stride) e_load_tile(tile, from, stride)
+#define _tile_storeconfig(to) memset(to, 0, 64)
+#define _tile_stored(tile, to, stride) e_store_tile(tile, to, stride)
+#define _tile_zero(tile) memset(e_tiles[tile], 0, sizeof e_tiles[tile])
+
+/* The compiler takes any processor's code, which the processor at hand seems to be. */
+#define target(...)
+#define __builtin_cpu_supports(name) 1
+#define syscall(...) 0 /* asks for tiles */
+
+#endif
