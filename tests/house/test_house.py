@@ -817,10 +817,12 @@ OTHER_THINGS: dict[str, set[str]] = {
     "skbert._core.cpu.bindings.attention": {"settings.dropout", "settings.scaling", "scaling"},
     "skbert._core.cpu.bindings.attention_tiles": {"settings.dropout", "settings.scaling"},
     "skbert._core.cpu.bindings.checks": {"dropout"},
+    "skbert._core.cpu.bindings.encoder": {"dropout", "settings.dropout"},
     "skbert._core.cpu.fused": {
         "settings.dropout", "dropout=", "result.output",
     },
     "skbert._core.cpu.attention": {"ctx.scaling", "settings.dropout", "settings.scaling"},
+    "skbert._core.cpu.short": {"each.attention", "settings.dropout"},
     "skbert._core.cpu.activation": {"F.dropout"},
     "skbert._core.cpu.postnorm": {"nn.LayerNorm"},
     "skbert._core.cpu.prenorm": {"nn.LayerNorm"},

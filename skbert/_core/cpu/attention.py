@@ -22,7 +22,7 @@ from skbert._core.cpu.fused import can_fuse_attention, fused_attention
 from skbert._core.families.record import AttentionNames
 from skbert._core.task import Layout
 
-__all__ = ["Rows", "attend", "dropout_mask", "dropout_rate"]
+__all__ = ["Rows", "attend", "dropout_mask", "dropout_rate", "settings_of"]
 
 # Scores per head that padding may cost when rows share a call: about what another call costs.
 _SPARE_SCORES = 2000
@@ -70,7 +70,7 @@ def attend(
 ) -> torch.Tensor:
     """Attention from query, key and value side by side, by the fastest way that can be used."""
     relative = has_distances(module)
-    settings = _settings_of(module, names, sliding_window)
+    settings = settings_of(module, names, sliding_window)
     if can_fuse_attention(qkv, rows.layout, settings) and not relative:
         return fused_attention(qkv, rows.packed, settings)
     if not relative and rows.can_group(sliding_window):
@@ -82,8 +82,8 @@ def attend(
     return F.pad(output, (0, 0, 0, n_more)) if n_more else output
 
 
-def _settings_of(
-    module: Any, names: AttentionNames, sliding_window: int | None
+def settings_of(
+    module: Any, names: AttentionNames, sliding_window: int | None = None
 ) -> AttentionSettings:
     """What a layer's attention module computes."""
     dropout, head_size = getattr(module, names.dropout), getattr(module, names.head_size)

@@ -1,7 +1,7 @@
 """Encoder layers over packed batches on a CPU, with few passes over memory.
 
-Depends on torch, ``attention``, ``postnorm``, ``prenorm``, ``linear`` and the record of a family;
-knows no task.
+Depends on torch, ``attention``, ``postnorm``, ``prenorm``, ``linear``, ``short`` and the record of
+a family; knows no task.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from skbert._core.cpu.attention import Rows
 from skbert._core.cpu.bindings.gemm_int8 import can_multiply_int8
 from skbert._core.cpu.fused import can_fuse_linear, max_packed_tokens
 from skbert._core.cpu.linear import Bf16State, ComputedLayer, ProductCache
-from skbert._core.families.record import Family, LayerParts, encoder_part
+from skbert._core.cpu.short import ShortBatches
+from skbert._core.families.record import AttentionNames, Family, LayerParts, encoder_part
 from skbert._core.runtime.device import uses_int8
 from skbert._core.task import Layout
 
@@ -43,14 +44,16 @@ class Layers:
         self.is_enabled = is_enabled
         self.products: dict[Any, ProductCache] = {}  # by the layer's module
         self.bf16_state: Bf16State | None = None
+        self.short_batches = ShortBatches()
 
     def reset(self, bf16_state: Bf16State | None = None) -> None:
         """Clear the caches, and share what is in bfloat16 in ``bf16_state`` from now on."""
         self.products, self.bf16_state = {}, bf16_state
+        self.short_batches = ShortBatches()
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle without the caches."""
-        return {"is_enabled": self.is_enabled, "products": {}, "bf16_state": None}
+        return vars(Layers(is_enabled=self.is_enabled))
 
     def __call__(
         self, family: Family, model: Any, numbers: range, states: torch.Tensor, layout: Layout
@@ -74,11 +77,26 @@ class Layers:
         layers = _computed(modules, caches, dtype, training=training, int8=int8)
         with torch.autocast("cpu", enabled=False):
             if family.prenorm is None:
-                run = postnorm.run_layers(layers, family.attention, states, dtype, rows)
+                run = self._run_postnorm(layers, family.attention, states, dtype, rows)
             else:
                 plan = _prenorm_run(family, model, numbers)
                 run = prenorm.run_layers(plan, layers, states, dtype, rows)
         return [states[:n_tokens] for states in run]
+
+    def _run_postnorm(
+        self,
+        layers: Iterator[ComputedLayer],
+        names: AttentionNames,
+        states: torch.Tensor,
+        dtype: torch.dtype,
+        rows: Rows,
+    ) -> list[torch.Tensor]:
+        """Hidden states after each layer, of a short batch in one call where that is possible."""
+        if rows.training:
+            return postnorm.run_layers(layers, names, states, dtype, rows)
+        read = [*layers]
+        run = self.short_batches(read, names, states, dtype, rows)
+        return run or postnorm.run_layers(read, names, states, dtype, rows)
 
     def _cache_of(self, family: Family, module: Any) -> ProductCache:
         if module not in self.products:

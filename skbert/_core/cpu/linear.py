@@ -3,7 +3,7 @@
 Query, key and value are one product. For inference weights are converted to the lower precision
 and packed as the kernel or oneDNN reads them, once for as long as they stay the same. In training
 the kernel reads them as they are; for oneDNN they are converted at each step. Depends on torch,
-``bindings``, ``fused`` and the parts of a layer in ``families``.
+``bindings``, ``fused``, ``inference``, ``quantized`` and the parts of a layer in ``families``.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from torch.utils.checkpoint import checkpoint
 
 from skbert._core.cpu.activation import Gate, TensorFunction, is_gelu
 from skbert._core.cpu.bindings.checks import addresses
-from skbert._core.cpu.bindings.gemm_bf16 import PackedWeights, packed_linear
+from skbert._core.cpu.bindings.gemm_bf16 import PackedWeights
+from skbert._core.cpu.bindings.gemm_int8 import Int8Weights
 from skbert._core.cpu.fused import (
     Context,
     StackedLinear,
     can_fuse_linear,
-    max_packed_tokens,
 )
+from skbert._core.cpu.inference import InferenceLinear, biases_of
 from skbert._core.cpu.quantized import Int8Linear, Int8MLP
 from skbert._core.families.record import LayerParts, PreNormParts
-from skbert._core.runtime.device import has_wide_vectors
 
 __all__ = ["Bf16State", "ComputedLayer", "LayerProducts", "ProductCache", "has_sizes"]
 
@@ -55,6 +55,8 @@ class LayerProducts(NamedTuple):
     qkv: TensorFunction  # side by side
     attention_out: TensorFunction
     mlp: TensorFunction  # two products, with the activation between them
+    # For so many tokens, packed weights of the four, where kernels compute all of them and GELU.
+    packed: Callable[[int], Sequence[PackedWeights | Int8Weights] | None] = lambda n_tokens: None
 
 
 class ComputedLayer(NamedTuple):
@@ -107,7 +109,7 @@ class ProductCache:
     def __call__(self, dtype: torch.dtype, *, training: bool, int8: bool = False) -> LayerProducts:
         """The products in ``dtype``, for training or for inference, or there from int8."""
         linears = [linear for each in self.linears for linear in each]
-        weights = [linear.weight for linear in linears] + _biases_of(linears)
+        weights = [linear.weight for linear in linears] + biases_of(linears)
         weight_key = (dtype, [*zip(map(id, weights), addresses(*weights), strict=True)])
         if training:
             return self._training(weight_key)
@@ -135,67 +137,22 @@ class ProductCache:
     def _inference(self, dtype: torch.dtype) -> LayerProducts:
         activations = None, None, self.activation, None
         pairs = zip(self.linears, activations, strict=True)
-        qkv, attention_out, mlp_in, mlp_out = (
-            InferenceLinear(each, activation, dtype) for each, activation in pairs
-        )
-        return LayerProducts(qkv, attention_out, lambda x: mlp_out(mlp_in(x)))
+        products = [InferenceLinear(each, activation, dtype) for each, activation in pairs]
+        qkv, attention_out, mlp_in, mlp_out = products
+
+        def packed(n_tokens: int) -> list[PackedWeights] | None:
+            if n_tokens > min(product.max_packed_tokens for product in products):
+                return None
+            return [product.packed for product in products] if mlp_in.gelu else None
+
+        return LayerProducts(qkv, attention_out, lambda x: mlp_out(mlp_in(x)), packed)
 
     def _int8(self) -> LayerProducts:
         qkv, attention_out, mlp_in, mlp_out = self.linears
+        products = Int8Linear(qkv), Int8Linear(attention_out)
         mlp = Int8MLP(mlp_in, mlp_out, self.activation)
-        return LayerProducts(Int8Linear(qkv), Int8Linear(attention_out), mlp)
-
-
-class InferenceLinear:
-    """A product for inference, with weights as the kernel or oneDNN reads them, and fused GELU."""
-
-    def __init__(
-        self,
-        linears: Sequence[torch.nn.Linear],
-        activation: TensorFunction | None,
-        dtype: torch.dtype,
-    ) -> None:
-        self.linears, self.activation, self.dtype = linears, activation, dtype
-        self.uses_onednn = _can_use_onednn(dtype)
-        # With narrower vectors oneDNN's is slower than torch's.
-        self.gelu = self.uses_onednn and is_gelu(activation) and has_wide_vectors()
-        biases = [bias.detach() for bias in _biases_of(linears)]
-        self.bias = torch.cat(biases) if biases else None
-        n_in, n_out = linears[0].weight.shape[1], sum(len(linear.weight) for linear in linears)
-        self.max_packed_tokens = max_packed_tokens(n_in, n_out, dtype)
-
-    def _weight(self) -> torch.Tensor:
-        return torch.cat([linear.weight.detach().to(self.dtype) for linear in self.linears])
-
-    @cached_property
-    def _packed(self) -> PackedWeights:
-        """Weights and biases as the kernel reads them."""
-        bias = None if self.bias is None else self.bias.float()
-        return PackedWeights(weight=self._weight(), bias=bias)
-
-    @cached_property
-    def _unpacked(self) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Weights and biases as oneDNN, or torch, reads them."""
-        weight = self._weight()
-        if self.uses_onednn:
-            weight = torch.ops.mkldnn._reorder_linear_weight(weight, None)
-        return weight, None if self.bias is None else self.bias.to(self.dtype)
-
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        x = x.to(self.dtype)
-        if x.shape[0] <= self.max_packed_tokens:
-            output = packed_linear(x=x.contiguous(), weights=self._packed, gelu=self.gelu)
-        elif self.uses_onednn:
-            product, epilogue = torch.ops.mkldnn._linear_pointwise, "gelu" if self.gelu else "none"
-            output = torch.as_tensor(product(x, *self._unpacked, epilogue, [], "none"))
-        else:
-            output = F.linear(x, *self._unpacked)
-        if self.gelu or self.activation is None:
-            return output
-        if is_gelu(self.activation):
-            torch.ops.aten.gelu_.default(output)  # in place: fresh memory is slow
-            return output
-        return self.activation(output)
+        weights = [each.weights for each in (*products, mlp.mlp_in, mlp.mlp_out)]
+        return LayerProducts(*products, mlp, lambda n_tokens: weights if mlp.gelu else None)
 
 
 def has_sizes(linears: Sequence[torch.nn.Linear], shapes: Sequence[tuple[int, int]]) -> bool:
@@ -204,19 +161,6 @@ def has_sizes(linears: Sequence[torch.nn.Linear], shapes: Sequence[tuple[int, in
         linear.bias is None or linear.bias.shape == (n_out,)
         for linear, (n_out, _) in zip(linears, shapes, strict=True)
     )
-
-
-def _biases_of(linears: Sequence[torch.nn.Linear]) -> list[torch.Tensor]:
-    """The biases of linear layers, some of which may have none."""
-    return [linear.bias for linear in linears if linear.bias is not None]
-
-
-def _can_use_onednn(dtype: torch.dtype) -> bool:
-    onednn: Any = torch.ops.mkldnn
-    if not (torch.backends.mkldnn.enabled and hasattr(onednn, "_linear_pointwise")):
-        return False
-    bf16 = dtype == torch.bfloat16 and onednn._is_mkldnn_bf16_supported()
-    return bool(bf16) or dtype == torch.float32
 
 
 class _CastLinear:
@@ -232,7 +176,7 @@ class _CastLinear:
         dtype: torch.dtype,
         shared: dict[torch.Tensor, torch.Tensor] | None,
     ) -> None:
-        sizes, biases = [len(linear.weight) for linear in linears], _biases_of(linears)
+        sizes, biases = [len(linear.weight) for linear in linears], biases_of(linears)
         self.weight = torch.empty(sum(sizes), linears[0].weight.shape[1], dtype=dtype)
         self.bias = torch.empty(sum(sizes), dtype=dtype) if biases else None
         wholes = [self.weight] if self.bias is None else [self.weight, self.bias]
@@ -285,7 +229,7 @@ class TrainingLinear:
         self.dtype = dtype
         state = bf16_state if dtype == torch.bfloat16 else None
         self.bf16_grads = None if state is None else state.grads
-        biases = _biases_of(linears)
+        biases = biases_of(linears)
         self.weights, self.has_bias = [each.weight for each in linears] + biases, bool(biases)
         self.fused = can_fuse_linear(self.weights, dtype)
         copies = None if state is None else state.weights

@@ -14,7 +14,7 @@ from skbert import BertTransformer
 from skbert._core.cpu import fused
 from skbert._core.cpu.bindings import module
 from skbert._core.cpu.bindings.attention import AttentionSettings
-from skbert._core.cpu.linear import InferenceLinear
+from skbert._core.cpu.inference import InferenceLinear
 from skbert._core.runtime.device import Precision
 from skbert._core.task import Layout
 
@@ -73,7 +73,7 @@ def choice() -> Choice:
     (float32_kernels,), (bf16_products,) = kernels, products  # all alike
     product = InferenceLinear([torch.nn.Linear(64, 64)], Gelu(), torch.float32)
     return Choice(
-        Precision("auto", CPU).compute_dtype, float32_kernels, product.gelu, bf16_products
+        Precision("auto", CPU).compute_dtype, float32_kernels, product.onednn_gelu, bf16_products
     )
 
 

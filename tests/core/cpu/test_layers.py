@@ -184,7 +184,7 @@ def test_without_onednn_they_compute_the_same(
     tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_it = logits(open_model(tiny_model), "float32")
-    monkeypatch.setattr("skbert._core.cpu.linear._can_use_onednn", lambda dtype: False)
+    monkeypatch.setattr("skbert._core.cpu.inference._can_use_onednn", lambda dtype: False)
     torch.testing.assert_close(logits(open_model(tiny_model), "float32"), with_it)
 
 

@@ -23,6 +23,7 @@ __all__ = [
     "MAX_SIZE",
     "AttentionSettings",
     "PackedRows",
+    "arguments_of_attention",
     "attention_backward",
     "attention_forward",
     "check_attention",
@@ -89,7 +90,9 @@ def attention_forward(
     if with_logsumexp:
         logsumexp = qkv.new_empty(n_tokens, n_heads, dtype=torch.float32)
     module.kernels.attention_forward(
-        address, *addresses(output, logsumexp), *_arguments(qkv, n_heads, rows, settings, seed)
+        address,
+        *addresses(output, logsumexp),
+        *arguments_of_attention(qkv, n_heads, rows, settings, seed),
     )
     return output, logsumexp
 
@@ -112,7 +115,7 @@ def attention_backward(
     grad_qkv = torch.empty_like(qkv)
     module.kernels.attention_backward(
         address, grad_address, *addresses(grad_qkv), logsumexp_address,
-        *_arguments(qkv, n_heads, rows, settings, seed),
+        *arguments_of_attention(qkv, n_heads, rows, settings, seed),
     )  # fmt: skip
     return grad_qkv
 
@@ -140,10 +143,10 @@ def check_attention(
     return n_tokens, n_heads
 
 
-def _arguments(
+def arguments_of_attention(
     qkv: torch.Tensor, n_heads: int, rows: PackedRows, settings: AttentionSettings, seed: int
 ) -> tuple[Any, ...]:
-    """Arguments that the kernels of both directions share."""
+    """What kernels take of attention, behind the addresses of tensors."""
     longest, window = rows.max_seqlen, settings.sliding_window
     reach = longest if window is None else min(window - 1, longest)
     return (

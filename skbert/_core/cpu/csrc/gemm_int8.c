@@ -66,7 +66,7 @@ INT8_DOT static Range quantize(const char *x, int64_t offset, int64_t n_in, int 
 typedef struct {
     uint8_t *quantized; /* (n_tokens, padded n_in) */
     Range *ranges;      /* of each token */
-    const Int8Weight *weight;
+    const PackedWeight *weight;
     char *output; /* (n_tokens, n_out) */
     int n_tokens, is_bf16, use_amx;
 } Block;
@@ -90,7 +90,7 @@ INT8_DOT INLINE void finish(const Block *a, int token, int64_t column, const __m
 INT8_DOT INLINE void compute_rows(const Block *a, int64_t column, int first, int n_rows) {
     int64_t width = padded(a->weight->n_in);
     const uint8_t *q = a->quantized + first * width;
-    const int8_t *weights = a->weight->packed_weight + column * width;
+    const int8_t *weights = (const int8_t *)a->weight->packed + column * width;
     __m512i total[VECTOR_ROWS][2];
     for (int row = 0; row < n_rows; row++)
         total[row][0] = total[row][1] = _mm512_setzero_si512();
@@ -167,7 +167,7 @@ AMX INLINE void store_sums(const Block *a, int first, int n_rows, int64_t column
 AMX static void compute_by_tiles(const Block *a, int64_t column) {
     int32_t sums[2 * TILE_ROWS * PANEL] __attribute__((aligned(64)));
     int64_t width = padded(a->weight->n_in);
-    const int8_t *weights = a->weight->packed_weight + column * width;
+    const int8_t *weights = (const int8_t *)a->weight->packed + column * width;
     for (int first = 0; first < a->n_tokens; first += 2 * TILE_ROWS) {
         const uint8_t *q = a->quantized + first * width;
         int n_left = a->n_tokens - first;

@@ -110,16 +110,18 @@ extern int has_bf16_dot; /* the processor, too, has products of bfloat16 */
 int linear_forward(const Linear *a, int n_threads);
 int linear_grad_weight(const GradWeight *a, int n_threads);
 
-/* A linear layer in int8: a row of an int64 table. */
+/* A packed linear layer: a row of an int64 table. */
 typedef struct {
-    const int8_t *packed_weight; /* (n_out / PANEL, n_in / 4, PANEL, 4), n_in rounded up to 64 */
-    const float *columns; /* (3, n_out): of each column the scale, the sum of weights, the bias */
+    const void *packed; /* in bfloat16 as in Linear; in int8 (n_out / PANEL, n_in / 4, PANEL, 4),
+                           with n_in rounded up to 64 */
+    const float *columns; /* the bias, or NULL; in int8 (3, n_out): of each column the scale, the
+                             sum of weights, the bias */
     int64_t n_in, n_out, gelu;
-} Int8Weight;
+} PackedWeight;
 
 /* Linear layers in int8, each of which reads what the one before wrote. */
 typedef struct {
-    const Int8Weight *weights;
+    const PackedWeight *weights;
     const char *x; /* (n_tokens, n_in) of the first */
     char *output;  /* (n_tokens, n_out) of the last */
     int64_t n_tokens;
@@ -132,6 +134,31 @@ extern int has_amx; /* and in tiles, which the system lets this process use */
 
 int find_amx(void);
 int int8_linears(const Int8Linears *a, int n_threads);
+
+/* A layer as BERT's: a row of an int64 table. */
+typedef struct {
+    const float *weight, *bias; /* or NULL */
+} EncoderNorm;
+
+typedef struct {
+    PackedWeight qkv, attention_out, mlp_in, mlp_out;
+    EncoderNorm attention_norm, mlp_norm;
+} EncoderLayer;
+
+/* Layers of one size, whose products are all in bfloat16, or all in int8. */
+typedef struct {
+    const EncoderLayer *layers;
+    const float *epsilons; /* (n_layers, 2) */
+    const float *states;   /* (n_tokens, size) */
+    const char *x;         /* the same as the products read it, in bfloat16 or float32 */
+    float *output;         /* (n_layers, n_tokens, size) */
+    Attention attention;   /* of each layer, in the same memory */
+    int64_t n_tokens;
+    int n_layers, is_int8;
+    int use_amx, use_tiles; /* in products of int8, in attention */
+} Encoder;
+
+int encoder_forward(const Encoder *a, int n_threads);
 
 /* GELU of the first half of hidden states times the second, in bfloat16. */
 typedef struct {

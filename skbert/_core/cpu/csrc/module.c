@@ -7,7 +7,7 @@ pass them, which have checked them; addresses are whole numbers, 0 for none. */
 #include "kernels.h"
 
 /* To raise, here and in bindings/module.py, whenever a function or a struct of kernels.h changes. */
-#define INTERFACE_VERSION 3
+#define INTERFACE_VERSION 4
 
 #define ADDRESS(i) ((void *)PyLong_AsVoidPtr(arguments[i]))
 #define INTEGER(i) PyLong_AsLongLong(arguments[i])
@@ -28,16 +28,21 @@ static PyObject *none_unless(int failed) {
 
 /* ---- Attention ---- */
 
+/* From cu_seqlens on what the functions of attention take. */
+static Attention attention_of(PyObject *const *arguments) {
+    return (Attention){.cu_seqlens = ADDRESS(0), .n_rows = (int)INTEGER(1),
+                       .n_heads = (int)INTEGER(2), .head_size = (int)INTEGER(3),
+                       .max_seqlen = (int)INTEGER(4), .causal = (int)INTEGER(5),
+                       .reach = (int)INTEGER(6), .is_bf16 = (int)INTEGER(7),
+                       .scaling = FLOAT(8), .dropout = FLOAT(9), .seed = (uint64_t)INTEGER(10)};
+}
+
 /* (qkv, output, logsumexp or 0, cu_seqlens, n_rows, n_heads, head_size, max_seqlen,
    causal, reach, is_bf16, scaling, dropout, seed, n_threads) */
 static PyObject *py_attention_forward(PyObject *self, PyObject *const *arguments, Py_ssize_t n) {
     if (!has_arguments(n, 15)) return NULL;
-    Attention a = {.qkv = ADDRESS(0), .output = ADDRESS(1), .logsumexp = ADDRESS(2),
-                   .cu_seqlens = ADDRESS(3), .n_rows = (int)INTEGER(4), .n_heads = (int)INTEGER(5),
-                   .head_size = (int)INTEGER(6), .max_seqlen = (int)INTEGER(7),
-                   .causal = (int)INTEGER(8), .reach = (int)INTEGER(9),
-                   .is_bf16 = (int)INTEGER(10), .scaling = FLOAT(11), .dropout = FLOAT(12),
-                   .seed = (uint64_t)INTEGER(13)};
+    Attention a = attention_of(arguments + 3);
+    a.qkv = ADDRESS(0), a.output = ADDRESS(1), a.logsumexp = ADDRESS(2);
     int failed, n_threads = (int)INTEGER(14);
     if (PyErr_Occurred()) return NULL;
     Py_BEGIN_ALLOW_THREADS
@@ -50,12 +55,9 @@ static PyObject *py_attention_forward(PyObject *self, PyObject *const *arguments
    max_seqlen, causal, reach, is_bf16, scaling, dropout, seed, n_threads) */
 static PyObject *py_attention_backward(PyObject *self, PyObject *const *arguments, Py_ssize_t n) {
     if (!has_arguments(n, 16)) return NULL;
-    Attention a = {.qkv = ADDRESS(0), .grad_output = ADDRESS(1), .grad_qkv = ADDRESS(2),
-                   .logsumexp = ADDRESS(3), .cu_seqlens = ADDRESS(4), .n_rows = (int)INTEGER(5),
-                   .n_heads = (int)INTEGER(6), .head_size = (int)INTEGER(7),
-                   .max_seqlen = (int)INTEGER(8), .causal = (int)INTEGER(9),
-                   .reach = (int)INTEGER(10), .is_bf16 = (int)INTEGER(11), .scaling = FLOAT(12),
-                   .dropout = FLOAT(13), .seed = (uint64_t)INTEGER(14)};
+    Attention a = attention_of(arguments + 4);
+    a.qkv = ADDRESS(0), a.grad_output = ADDRESS(1), a.grad_qkv = ADDRESS(2);
+    a.logsumexp = ADDRESS(3);
     int failed, n_threads = (int)INTEGER(15);
     if (PyErr_Occurred()) return NULL;
     Py_BEGIN_ALLOW_THREADS
@@ -139,7 +141,7 @@ static PyObject *py_rotate(PyObject *self, PyObject *const *arguments, Py_ssize_
 /* ---- Products of int8, and of bfloat16 ---- */
 
 #ifdef HAS_AMX
-/* (table of Int8Weight, n_weights, x, output, n_tokens, is_bf16, use_amx, n_threads) */
+/* (table of PackedWeight, n_weights, x, output, n_tokens, is_bf16, use_amx, n_threads) */
 static PyObject *py_int8_linears(PyObject *self, PyObject *const *arguments, Py_ssize_t n) {
     if (!has_arguments(n, 8)) return NULL;
     Int8Linears a = {.weights = ADDRESS(0), .n_weights = (int)INTEGER(1), .x = ADDRESS(2),
@@ -149,6 +151,26 @@ static PyObject *py_int8_linears(PyObject *self, PyObject *const *arguments, Py_
     if (PyErr_Occurred()) return NULL;
     Py_BEGIN_ALLOW_THREADS
     failed = int8_linears(&a, n_threads);
+    Py_END_ALLOW_THREADS
+    return none_unless(failed);
+}
+#endif
+
+#ifdef HAS_AMX
+/* (table of EncoderLayer, epsilons, n_layers, states, x, output, qkv, context, n_tokens, is_int8,
+   use_amx, use_tiles, and from cu_seqlens on what attention_forward takes) */
+static PyObject *py_encoder_forward(PyObject *self, PyObject *const *arguments, Py_ssize_t n) {
+    if (!has_arguments(n, 24)) return NULL;
+    Encoder a = {.layers = ADDRESS(0), .epsilons = ADDRESS(1), .n_layers = (int)INTEGER(2),
+                 .states = ADDRESS(3), .x = ADDRESS(4), .output = ADDRESS(5),
+                 .n_tokens = INTEGER(8), .is_int8 = (int)INTEGER(9),
+                 .use_amx = (int)INTEGER(10), .use_tiles = (int)INTEGER(11),
+                 .attention = attention_of(arguments + 12)};
+    a.attention.qkv = ADDRESS(6), a.attention.output = ADDRESS(7);
+    int failed, n_threads = (int)INTEGER(23);
+    if (PyErr_Occurred()) return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    failed = encoder_forward(&a, n_threads);
     Py_END_ALLOW_THREADS
     return none_unless(failed);
 }
@@ -257,6 +279,7 @@ static PyMethodDef functions[] = {
     FUNCTION(grad_norm),
 #ifdef HAS_AMX
     FUNCTION(attention_tiles),
+    FUNCTION(encoder_forward),
     FUNCTION(int8_linears),
 #endif
     FUNCTION(layernorm_backward),

@@ -1,0 +1,131 @@
+"""All layers of an encoder as BERT's in one call, for inference. Depends on torch only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+
+from skbert._core.cpu.bindings import module
+from skbert._core.cpu.bindings.attention import (
+    AttentionSettings,
+    PackedRows,
+    arguments_of_attention,
+    check_attention,
+)
+from skbert._core.cpu.bindings.attention_tiles import fits_tiles
+from skbert._core.cpu.bindings.checks import (
+    address_of,
+    addresses,
+    check_integer,
+    check_real,
+    check_type,
+    optional_address,
+    shape_of,
+)
+from skbert._core.cpu.bindings.gemm_bf16 import PackedWeights
+from skbert._core.cpu.bindings.gemm_int8 import Int8Weights
+from skbert._core.cpu.bindings.module import (
+    DTYPES,
+    check_processor,
+    has_amx,
+    has_int8_products,
+)
+
+__all__ = ["EncoderLayer", "EncoderNorm", "EncoderWeights", "encoder_forward"]
+
+Weights = PackedWeights | Int8Weights
+
+
+class EncoderNorm(NamedTuple):
+    """What a layer normalisation multiplies by, adds, and adds to the variance; in float32."""
+
+    weight: torch.Tensor
+    bias: torch.Tensor | None
+    epsilon: float
+
+
+class EncoderLayer(NamedTuple):
+    """The packed weights of a layer, and its norms, which are read where they are."""
+
+    products: Sequence[Weights]  # of qkv, attention_out, mlp_in and mlp_out, before which GELU is
+    norms: Sequence[EncoderNorm]  # after attention_out, and after mlp_out
+
+
+class EncoderWeights:
+    """Layers of one size for `encoder_forward`, all in bfloat16 or all in int8."""
+
+    def __init__(self, layers: Sequence[EncoderLayer]) -> None:
+        self.layers = [*layers]
+        kinds = {type(each) for layer in layers for each in layer.products}
+        shapes = {tuple((each.n_in, each.n_out) for each in layer.products) for layer in layers}
+        if len(kinds) != 1 or len(shapes) != 1:
+            raise ValueError("a kernel takes layers of one size and of one type, one or more")
+        self.is_int8 = kinds == {Int8Weights}
+        (shape,) = shapes
+        self.size, self.width, mlp_size = shape[0][0], shape[1][0], shape[2][1]
+        size, width = self.size, self.width
+        if shape != ((size, 3 * width), (width, size), (size, mlp_size), (mlp_size, size)):
+            raise ValueError("a kernel takes layers of which each reads what the one before gives")
+        rows = [self._row_of(layer) for layer in layers]
+        epsilons = [norm.epsilon for layer in layers for norm in layer.norms]
+        self.table = torch.tensor(rows, dtype=torch.int64, device="cpu")
+        self.epsilons = torch.tensor(epsilons, dtype=torch.float32, device="cpu")
+
+    def _row_of(self, layer: EncoderLayer) -> list[int]:
+        """What C reads of a layer."""
+        row: list[int] = []
+        for weights, gelu in zip(layer.products, (False, False, True, False), strict=True):
+            check_type("weights", weights, (PackedWeights, Int8Weights))
+            columns = weights.columns if isinstance(weights, Int8Weights) else weights.bias
+            if isinstance(weights, Int8Weights) and weights.gelu != gelu:
+                raise ValueError("a kernel takes layers in which GELU follows mlp_in, no other")
+            row += [*addresses(weights.panels, columns), weights.n_in, weights.n_out, gelu]
+        for norm in layer.norms:
+            check_real("epsilon", norm.epsilon, 0)
+            row.append(address_of("weight", norm.weight, (self.size,), torch.float32))
+            row.append(optional_address("bias", norm.bias, (self.size,), torch.float32))
+        return row
+
+
+def encoder_forward(
+    *,
+    states: torch.Tensor,
+    weights: EncoderWeights,
+    rows: PackedRows,
+    settings: AttentionSettings,
+    dtype: torch.dtype,
+) -> torch.Tensor:
+    """States ``(n_layers, n_tokens, size)`` after each layer, from those before the first.
+
+    They are in float32, and what products read and write is in ``dtype``. All tokens belong to
+    rows, and there is no dropout.
+    """
+    check_type("weights", weights, EncoderWeights)
+    check_type("rows", rows, PackedRows)
+    n_tokens = shape_of("states", states, 2)[0]
+    _check_precision(weights, dtype)
+    check_integer("a number of tokens", n_tokens, 1, rows.n_tokens)
+    check_real("dropout", settings.dropout, 0, 0)
+    address = address_of("states", states, (n_tokens, weights.size), torch.float32)
+    qkv = states.new_empty(n_tokens, 3 * weights.width, dtype=dtype)
+    context = states.new_empty(n_tokens, weights.width, dtype=dtype)
+    n_heads = check_attention(qkv, rows, settings, 0)[1]
+    x, output = states.to(dtype), states.new_empty(len(weights.layers), *states.shape)
+    module.kernels.encoder_forward(
+        *addresses(weights.table, weights.epsilons), len(weights.layers), address,
+        *addresses(x, output, qkv, context), n_tokens, weights.is_int8, has_amx(),
+        fits_tiles(qkv, rows.max_seqlen, settings),
+        *arguments_of_attention(qkv, n_heads, rows, settings, 0),
+    )  # fmt: skip
+    return output
+
+
+def _check_precision(weights: EncoderWeights, dtype: torch.dtype) -> None:
+    if weights.is_int8 and not has_int8_products():
+        raise RuntimeError("no kernel multiplies int8 on this processor")
+    if not weights.is_int8:
+        check_processor()
+    if dtype not in (DTYPES if weights.is_int8 else (torch.bfloat16,)):
+        raise ValueError(f"a kernel computes no such layers in {dtype}")

@@ -1,0 +1,102 @@
+/* All layers of an encoder as BERT's, one after another: the operations that Python would call for
+each, with the results that they have there. Of a few tokens the calls take longer than the work. */
+
+#include <stdlib.h>
+
+#include "kernels.h"
+
+#ifdef HAS_AMX
+#define CACHE_LINE 64
+
+typedef struct { /* what lies between the operations, each of so many tokens */
+    char *sum, *hidden, *rounded, *states, *rstd;
+} Between;
+
+/* Memory for these, which begins with `sum`; 0 where there is none. */
+static int allocate(const Encoder *a, Between *between) {
+    const EncoderLayer *layer = a->layers;
+    int64_t number = a->n_tokens * (a->attention.is_bf16 ? 2 : 4), size = layer->qkv.n_in;
+    int64_t n_bytes[] = {number * size, number * layer->mlp_in.n_out, number * size,
+                         4 * a->n_tokens * size, 4 * a->n_tokens};
+    char **places[] = {&between->sum, &between->hidden, &between->rounded, &between->states,
+                       &between->rstd};
+    int64_t n = sizeof n_bytes / sizeof *n_bytes, total = 0;
+    for (int i = 0; i < n; i++) {
+        n_bytes[i] = (n_bytes[i] + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
+        total += n_bytes[i];
+    }
+    char *memory = aligned_alloc(CACHE_LINE, total);
+    for (int i = 0; memory && i < n; memory += n_bytes[i++]) *places[i] = memory;
+    return memory != NULL;
+}
+
+/* One product or two, of which the second reads what the first one writes to `hidden`. */
+static int multiply(const Encoder *a, const PackedWeight *weights, int n_weights, const char *x,
+                    char *hidden, char *output, int n_threads) {
+    if (a->is_int8) {
+        Int8Linears linears = {.weights = weights, .n_weights = n_weights, .x = x,
+                               .output = output, .n_tokens = a->n_tokens,
+                               .is_bf16 = a->attention.is_bf16, .use_amx = a->use_amx};
+        return int8_linears(&linears, n_threads);
+    }
+    int failed = 0;
+    for (int i = 0; i < n_weights; i++, x = hidden) {
+        Linear linear = {.x = (const uint16_t *)x, .packed_weight = weights[i].packed,
+                         .bias = weights[i].columns, .n_tokens = a->n_tokens,
+                         .output = i == n_weights - 1 ? output : hidden,
+                         .n_in = weights[i].n_in, .n_out = weights[i].n_out,
+                         .epilogue = weights[i].gelu ? GELU : NO_EPILOGUE};
+        failed |= linear_forward(&linear, n_threads);
+    }
+    return failed;
+}
+
+static int attend(const Encoder *a, int n_threads) {
+    return a->use_tiles ? attention_tiles(&a->attention, n_threads)
+                        : attention_forward(&a->attention, n_threads);
+}
+
+/* The norm of a sum: in float32 to `output`, and rounded for the products of bfloat16. */
+static void normalize(const Encoder *a, const Between *between, const EncoderNorm *norm,
+                      float epsilon, const float *residual, float *output, int n_threads) {
+    LayerNorm layernorm = {.x = between->sum, .residual = residual, .weight = norm->weight,
+                           .bias = norm->bias, .output = output, .rounded = between->rounded,
+                           .rstd = (float *)between->rstd, .n_tokens = a->n_tokens,
+                           .size = a->layers->qkv.n_in, .epsilon = epsilon,
+                           .is_bf16 = a->attention.is_bf16};
+    layernorm_forward(&layernorm, n_threads);
+}
+
+/* From the states before a layer, and the same as its products read them, to those after it. */
+static int run_layer(const Encoder *a, const Between *between, int number, const float *states,
+                     const char *x, float *output, int n_threads) {
+    const EncoderLayer *layer = a->layers + number;
+    const float *epsilons = a->epsilons + 2 * number;
+    float *middle = (float *)between->states;
+    int failed = multiply(a, &layer->qkv, 1, x, NULL, (char *)a->attention.qkv, n_threads);
+    failed |= attend(a, n_threads);
+    x = a->attention.output;
+    failed |= multiply(a, &layer->attention_out, 1, x, NULL, between->sum, n_threads);
+    normalize(a, between, &layer->attention_norm, epsilons[0], states, middle, n_threads);
+    x = a->attention.is_bf16 ? between->rounded : between->states;
+    failed |= multiply(a, &layer->mlp_in, 2, x, between->hidden, between->sum, n_threads);
+    normalize(a, between, &layer->mlp_norm, epsilons[1], middle, output, n_threads);
+    return failed;
+}
+
+int encoder_forward(const Encoder *a, int n_threads) {
+    Between between;
+    if (!allocate(a, &between)) return -1;
+    const float *states = a->states;
+    const char *x = a->x;
+    int failed = 0;
+    for (int number = 0; number < a->n_layers && !failed; number++) {
+        float *output = a->output + number * a->n_tokens * a->layers->qkv.n_in;
+        failed = run_layer(a, &between, number, states, x, output, n_threads);
+        states = output;
+        x = a->attention.is_bf16 ? between.rounded : (const char *)output;
+    }
+    free(between.sum);
+    return failed;
+}
+#endif

@@ -1,0 +1,267 @@
+"""Short batches in one call: the same as layer by layer, and only where kernels do all of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+from support.networks import CPU, Labels, open_model, sentences
+from torch.nn import functional as F
+
+from skbert._core.batches import collate
+from skbert._core.cpu import fused, short
+from skbert._core.cpu.bindings import module
+from skbert._core.cpu.bindings.attention import AttentionSettings, PackedRows
+from skbert._core.cpu.bindings.encoder import (
+    EncoderLayer,
+    EncoderNorm,
+    EncoderWeights,
+    encoder_forward,
+)
+from skbert._core.cpu.bindings.gemm_bf16 import PackedWeights
+from skbert._core.cpu.bindings.gemm_int8 import Int8Weights
+from skbert._core.runtime.device import Precision
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from skbert._core.models.network import Network
+
+pytestmark = pytest.mark.skipif(
+    not (module.has_bf16_products() and module.has_int8_products()),
+    reason="needs a processor that multiplies bfloat16 and int8",
+)
+
+ONE = [9]
+SOME = [5, 3, 3, 12, 1, 40]
+
+
+@pytest.fixture(autouse=True, params=["with AMX", "without AMX"])
+def amx(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both of the ways that products and attention are computed."""
+    if request.param == "with AMX" and not module.has_amx():
+        pytest.skip("this processor has no AMX")
+    if request.param == "without AMX":
+        monkeypatch.setattr(module.kernels, "has_amx", 0)
+        monkeypatch.setattr(fused, "has_instructions", lambda name: False)
+
+
+@pytest.fixture
+def called(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the kernels that are called, one after another."""
+    names: list[str] = []
+    for name in ("encoder_forward", "linear_forward", "int8_linears", "layernorm_forward"):
+        kernel = getattr(module.kernels, name)
+
+        def record(*arguments: Any, name: str = name, kernel: Any = kernel) -> Any:
+            names.append(name)
+            return kernel(*arguments)
+
+        monkeypatch.setattr(module.kernels, name, record)
+    return names
+
+
+def states(network: Network, lengths: list[int], precision: str) -> list[torch.Tensor]:
+    """Hidden states after each layer."""
+    items = Labels().encode((sentences(lengths), None), None, network.text_tokenizer)
+    batch = collate(items, np.arange(len(items)), CPU, network.dtype)
+    network.layers = tuple(range(1, network.model.config.num_hidden_layers + 1))
+    with torch.inference_mode(), Precision(precision, CPU).autocast():
+        hidden = network.hidden(batch)
+    return [hidden]
+
+
+def one_by_one(monkeypatch: pytest.MonkeyPatch, *arguments: Any) -> list[torch.Tensor]:
+    with monkeypatch.context() as patch:
+        patch.setattr(short, "_MOST_TOKENS", 0)
+        return states(*arguments)
+
+
+def assert_equal(found: list[torch.Tensor], expected: list[torch.Tensor]) -> None:
+    assert len(found) == len(expected) > 0
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+PRECISIONS = pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+
+
+@PRECISIONS
+@pytest.mark.parametrize("lengths", [ONE, [1], SOME], ids=["one", "a word", "some"])
+@pytest.mark.parametrize("changes", [{}, {"num_attention_heads": 1, "hidden_size": 64}], ids=str)
+def test_they_are_as_layer_by_layer(
+    make_tiny_model: Callable[..., Path],
+    changes: dict[str, int],
+    lengths: list[int],
+    precision: str,
+    called: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    network = open_model(make_tiny_model(**changes))
+    expected = one_by_one(monkeypatch, network, lengths, precision)
+    assert "encoder_forward" not in called
+    n_calls = len(called)
+    assert_equal(states(network, lengths, precision), expected)
+    is_packed = precision == "int8" or sum(lengths) < 16 or not fused.has_instructions("amx_bf16")
+    assert called[n_calls:].count("encoder_forward") == is_packed
+    # Of the layers; embeddings are normalised before them.
+    assert set(called[n_calls:]) <= {"encoder_forward", "layernorm_forward"} or not is_packed
+
+
+@PRECISIONS
+def test_changed_weights_are_read(
+    tiny_model: Path, precision: str, called: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = open_model(tiny_model)
+    before = states(network, ONE, precision)
+    layer = network.model.bert.encoder.layer[1]
+    changes: list[Callable[[], Any]] = [
+        lambda: layer.output.dense.weight.data.copy_(layer.output.dense.weight * 2),
+        lambda: layer.output.LayerNorm.bias.data.add_(1),
+        lambda: setattr(layer.attention.output.LayerNorm, "eps", 0.5),
+        lambda: setattr(layer.output.LayerNorm, "weight", torch.nn.Parameter(torch.rand(32))),
+    ]
+    for change in changes:
+        change()
+        with torch.no_grad():
+            layer.output.dense.weight.add_(0)  # as an optimizer's step, which torch counts
+        found = states(network, ONE, precision)
+        assert not torch.equal(found[0], before[0])
+        assert_equal(found, one_by_one(monkeypatch, network, ONE, precision))
+        before = found
+    assert called.count("encoder_forward") == len(changes) + 1
+
+
+def drop(network: Network) -> None:
+    """Let one module drop, as somebody who wants several predictions of a text does."""
+    network.model.bert.encoder.layer[0].output.dropout.train()
+
+
+def chunk(network: Network) -> None:
+    network.model.config.chunk_size_feed_forward = 2
+
+
+def with_relu(network: Network) -> None:
+    for layer in network.model.bert.encoder.layer:
+        layer.intermediate.intermediate_act_fn = torch.nn.ReLU()
+
+
+@PRECISIONS
+@pytest.mark.parametrize("change", [drop, chunk, with_relu])
+def test_what_kernels_do_not_compute_runs_layer_by_layer(
+    tiny_model: Path, change: Callable[[Network], None], precision: str, called: list[str]
+) -> None:
+    network = open_model(tiny_model)
+    change(network)
+    states(network, ONE, precision)
+    assert "encoder_forward" not in called
+    assert "linear_forward" in called or "int8_linears" in called
+
+
+def test_long_batches_run_layer_by_layer(tiny_model: Path, called: list[str]) -> None:
+    states(open_model(tiny_model), [50] * 11, "int8")
+    assert "encoder_forward" not in called
+    assert "int8_linears" in called
+
+
+# --- the call ------------------------------------------------------------------------------------
+
+
+def packed(kind: type, n_out: int, n_in: int, *, gelu: bool = False) -> Any:
+    weight, bias = torch.randn(n_out, n_in) / n_in**0.5, torch.randn(n_out)
+    if kind is PackedWeights:
+        return PackedWeights(weight=weight.bfloat16(), bias=bias)
+    return Int8Weights(weight=weight, bias=bias, gelu=gelu)
+
+
+def layer_of(kind: type, size: int = 64, mlp_size: int = 96) -> EncoderLayer:
+    norm = EncoderNorm(torch.rand(size) + 0.5, torch.randn(size), 1e-5)
+    shapes = (3 * size, size), (size, size), (mlp_size, size), (size, mlp_size)
+    products = [packed(kind, *shape, gelu=number == 2) for number, shape in enumerate(shapes)]
+    return EncoderLayer(products, [norm, norm])
+
+
+def run(weights: EncoderWeights, **changes: Any) -> torch.Tensor:
+    arguments: dict[str, Any] = {
+        "states": torch.linspace(-1, 1, 7 * 64).view(7, 64),
+        "rows": PackedRows(torch.tensor([0, 3, 7], dtype=torch.int32)),
+        "settings": AttentionSettings(32, 0.2, False, 0.0),
+        "dtype": torch.bfloat16,
+    }
+    return encoder_forward(weights=weights, **{**arguments, **changes})
+
+
+@pytest.mark.parametrize("kind", [PackedWeights, Int8Weights])
+def test_a_layer_is_as_torch_computes_it(kind: type) -> None:
+    torch.manual_seed(0)
+    layer = layer_of(kind)
+    found = run(EncoderWeights([layer]))
+    assert found.shape == (1, 7, 64)
+    norm = layer.norms[0]
+    exact = F.layer_norm(torch.zeros(7, 64), (64,), norm.weight, norm.bias, norm.epsilon)
+    assert not torch.equal(found[0], exact)
+    for n_threads in (1, 2, 3):
+        before = torch.get_num_threads()
+        torch.set_num_threads(n_threads)
+        assert torch.equal(run(EncoderWeights([layer])), found)
+        torch.set_num_threads(before)
+
+
+def test_int8_layers_read_and_write_float32() -> None:
+    torch.manual_seed(0)
+    weights = EncoderWeights([layer_of(Int8Weights), layer_of(Int8Weights)])
+    exact, found = run(weights, dtype=torch.float32), run(weights)
+    assert exact.dtype == found.dtype == torch.float32
+    assert 0 < float((exact - found).norm() / exact.norm()) < 0.02
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"states": torch.zeros(7, 32)}, "as states"),
+        ({"states": torch.zeros(7, 64).double()}, "as states"),
+        ({"states": torch.zeros(64, 7).t()}, "as states"),
+        ({"states": torch.zeros(8, 64)}, "a number of tokens"),
+        ({"states": torch.zeros(6, 64)}, "6 tokens, and rows of 7"),
+        ({"states": torch.zeros(0, 64)}, "a number of tokens"),
+        ({"settings": AttentionSettings(48, 0.2, False, 0.0)}, "heads of 48"),
+        ({"settings": AttentionSettings(32, 0.2, False, 0.1)}, "dropout"),
+        ({"dtype": torch.float32}, r"no such layers in torch\.float32"),
+        ({"dtype": torch.float16}, r"no such layers in torch\.float16"),
+    ],
+)
+def test_wrong_arguments_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        run(EncoderWeights([layer_of(PackedWeights)]), **changes)
+
+
+def test_weights_that_do_not_belong_together_are_refused() -> None:
+    layer = layer_of(PackedWeights)
+    qkv, attention_out, mlp_in, mlp_out = layer.products
+    norm = layer.norms[0]
+    for layers in (
+        [],
+        [layer, layer_of(Int8Weights)],
+        [layer, layer_of(PackedWeights, 32)],
+        [layer, layer_of(PackedWeights, 64, 128)],
+    ):
+        with pytest.raises(ValueError, match="of one size and of one type"):
+            EncoderWeights(layers)
+    for products in (
+        [attention_out, qkv, mlp_in, mlp_out],
+        [qkv, attention_out, attention_out, mlp_out],
+    ):
+        with pytest.raises(ValueError, match="each reads what the one before gives"):
+            EncoderWeights([EncoderLayer(products, layer.norms)])
+    qkv, attention_out, mlp_in, mlp_out = layer_of(Int8Weights, 64, 64).products
+    with pytest.raises(ValueError, match="GELU follows mlp_in"):
+        EncoderWeights([EncoderLayer([qkv, mlp_in, attention_out, mlp_out], layer.norms)])
+    for wrong in (
+        norm._replace(weight=torch.ones(32)),
+        norm._replace(bias=torch.ones(64).double()),
+        norm._replace(epsilon=-1.0),
+    ):
+        with pytest.raises(ValueError, match="kernel"):
+            EncoderWeights([EncoderLayer(layer.products, [norm, wrong])])
