@@ -78,9 +78,10 @@ def _compare(name: str, options: argparse.Namespace, scratch: Path) -> None:
         for part, n in (("train", options.rows), ("test", options.test_rows))
     )
     estimator = _fitted(kind, task, train)
-    candidates: dict[str, Predict] = {"estimator, float32": _of_estimator(estimator, "float32")}
-    if machine.describe()["bf16"]:
-        candidates["estimator, bfloat16"] = _of_estimator(estimator, "bfloat16")
+    candidates: dict[str, Predict] = {
+        f"estimator, {precision}": _of_estimator(estimator, precision)
+        for precision in ("float32", "bfloat16")
+    }
     some = train.take(np.arange(0, len(train), max(1, len(train) // 500))).X
     for engine, precision in FORMATS:
         folder = scratch / f"{engine} {precision}"
