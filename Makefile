@@ -37,7 +37,7 @@ types: .venv/dev.stamp
 # compiled module ends the process at the first fault that a test makes.
 sanitize: .venv/dev.stamp
 	rm -rf $(SANITIZED)
-	CFLAGS="-g -march=native -DFOR_EACH_PROCESSOR= -Itests/emulated -include immintrin.h \
+	CFLAGS="-g -march=native -DFOR_EACH_PROCESSOR= -Itests/emulated -include immintrin.h -Wno-psabi \
 			-fsanitize=address,undefined -fno-sanitize-recover=all" \
 		LDFLAGS="-fsanitize=address,undefined" \
 		$(BIN)/python setup.py --quiet build --build-base $(SANITIZED) --build-lib $(SANITIZED)/lib
