@@ -64,25 +64,20 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-def states(network: Network, lengths: list[int], precision: str) -> list[torch.Tensor]:
-    """Hidden states after each layer."""
+def states(network: Network, lengths: list[int], precision: str) -> torch.Tensor:
+    """Hidden states after all layers, side by side."""
     items = Labels().encode((sentences(lengths), None), None, network.text_tokenizer)
     batch = collate(items, np.arange(len(items)), CPU, network.dtype)
     network.layers = tuple(range(1, network.model.config.num_hidden_layers + 1))
+    network.layer_join = "concat"
     with torch.inference_mode(), Precision(precision, CPU).autocast():
-        hidden = network.hidden(batch)
-    return [hidden]
+        return network.hidden(batch)
 
 
-def one_by_one(monkeypatch: pytest.MonkeyPatch, *arguments: Any) -> list[torch.Tensor]:
+def one_by_one(monkeypatch: pytest.MonkeyPatch, *arguments: Any) -> torch.Tensor:
     with monkeypatch.context() as patch:
         patch.setattr(short, "_MOST_TOKENS", 0)
         return states(*arguments)
-
-
-def assert_equal(found: list[torch.Tensor], expected: list[torch.Tensor]) -> None:
-    assert len(found) == len(expected) > 0
-    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
 PRECISIONS = pytest.mark.parametrize("precision", ["bfloat16", "int8"])
@@ -103,7 +98,7 @@ def test_they_are_as_layer_by_layer(
     expected = one_by_one(monkeypatch, network, lengths, precision)
     assert "encoder_forward" not in called
     n_calls = len(called)
-    assert_equal(states(network, lengths, precision), expected)
+    assert torch.equal(states(network, lengths, precision), expected)
     is_packed = precision == "int8" or sum(lengths) < 16 or not fused.has_instructions("amx_bf16")
     assert called[n_calls:].count("encoder_forward") == is_packed
     # Of the layers; embeddings are normalised before them.
@@ -128,8 +123,8 @@ def test_changed_weights_are_read(
         with torch.no_grad():
             layer.output.dense.weight.add_(0)  # as an optimizer's step, which torch counts
         found = states(network, ONE, precision)
-        assert not torch.equal(found[0], before[0])
-        assert_equal(found, one_by_one(monkeypatch, network, ONE, precision))
+        assert not torch.equal(found, before)
+        assert torch.equal(found, one_by_one(monkeypatch, network, ONE, precision))
         before = found
     assert called.count("encoder_forward") == len(changes) + 1
 
