@@ -5,17 +5,22 @@ fill a fresh matrix of the size of the whole table with zeros at every step, and
 over that table and its two moments, which on a CPU costs more than the layers' arithmetic on
 short texts. Here the rows in use are a table of their own, with a gradient that is kept between
 steps and cleared by row. All that AdamW does to the other rows, whose gradients are zero, is to
-shrink them; that is done in one go when the rows are written back. Depends on torch only.
+shrink them; that is done in one go when the rows are written back. Depends on torch and numpy.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch.nn import functional as F
 
-__all__ = ["UsedRowsEmbedding"]
+from skbert._arrays import IntArray
+
+__all__ = ["UsedRowsEmbedding", "distinct_ids"]
+
+_READ_TOGETHER = 1 << 20  # ids, which take more memory when they are read than where they lie
 
 
 class UsedRowsEmbedding:
@@ -99,6 +104,14 @@ class UsedRowsEmbedding:
                 self.table.mul_(self.unused_factor)
             self.table[self.used_ids] = self.rows
         self.unused_factor = 1.0
+
+
+def distinct_ids(ids: IntArray, n_words: int) -> torch.Tensor:
+    """The ids that occur, ascending, without a copy of all of them."""
+    occurs = np.zeros(n_words, bool)
+    for begin in range(0, len(ids), _READ_TOGETHER):
+        occurs[ids[begin : begin + _READ_TOGETHER]] = True
+    return torch.from_numpy(np.flatnonzero(occurs))
 
 
 class _Lookup(torch.autograd.Function):

@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 from skbert._arrays import IntArray
 from skbert._core.batches import by_budget, collate
-from skbert._core.cpu.embedding import UsedRowsEmbedding
+from skbert._core.cpu.embedding import UsedRowsEmbedding, distinct_ids
 from skbert._core.cpu.linear import Bf16State
 from skbert._core.items import Items
 from skbert._core.models.network import Network, can_pack
@@ -119,7 +119,7 @@ class Stepper:
         embedding = self._network.word_embedding
         if embedding is not None:
             before = embedding.rows
-            ids = torch.from_numpy(items.tokens.ids.values.astype(np.int64))
+            ids = distinct_ids(items.tokens.ids.values, len(embedding.table))
             if n_new := embedding.add_ids(ids):
                 self._optimizer.replace(before, embedding.rows)
                 state = self._optimizer.state.pop(before, {})

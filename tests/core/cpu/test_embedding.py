@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
 
-from skbert._core.cpu.embedding import UsedRowsEmbedding
+from skbert._core.cpu.embedding import UsedRowsEmbedding, distinct_ids
 
 
 @pytest.fixture
@@ -109,3 +112,14 @@ def test_adamw_by_row_is_adamw(table: torch.nn.Parameter) -> None:
             embedding.write_back()
     torch.testing.assert_close(table, twin, rtol=1e-12, atol=1e-12)
     assert embedding.unused_factor == 1.0
+
+
+def test_the_ids_of_a_long_corpus_are_found_in_little_memory() -> None:
+    ids = np.random.default_rng(0).integers(3, 997, 10_000_000, dtype=np.int32)
+    tracemalloc.start()
+    found = distinct_ids(ids, 1000)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert found.dtype == torch.long
+    assert found.tolist() == [*range(3, 997)]
+    assert peak < ids.nbytes / 3
