@@ -20,11 +20,7 @@ from skbert._core.cpu.activation import Gate, TensorFunction, is_gelu
 from skbert._core.cpu.bindings.checks import addresses
 from skbert._core.cpu.bindings.gemm_bf16 import PackedWeights
 from skbert._core.cpu.bindings.gemm_int8 import Int8Weights
-from skbert._core.cpu.fused import (
-    Context,
-    StackedLinear,
-    can_fuse_linear,
-)
+from skbert._core.cpu.fused import Context, StackedLinear, can_fuse_linear
 from skbert._core.cpu.inference import InferenceLinear, biases_of
 from skbert._core.cpu.quantized import Int8Linear, Int8MLP
 from skbert._core.families.record import LayerParts, PreNormParts

@@ -45,25 +45,17 @@ class ShortBatches:
         rows: Rows,
     ) -> list[torch.Tensor] | None:
         """Hidden states after each layer; None where the layers are to be run one by one."""
-        n_tokens, parts = len(states), [layer.parts for layer in layers]
-        if n_tokens > _MOST_TOKENS or not all(_is_plain(each, states) for each in parts):
+        in_c = _in_c(layers, states)
+        if in_c is None:
             return None
-        packed = [layer.products.packed(n_tokens) for layer in layers]
-        settings, *others = {settings_of(each.attention, names) for each in parts}
+        settings, *others = {settings_of(layer.parts.attention, names) for layer in layers}
         like_qkv = states.new_empty(0, dtype=dtype)
-        if (
-            any(each is None for each in packed)
-            or (others or settings.dropout)
-            or not can_fuse_attention(like_qkv, rows.layout, settings)
-        ):
+        fits = can_fuse_attention(like_qkv, rows.layout, settings)
+        if others or settings.dropout or not fits:
             return None
-        layers_in_c = [
-            EncoderLayer(weights or (), _norms(each))
-            for each, weights in zip(parts, packed, strict=True)
-        ]
         return [
             *encoder_forward(
-                states=states.contiguous(), weights=self._weights(layers_in_c),
+                states=states.contiguous(), weights=self._weights(in_c),
                 rows=rows.packed, settings=settings, dtype=dtype,
             )
         ]  # fmt: skip
@@ -82,13 +74,26 @@ class ShortBatches:
         return made
 
 
-def _is_plain(parts: LayerParts[Any], states: torch.Tensor) -> bool:
-    """Whether a layer has nothing that `encoder_forward` leaves out."""
+def _in_c(layers: Sequence[ComputedLayer], states: torch.Tensor) -> list[EncoderLayer] | None:
+    """The layers as C reads them; None where kernels do not compute all of their steps."""
+    if len(states) > _MOST_TOKENS:
+        return None
+    in_c = [
+        EncoderLayer(packed, _norms(layer.parts))
+        for layer in layers
+        if (packed := layer.products.packed(len(states))) is not None
+    ]
+    norms = [norm for layer in in_c for norm in layer.norms]
+    fits = all(can_fuse_layernorm(states, states, norm.weight, norm.bias) for norm in norms)
+    return in_c if fits and len(in_c) == len(layers) and all(map(_is_plain, layers)) else None
+
+
+def _is_plain(layer: ComputedLayer) -> bool:
+    """Whether a layer has nothing beside its products and norms that `encoder_forward` lacks."""
+    parts = layer.parts
     drops = dropout_rate(parts.attention_dropout) or dropout_rate(parts.mlp_dropout)
     chunked = parts.attention.config.chunk_size_feed_forward
-    return not (drops or chunked or has_distances(parts.attention)) and all(
-        can_fuse_layernorm(states, states, norm.weight, norm.bias) for norm in _norms(parts)
-    )
+    return not (drops or chunked or has_distances(parts.attention))
 
 
 def _norms(parts: LayerParts[Any]) -> list[EncoderNorm]:
