@@ -168,7 +168,7 @@ def _of_fits() -> Iterator[Target]:
     for task, aim in (("intents", 12), ("emotions", 15), ("pairs-class", 6)):
         what, read = f"as accurate, {task}: times the plain script", partial(sooner, task=task)
         yield Target(what, "learning", read, "times", aim)
-    for own, aim in (("skbert, 1 worker", 4), ("skbert, freeze=4", 8)):
+    for own, aim in (("skbert, 1 worker", 4), ("skbert, freeze=4, memory", 8)):
         what, read = (
             f"12 fits, {own}: times the plain script",
             partial(faster, than="plain", own=own),

@@ -18,7 +18,6 @@ from skbert._arrays import Array
 from skbert._core.attention.pooling import COMBINED, POOLINGS, LayerJoin
 from skbert._core.models.network import twin_of
 from skbert._core.text.tokens import LongText
-from skbert._embedding.cache import cache_folder
 from skbert._embedding.opening import (
     FittedFeatures,
     configure,
@@ -31,6 +30,7 @@ from skbert._embedding.predicting import TransformsTexts
 from skbert._embedding.task import TokenFeatures, distinct
 from skbert._estimator.bar import ProgressBar
 from skbert._estimator.base import COUNT, ROW_HEAD_CONSTRAINTS, TextEstimator, predict_rows
+from skbert._estimator.cache import cache_folder
 from skbert._estimator.card import Card
 from skbert._estimator.fitted import Fitted
 from skbert._validation.columns import FitRecord
@@ -92,6 +92,8 @@ class BertTransformer(
     memory : str, path-like, joblib.Memory or None, default=None
         Folder in which vectors are cached, so that no text is encoded twice with the same
         settings, not even in another fold, candidate, process or run. None does not cache.
+        Estimators with ``freeze`` cache what their frozen layers give for all rows of a fit, and
+        of a prediction of up to 8,192 rows.
     precision : {"auto", "float32", "bfloat16", "float16", "float64", "int8"}, default="auto"
         Type of matrix products; weights stay in float32, or in float64 with ``"float64"``.
         ``"auto"`` is bfloat16 if the hardware is fast at it, otherwise float32. ``"int8"`` is for

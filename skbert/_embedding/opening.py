@@ -5,6 +5,8 @@ Depends on ``_core``, the checked texts and the base of all estimators.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple, Protocol
@@ -14,7 +16,7 @@ import torch
 from sklearn.decomposition import PCA
 from sklearn.frozen import FrozenEstimator
 
-from skbert._arrays import Array
+from skbert._arrays import Array, IntArray
 from skbert._core.attention.pooling import POOLER, LayerJoin, parts_of
 from skbert._core.checkpoints.find import find
 from skbert._core.checkpoints.vet import vet
@@ -24,10 +26,10 @@ from skbert._core.models.network import Network, has_pooler, is_as_opened
 from skbert._core.models.opening import copy_encoder, drop_pooler, open_network
 from skbert._core.runtime.device import Precision, pick_device, seeded
 from skbert._core.text.tokens import LongText
-from skbert._embedding.cache import EmbeddingCache, cache_folder, fingerprint
 from skbert._embedding.task import HEAD, Features
 from skbert._estimator.bar import ProgressBar
 from skbert._estimator.base import TextEstimator, predict_rows
+from skbert._estimator.cache import VectorCache, cache_folder, fingerprint
 from skbert._estimator.checks import resolve_max_length
 from skbert._estimator.fitted import Fitted
 from skbert._validation.texts import Texts
@@ -230,9 +232,18 @@ def vectors_of(
         "products": precision.products, "device": precision.device.type,
     }  # fmt: skip
     dtype = np.dtype(str(precision.weight_dtype).removeprefix("torch."))
-    cache = EmbeddingCache(folder, settings, width(network, task), dtype)
+    cache = VectorCache(folder, settings, width(network, task), dtype)
 
-    def compute(part: Texts) -> Array:
-        return predict_rows(task, part, network, precision, bar.on_rows)
+    def compute(places: IntArray) -> Array:
+        return predict_rows(task, rows.take(places), network, precision, bar.on_rows)
 
-    return cache.vectors(rows, compute, bar.skip)
+    return cache.vectors(_keys(rows), compute, bar.skip)
+
+
+def _keys(texts: Texts) -> list[str]:
+    """Return a hash of each text, of each pair, or of the fields of each row."""
+    names = [each.name for each in texts.fields]
+    rows: Any = zip(*texts.columns, strict=True) if texts.n_columns > 1 else texts.first
+    if names:
+        rows = ([*names, *row] for row in rows)
+    return [hashlib.sha256(json.dumps(row).encode()).hexdigest() for row in rows]

@@ -6,6 +6,7 @@ Speaks to scikit-learn above and to ``_core`` below; knows no task by name.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
 from pathlib import Path
@@ -33,6 +34,7 @@ from skbert._core.models.replacing import with_model
 from skbert._core.runtime.device import Precision, memory_advice, pick_device, seeded
 from skbert._core.task import Task
 from skbert._core.text.tokens import LongText, Ragged
+from skbert._core.training.frozen import ComputeStates, compute_states
 from skbert._estimator import persistence
 from skbert._estimator.bar import ProgressBar
 from skbert._estimator.card import Card
@@ -218,7 +220,17 @@ class TextEstimator(PortableEstimator, Predicting):
         """What the task makes of the model's outputs, one entry per row."""
         precision = self._move_to_device(fitted.network)
         with ProgressBar(self, len(rows)) as bar:
-            return predict_rows(fitted.task, rows, fitted.network, precision, bar.on_rows)
+            return predict_rows(
+                fitted.task, rows, fitted.network, precision, bar.on_rows, self._to_predict
+            )
+
+    def _compute_states(self) -> ComputeStates:
+        """What computes the states that frozen layers give."""
+        return compute_states
+
+    def _to_predict(self, network: Network, items: Items, precision: Precision) -> Items:  # noqa: ARG002
+        """The items with what is known of them without running the network."""
+        return items
 
     def __sklearn_tags__(self) -> Any:
         """Texts in, no arrays: the tags that scikit-learn reads."""
@@ -293,14 +305,18 @@ def encode(
 
 
 def predict_rows(
-    task: Task, rows: Rows, network: Network, precision: Precision, on_rows: OnSamples | None
-) -> Array:
+    task: Task, rows: Rows, network: Network, precision: Precision, on_rows: OnSamples | None,
+    prepare: Callable[[Network, Items, Precision], Items] | None = None,
+) -> Array:  # fmt: skip
     """What the task makes of the model's outputs, one entry per row.
 
-    ``on_rows`` is called with the number of rows that are done since the last call.
+    ``on_rows`` is called with the number of rows that are done since the last call. Rows that are
+    tokenised together are prepared first.
     """
 
     def run(items: Items) -> Ragged:
+        if prepare is not None and is_one_chunk(len(rows)):
+            items = prepare(network, items, precision)
         return infer(network, items, precision, on_samples=on_rows)
 
     return predict_in_chunks(task, rows, network.text_tokenizer, run)

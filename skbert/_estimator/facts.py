@@ -31,8 +31,8 @@ Source = Checkpoint | NewModel | Network
 
 # Parameters that change nothing of what is learned, and those that are facts in another form.
 _LEFT_OUT = {
-    "checkpoint_dir", "checkpoint_every", "device", "precision", "random_state", "verbose",
-    "warm_start",
+    "checkpoint_dir", "checkpoint_every", "device", "memory", "precision", "random_state",
+    "verbose", "warm_start",
 }  # fmt: skip
 _MAX_LENGTH = 60  # of what is shown of a value, in characters
 _HASHED = "hash "

@@ -5,12 +5,19 @@ Depends on the course of a fit; knows no task by name.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+import joblib
 from sklearn.utils._param_validation import StrOptions
 
+from skbert._core.items import Items
+from skbert._core.models.network import Network
+from skbert._core.runtime.device import Precision
+from skbert._core.training.frozen import ComputeStates, with_states
 from skbert._core.training.probe import probe
+from skbert._estimator.cache import cache_folder
 from skbert._estimator.callbacks import with_callbacks
 from skbert._estimator.checks import is_score
 from skbert._estimator.fitted import Learned
@@ -19,6 +26,7 @@ from skbert._estimator.guidance import requires_y
 from skbert._estimator.held_out import validate
 from skbert._estimator.networks import is_own_pooling_trained_on_pairs
 from skbert._estimator.run import Run
+from skbert._estimator.states import KeptStates
 from skbert._estimator.validation_set import ValidationInput
 
 __all__ = ["BertEstimator"]
@@ -32,12 +40,14 @@ class BertEstimator(TrainedEstimator):
     """
 
     head_init: str = "auto"
+    memory: str | os.PathLike[str] | joblib.Memory | None = None
 
     probe_score_ = Learned[float](is_score, optional=True)
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **TrainedEstimator._parameter_constraints,
         "head_init": [StrOptions({"auto", "probe", "random"})],
+        "memory": [str, os.PathLike, joblib.Memory, None],
     }
 
     @requires_y
@@ -95,6 +105,20 @@ class BertEstimator(TrainedEstimator):
             return {}
         scores = validate(run.network, run.held_out, run.precision)
         return {"probe_score_": scores["validation_score"]}
+
+    def _check_parameters(self, validation: ValidationInput) -> None:
+        super()._check_parameters(validation)
+        cache_folder(self.memory)
+
+    def _compute_states(self) -> ComputeStates:
+        folder = cache_folder(self.memory)
+        return super()._compute_states() if folder is None else KeptStates(folder, self.freeze)
+
+    def _to_predict(self, network: Network, items: Items, precision: Precision) -> Items:
+        if cache_folder(self.memory) is None:
+            return items
+        compute = self._compute_states()
+        return with_states(network, [items], precision, self.freeze, compute)[0]
 
     def _starts_random(self, run: Run) -> bool:
         """Whether ``head_init="auto"`` means random weights."""

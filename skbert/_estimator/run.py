@@ -9,7 +9,7 @@ from skbert._core.items import Items
 from skbert._core.models.network import Network
 from skbert._core.runtime.device import Precision
 from skbert._core.task import Task
-from skbert._core.training.frozen import with_states
+from skbert._core.training.frozen import ComputeStates, with_states
 from skbert._core.training.loop import DrawItems, TrainingLoop, as_they_are
 from skbert._core.training.recipe import Recipe
 from skbert._estimator.held_out import HeldOut
@@ -32,14 +32,14 @@ class Run(NamedTuple):
     n_label_items: int = 0  # the last items to train on, which are texts of labels
     facts: dict[str, str] | None = None  # what is fitted, if checkpoints of it are kept
 
-    def with_states(self) -> Run:
-        """The run, with what frozen layers give for its items computed once for all passes."""
+    def with_states(self, compute: ComputeStates) -> Run:
+        """The run, with what frozen layers give for its items, the same in all passes."""
         if self.draw_items is not as_they_are:
             return self
 
         held_out = self.held_out
         parts = [self.train_items] if held_out is None else [self.train_items, held_out.items]
-        parts = with_states(self.network, parts, self.precision, self.recipe.freeze)
+        parts = with_states(self.network, parts, self.precision, self.recipe.freeze, compute)
         if held_out is not None:
             held_out = replace(held_out, items=parts[1])
         return self._replace(train_items=parts[0], held_out=held_out)

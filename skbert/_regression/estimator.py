@@ -112,6 +112,11 @@ class BertRegressor(PredictsNumbers, RegressorMixin, ConformalEstimator, Feature
         ``head_learning_rate``.
     missing : {"raise", "empty"}, default="raise"
         Raise an error if texts are missing, or read missing texts as empty texts.
+    memory : str, path-like, joblib.Memory or None, default=None
+        Folder in which vectors are cached, so that no text is encoded twice with the same
+        settings, not even in another fold, candidate, process or run. None does not cache.
+        Estimators with ``freeze`` cache what their frozen layers give for all rows of a fit, and
+        of a prediction of up to 8,192 rows.
     validation_fraction : float or None, default=None
         Fraction of the rows to hold out as a validation set, in (0, 1). It is validated after each
         epoch, and the best weights are kept, as ``scoring`` says. None holds out no rows;

@@ -20,11 +20,12 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.pipeline import make_pipeline
+from support.caches import CacheOfTexts
 
 from skbert import BertClassifier, BertTransformer
 from skbert._core.models.network import Network
-from skbert._embedding import cache as module
-from skbert._embedding.cache import EmbeddingCache, cache_folder, fingerprint
+from skbert._estimator import cache as module
+from skbert._estimator.cache import cache_folder, fingerprint
 from skbert._validation.texts import Texts
 from skbert.exceptions import InputError, SkbertWarning
 
@@ -281,8 +282,8 @@ def lengths(rows: Texts) -> np.ndarray:
 
 
 @pytest.fixture
-def cache(tmp_path: Path) -> EmbeddingCache:
-    return EmbeddingCache(tmp_path, {"a": 1}, WIDTH, np.dtype(np.float32))
+def cache(tmp_path: Path) -> CacheOfTexts:
+    return CacheOfTexts(tmp_path, {"a": 1}, WIDTH, np.dtype(np.float32))
 
 
 def only(n: int) -> Callable[[Texts], np.ndarray]:
@@ -300,7 +301,7 @@ def refuse(rows: Texts) -> np.ndarray:
 
 
 def test_many_texts_are_written_in_parts(
-    cache: EmbeddingCache, monkeypatch: pytest.MonkeyPatch
+    cache: CacheOfTexts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_CHUNK_SIZE", 100)
     asked: list[int] = []
@@ -322,7 +323,7 @@ def test_many_texts_are_written_in_parts(
 
 
 @pytest.mark.parametrize("blob", [b"", b"123", b"\0" * 12, b"\0" * 16, "a text", None, 7, 1.5])
-def test_vectors_that_are_not_whole_are_made_again(cache: EmbeddingCache, blob: Any) -> None:
+def test_vectors_that_are_not_whole_are_made_again(cache: CacheOfTexts, blob: Any) -> None:
     cache.vectors(texts(3), lengths)
     with sqlite3.connect(cache.path) as connection:
         connection.execute("UPDATE vectors SET vector = ? WHERE rowid = 2", [blob])
@@ -335,7 +336,7 @@ def test_vectors_that_are_not_whole_are_made_again(cache: EmbeddingCache, blob: 
 
 
 @pytest.mark.parametrize("damage", ["noise", "head", "middle", "name", "table"])
-def test_a_damaged_file_is_set_aside(cache: EmbeddingCache, damage: str) -> None:
+def test_a_damaged_file_is_set_aside(cache: CacheOfTexts, damage: str) -> None:
     cache.vectors(texts(500), lengths)
     content = bytearray(cache.path.read_bytes())
     match damage:
@@ -363,7 +364,7 @@ def test_a_damaged_file_is_set_aside(cache: EmbeddingCache, damage: str) -> None
 
 
 @pytest.mark.filterwarnings("ignore:The cache file")
-def test_a_truncated_file_never_gives_wrong_vectors(cache: EmbeddingCache) -> None:
+def test_a_truncated_file_never_gives_wrong_vectors(cache: CacheOfTexts) -> None:
     cache.vectors(texts(500), lengths)
     content = cache.path.read_bytes()
     for size in (0, 1, 100, 4096, 5000, len(content) // 2, len(content) - 1):
@@ -372,7 +373,7 @@ def test_a_truncated_file_never_gives_wrong_vectors(cache: EmbeddingCache) -> No
         np.testing.assert_array_equal(found, lengths(texts(500)))
 
 
-def test_a_file_that_cannot_be_used(cache: EmbeddingCache) -> None:
+def test_a_file_that_cannot_be_used(cache: CacheOfTexts) -> None:
     cache.path.mkdir()
     with pytest.warns(SkbertWarning, match="cannot be used"):
         found = cache.vectors(texts(5), lengths)
@@ -381,7 +382,7 @@ def test_a_file_that_cannot_be_used(cache: EmbeddingCache) -> None:
 
 @pytest.mark.parametrize("kind", ["link", "link to nothing", "pipe", "device"])
 def test_what_is_no_plain_file_is_set_aside(
-    cache: EmbeddingCache, tmp_path: Path, kind: str
+    cache: CacheOfTexts, tmp_path: Path, kind: str
 ) -> None:
     other = tmp_path / "other.sqlite"
     other.write_bytes(b"")
@@ -399,7 +400,7 @@ def test_what_is_no_plain_file_is_set_aside(
     assert not (tmp_path / "new").exists()
 
 
-def test_a_file_that_stays_locked(cache: EmbeddingCache, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_stays_locked(cache: CacheOfTexts, monkeypatch: pytest.MonkeyPatch) -> None:
     cache.vectors(texts(3), lengths)
     monkeypatch.setattr(module, "_PATIENCE", 0.05)
     other = sqlite3.connect(cache.path, isolation_level=None)
@@ -430,7 +431,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
-def test_a_file_with_other_tables_is_set_aside_unread(cache: EmbeddingCache, kind: str) -> None:
+def test_a_file_with_other_tables_is_set_aside_unread(cache: CacheOfTexts, kind: str) -> None:
     connection = sqlite3.connect(cache.path)
     connection.executescript(HOSTILE[kind])
     connection.close()
@@ -440,7 +441,7 @@ def test_a_file_with_other_tables_is_set_aside_unread(cache: EmbeddingCache, kin
     np.testing.assert_array_equal(cache.vectors(texts(5), refuse), found)
 
 
-def test_a_file_of_version_0_1_is_read(cache: EmbeddingCache) -> None:
+def test_a_file_of_version_0_1_is_read(cache: CacheOfTexts) -> None:
     expected = cache.vectors(texts(5), lengths)
     rows = rows_of(cache.path)
     cache.path.unlink()
@@ -478,7 +479,7 @@ HOLDS = """
 
 
 @contextmanager
-def another_process(cache: EmbeddingCache, seconds: float) -> Iterator[Any]:
+def another_process(cache: CacheOfTexts, seconds: float) -> Iterator[Any]:
     """Another process that holds the file that long, and shows that it lives."""
     cache.vectors(texts(1), lengths)
     process = subprocess.Popen(
@@ -496,7 +497,7 @@ def another_process(cache: EmbeddingCache, seconds: float) -> Iterator[Any]:
 
 @pytest.mark.long
 def test_a_process_that_computes_is_waited_for(
-    cache: EmbeddingCache, monkeypatch: pytest.MonkeyPatch
+    cache: CacheOfTexts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_PATIENCE", 0.5)
     with another_process(cache, 2.0):  # four times as long
@@ -505,7 +506,7 @@ def test_a_process_that_computes_is_waited_for(
 
 
 def test_a_process_that_is_stopped_is_not_waited_for(
-    cache: EmbeddingCache, monkeypatch: pytest.MonkeyPatch
+    cache: CacheOfTexts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_PATIENCE", 0.5)
     with another_process(cache, 600.0) as process:
@@ -516,7 +517,7 @@ def test_a_process_that_is_stopped_is_not_waited_for(
 
 
 def test_the_lock_of_a_dead_process_is_gone(
-    cache: EmbeddingCache, monkeypatch: pytest.MonkeyPatch
+    cache: CacheOfTexts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_PATIENCE", 0.0)
     with another_process(cache, 600.0) as process:
@@ -526,7 +527,7 @@ def test_the_lock_of_a_dead_process_is_gone(
 
 
 def test_who_computes_shows_it_until_the_end(
-    cache: EmbeddingCache, monkeypatch: pytest.MonkeyPatch
+    cache: CacheOfTexts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_BEAT", 0.01)
     sign = cache.path.with_suffix(".busy")
@@ -546,7 +547,7 @@ def test_who_computes_shows_it_until_the_end(
     assert not sign.exists()
 
 
-def test_waiting_can_be_interrupted(cache: EmbeddingCache) -> None:
+def test_waiting_can_be_interrupted(cache: CacheOfTexts) -> None:
     def interrupt(*given: Any) -> None:
         raise KeyboardInterrupt
 

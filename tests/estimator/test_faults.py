@@ -24,6 +24,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
+from support.caches import CacheOfTexts
 from support.children import child, in_a_child, make_read_only, needs_mount, small_disk
 from support.job import LABELS, TEXTS, Job
 from support.jobs import JOBS, TRAINED
@@ -31,8 +32,7 @@ from support.jobs import JOBS, TRAINED
 from skbert import BertClassifier, BertTransformer
 from skbert._core.models.network import Network
 from skbert._core.training.stepper import Stepper
-from skbert._embedding import cache as embeddings
-from skbert._embedding.cache import EmbeddingCache
+from skbert._estimator import cache as embeddings
 from skbert._validation.texts import Texts
 from skbert.exceptions import InputError, ModelError, SaveError, SkbertWarning
 
@@ -129,7 +129,7 @@ def test_a_cache_that_is_killed_while_it_is_written(
     """No vector is wrong, no file is damaged, and what was written is not computed again."""
     monkeypatch.setattr(embeddings, "_CHUNK_SIZE", 7)
     monkeypatch.setattr(embeddings, "_BEAT", 0.001)
-    cache = EmbeddingCache(tmp_path, {}, 2, np.dtype(np.float32))
+    cache = CacheOfTexts(tmp_path, {}, 2, np.dtype(np.float32))
     cache.vectors(texts(7), lengths)
     moments, counts, many = random.Random(0), [7], texts(5000)
     for _ in range(25):

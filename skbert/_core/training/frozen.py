@@ -5,7 +5,7 @@ Depends on inference and on what `optim` freezes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from skbert._core.infer import infer
@@ -13,15 +13,27 @@ from skbert._core.items import Items
 from skbert._core.models.network import Network, can_pack, has_states, runs_layers, twin_of
 from skbert._core.models.vectors import encoder_states
 from skbert._core.runtime.device import Precision
+from skbert._core.text.tokens import Ragged
 from skbert._core.training.optim import trainable_parameters
 
-__all__ = ["with_states"]
+__all__ = ["ComputeStates", "compute_states", "with_states"]
+
+ComputeStates = Callable[[Network, Items, Precision], Ragged]
 
 _MOST_BYTES = 1_000_000_000  # of what is kept; beyond that every pass runs all layers
 
 
+def compute_states(network: Network, rows: Items, precision: Precision) -> Ragged:
+    """What the encoder gives for rows, items of one row each, that is read of it."""
+    return infer(network, rows, precision, forward=encoder_states)
+
+
 def with_states(
-    network: Network, parts: Sequence[Items], precision: Precision, layers: int | str
+    network: Network,
+    parts: Sequence[Items],
+    precision: Precision,
+    layers: int | str,
+    compute: ComputeStates = compute_states,
 ) -> list[Items]:
     """The same parts with what ``layers``, as `freeze` has it, leaves the same in every pass.
 
@@ -32,7 +44,7 @@ def with_states(
     if reader is None or _n_bytes(reader, parts, precision) > _MOST_BYTES:
         return [*parts]
     after = _n_still(network, layers) if reader is not network else None
-    states = [infer(reader, x.by_row(), precision, forward=encoder_states) for x in parts]
+    states = [compute(reader, x.by_row(), precision) for x in parts]
     return [
         replace(items, states=own, states_after=after)
         for items, own in zip(parts, states, strict=True)

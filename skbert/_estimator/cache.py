@@ -1,7 +1,7 @@
-"""Vectors of texts kept in a file, so that the same text is not encoded twice.
+"""Vectors kept in a file, so that the same text, or all texts of a fit, are not encoded twice.
 
-There is one SQLite file for each set of parameters, shared by threads and processes. It holds
-numbers under hashes, and no text. Depends on numpy, the checked texts and a network's weights.
+There is one SQLite file for each set of settings, shared by threads and processes. It holds
+numbers under hashes, and no text. Depends on numpy and a network's weights.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sqlite3
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -25,16 +25,16 @@ from joblib import Memory
 from skbert._arrays import Array, IntArray
 from skbert._core.attention.pooling import POOLER
 from skbert._core.models.network import Network
-from skbert._validation.texts import Texts
+from skbert._core.training.optim import trainable_parameters
 from skbert.exceptions import InputError, warn
 
-__all__ = ["EmbeddingCache", "cache_folder", "fingerprint"]
+__all__ = ["VectorCache", "cache_folder", "fingerprint", "frozen_fingerprint"]
 
-Compute = Callable[[Texts], Array]
+Compute = Callable[[IntArray], Array]
 OnRead = Callable[[int], object]
 
 _FORMAT = 1
-_CHUNK_SIZE = 1024  # texts computed and written together
+_CHUNK_SIZE = 1024  # vectors computed and written together
 _PATIENCE = 30.0  # seconds to wait for a process that computes but gives no heartbeat
 _BEAT, _POLL = 1.0, 0.05  # seconds between two heartbeats, and between two attempts
 _TABLE = "CREATE TABLE vectors (key TEXT PRIMARY KEY, vector BLOB, checksum INTEGER)"
@@ -66,17 +66,37 @@ def cache_folder(memory: str | os.PathLike[str] | Memory | None) -> Path | None:
 def fingerprint(network: Network) -> str:
     """Return a hash of everything in a network that turns text into vectors."""
     digest = hashlib.sha256(network.text_tokenizer.backend.to_str().encode())
-    config, family = network.model.config, network.family
-    names = [family.settings.get(name, name) for name in family.arithmetic]
-    digest.update(repr([getattr(config, name) for name in names]).encode())
-    for name, tensor in sorted(network.model.state_dict().items()):
-        if network.pooling == POOLER or not family.is_of_pooler(name):
-            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-            digest.update(np.ascontiguousarray(tensor.cpu().numpy()).data)
+    names = {
+        name for name in network.model.state_dict()
+        if network.pooling == POOLER or not network.family.is_of_pooler(name)
+    }  # fmt: skip
+    _add_weights(digest, network, names)
     return digest.hexdigest()
 
 
-class EmbeddingCache:
+def frozen_fingerprint(network: Network, freeze: int | str) -> str:
+    """Return a hash of everything in a network that ``freeze`` leaves as it is."""
+    trained = trainable_parameters(network.model, network.head_class.prefixes, freeze)
+    ids = {*map(id, trained)}
+    weights = network.model.state_dict(keep_vars=True)
+    digest = hashlib.sha256(f"{network.family.model_type} {network.pooling}".encode())
+    _add_weights(digest, network, {name for name, x in weights.items() if id(x) not in ids})
+    return digest.hexdigest()
+
+
+def _add_weights(digest: hashlib._Hash, network: Network, names: Collection[str]) -> None:
+    """Add these weights to a hash, and the settings by which a model computes with them."""
+    config, family = network.model.config, network.family
+    settings = [family.settings.get(name, name) for name in family.arithmetic]
+    digest.update(repr([getattr(config, name) for name in settings]).encode())
+    weights = network.model.state_dict()
+    for name in sorted(names):
+        tensor = weights[name]
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(np.ascontiguousarray(tensor.cpu().numpy()).data)
+
+
+class VectorCache:
     """Vectors of ``width`` numbers of type ``dtype``, computed under the same settings."""
 
     def __init__(
@@ -87,14 +107,15 @@ class EmbeddingCache:
         self.width = width
         self.dtype = dtype
 
-    def vectors(self, texts: Texts, compute: Compute, on_read: OnRead = lambda n: None) -> Array:
-        """Return vectors ``(n_texts, width)``; ``compute`` makes those that are not in the file.
+    def vectors(
+        self, keys: Sequence[str], compute: Compute, on_read: OnRead = lambda n: None
+    ) -> Array:
+        """Return vectors ``(n_keys, width)``; ``compute`` makes those that are not in the file.
 
-        The texts must differ. While one process computes some of them, others wait as long as
-        it gives heartbeats, and then read them from the file. ``on_read`` is called with how many
-        were in the file.
+        It is called with their places in ``keys``, which must differ. While one process computes
+        some of them, others wait as long as it gives heartbeats, and then read them from the file.
+        ``on_read`` is called with how many were in the file.
         """
-        keys = _keys(texts)
         vectors = np.empty((len(keys), self.width), self.dtype)
         left: IntArray = np.arange(len(keys))
         for _ in range(2):  # a damaged file is set aside once
@@ -104,14 +125,14 @@ class EmbeddingCache:
                     left = self._read(connection, keys, vectors, left)
                     on_read(n_left - len(left))
                     while len(left):
-                        self._extend(connection, keys, vectors, left[:_CHUNK_SIZE], texts, compute)
+                        self._extend(connection, keys, vectors, left[:_CHUNK_SIZE], compute)
                         left = left[_CHUNK_SIZE:]
                 break
             except sqlite3.Error as error:
                 if not self._rename_if_damaged(error):
                     break
         if len(left):
-            vectors[left] = compute(texts.take(left))
+            vectors[left] = compute(left)
         return vectors
 
     @contextmanager
@@ -191,7 +212,7 @@ class EmbeddingCache:
     def _read(
         self,
         connection: sqlite3.Connection,
-        keys: list[str],
+        keys: Sequence[str],
         vectors: Array,
         rows: IntArray,
     ) -> IntArray:
@@ -213,10 +234,9 @@ class EmbeddingCache:
     def _extend(
         self,
         connection: sqlite3.Connection,
-        keys: list[str],
+        keys: Sequence[str],
         vectors: Array,
         rows: IntArray,
-        texts: Texts,
         compute: Compute,
     ) -> None:
         """Fill in the rows, and write those that no other process wrote in the meantime."""
@@ -224,7 +244,7 @@ class EmbeddingCache:
         missing = self._read(connection, keys, vectors, rows)
         if len(missing):
             with self._beating():
-                vectors[missing] = compute(texts.take(missing))
+                vectors[missing] = compute(missing)
             new = ((keys[row], vectors[row].tobytes()) for row in missing.tolist())
             connection.executemany(
                 "INSERT OR REPLACE INTO vectors VALUES (?, ?, ?)",
@@ -255,12 +275,3 @@ def _foreign(what: str) -> sqlite3.DatabaseError:
     error = sqlite3.DatabaseError(what)
     error.sqlite_errorcode = sqlite3.SQLITE_NOTADB
     return error
-
-
-def _keys(texts: Texts) -> list[str]:
-    """Return a hash of each text, of each pair, or of the fields of each row."""
-    names = [field.name for field in texts.fields]
-    rows: Any = zip(*texts.columns, strict=True) if texts.n_columns > 1 else texts.first
-    if names:
-        rows = ([*names, *row] for row in rows)
-    return [hashlib.sha256(json.dumps(row).encode()).hexdigest() for row in rows]

@@ -1,0 +1,64 @@
+"""What frozen layers give for all rows of a fit or a prediction, in the folder of ``memory``.
+
+Rows are kept together: what is kept of them was computed from the same batches as what would be
+computed now, so that no result depends on what ran before. Depends on ``_core`` and on the cache.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from skbert import __version__
+from skbert._core.items import Items
+from skbert._core.models.network import Network
+from skbert._core.runtime.device import Precision
+from skbert._core.text.tokens import Ragged
+from skbert._core.training.frozen import compute_states
+from skbert._estimator.cache import VectorCache, frozen_fingerprint
+
+__all__ = ["KeptStates"]
+
+
+@dataclass(frozen=True)
+class KeptStates:
+    """Computes states as `compute_states` does, or reads them from a file in a folder."""
+
+    folder: Path
+    freeze: int | str
+
+    def __call__(self, network: Network, rows: Items, precision: Precision) -> Ragged:
+        """What a network gives for rows; only what ``freeze`` leaves as it is takes part."""
+        lengths = rows.outputs_per_row(network.head)
+        shape = int(lengths.sum()), network.model.config.hidden_size
+        settings = {
+            "network": frozen_fingerprint(network, self.freeze),
+            "reads": [network.head.reads, network.layers],
+            "rows": _hash_of(rows),
+            "products": precision.products,
+            "device": precision.device.type,
+            "threads": torch.get_num_threads(),
+            "versions": [__version__, torch.__version__],
+        }
+        dtype = np.dtype(str(precision.weight_dtype).removeprefix("torch."))
+        cache = VectorCache(self.folder, settings, shape[0] * shape[1], dtype)
+        states = cache.vectors(
+            ["all rows"],
+            lambda _: compute_states(network, rows, precision).values.reshape(1, -1),
+        )
+        return Ragged.of(states.reshape(shape), lengths)
+
+
+def _hash_of(rows: Items) -> str:
+    """A hash of all that a network reads of rows, and of what makes rows differ."""
+    digest = hashlib.sha256()
+    tokens = rows.tokens
+    for array in (tokens.ids.values, tokens.ids.starts, tokens.second, rows.features):
+        if array is not None:
+            digest.update(f"{array.dtype} {array.shape}".encode())
+            digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
