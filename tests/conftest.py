@@ -4,6 +4,8 @@ Fixtures
 --------
 ``tiny_model``, ``tiny_model_no_dropout``
     Folder of a two-layer BERT with random weights, and one with all dropout off.
+``lively_model``
+    Folder of a tiny BERT whose outputs differ from text to text.
 ``make_tiny_model``
     Function: changes to the ``BertConfig`` -> folder of such a model.
 ``minilm``
@@ -268,6 +270,12 @@ def make_tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., P
 def tiny_model(make_tiny_model: Callable[..., Path]) -> Path:
     """Folder of a tiny BERT: random weights, a WordPiece tokenizer, dropout 0.1."""
     return make_tiny_model()
+
+
+@pytest.fixture(scope="session")
+def lively_model(make_tiny_model: Callable[..., Path]) -> Path:
+    """Folder of a tiny BERT whose outputs differ from text to text."""
+    return make_tiny_model(initializer_range=0.2)
 
 
 @pytest.fixture(scope="session")

@@ -16,9 +16,10 @@ from sklearn.base import is_regressor
 
 from skbert._arrays import Array
 from skbert._core.checkpoints import archive
-from skbert._core.export.engines import ENGINES, Graph
-from skbert._core.export.formats import Format, Precision, check_installed, graph_files
+from skbert._core.export.engines import ENGINES, Graph, Precision
+from skbert._core.export.formats import Format, check_installed, graph_files
 from skbert._core.export.graph import check_head
+from skbert._core.export.int8 import CALIBRATION_ROWS
 from skbert._core.export.rows import outputs_of
 from skbert._core.items import Items
 from skbert._core.models.network import Network
@@ -34,6 +35,7 @@ __all__ = ["export"]
 
 # How far the predictions of a folder have to agree with those of its estimator on the rows given.
 _LEAST = {"labels": 0.995, "cosine": 0.99, "r2": 0.99}
+_FEWEST = 10  # rows to choose scales by
 _WORDS = {
     "labels": "gives the same predictions for {:.2%}",
     "cosine": "gives vectors with a mean cosine of {:.4f} to those",
@@ -65,7 +67,7 @@ def export(
         raise InputError(
             "precision='int8' needs rows to choose its scales by, and X is None. Pass some hundred"
             " rows of the kind that will be predicted, not those of the test: "
-            f"export(path, format={format!r}, precision='int8', X=X_train[:500])."
+            f"export(path, format={format!r}, precision='int8', X=X_train[:1000])."
         )
     check_installed(format)
     folder = archive.resolve_folder(path)
@@ -74,13 +76,30 @@ def export(
     fitted = estimator._fitted
     check_head(fitted.network.head)
     rows = None if X is None else estimator._rows(X, fitted.record)
-    items = None if rows is None else fitted.task.encode(rows, None, fitted.network.text_tokenizer)
+    chosen, judged = _parts(rows, precision)
+    tokenizer = fitted.network.text_tokenizer
+    items = None if chosen is None else fitted.task.encode(chosen, None, tokenizer)
     files = graph_files(fitted.network, format, precision, items)
-    graph = ENGINES[format](files, precision, None)
-    agreement = None if rows is None else _agreement(estimator, fitted, rows, X, graph)
+    graph = ENGINES[format](files, None)
+    agreement = None if judged is None else _agreement(estimator, fitted, judged, graph)
     members = {**files, **_members(estimator, fitted, agreement)}
     header = {"class": type(estimator).__name__, "engine": format, "precision": precision}
     archive.write(folder, members, header, None)
+
+
+def _parts(rows: Rows | None, precision: Precision) -> tuple[Rows | None, Rows | None]:
+    """Rows to choose scales by, and rows to compare predictions on: others, if there are many."""
+    if rows is None or precision == "float32":
+        return None, rows
+    if len(rows) < _FEWEST:
+        raise InputError(
+            f"X has {len(rows)} rows, too few to choose scales by and to judge them. Pass some "
+            f"hundred for precision='int8', and {_FEWEST} at least."
+        )
+    if len(rows) <= CALIBRATION_ROWS:
+        return rows, rows
+    chosen = np.linspace(0, len(rows) - 1, CALIBRATION_ROWS).astype(np.int64)
+    return rows.take(chosen), rows.take(np.delete(np.arange(len(rows)), chosen))
 
 
 def _check_choice(name: str, value: object, allowed: tuple[str, ...]) -> None:
@@ -111,12 +130,12 @@ def _members(
 
 
 def _agreement(
-    estimator: Exportable, fitted: Fitted, rows: Rows, X: object, graph: Graph
+    estimator: Exportable, fitted: Fitted, rows: Rows, graph: Graph
 ) -> dict[str, float]:
     """How far a graph agrees with the estimator in float32, by name; ModelError if too little."""
     run = partial(_run, graph, fitted.network)
     own = copy.copy(estimator)
-    own.verbose, own._rows = 0, lambda _X, _record: rows  # X was read, which may be only once
+    own.verbose, own._rows = 0, lambda _X, _record: rows  # X was read
     if own.precision != "float64":
         own.precision = "float32"
     theirs = copy.copy(own)
@@ -124,7 +143,7 @@ def _agreement(
         fitted.task, some, fitted.network.text_tokenizer, run
     )
     if fitted.network.head.has_output_layer:
-        compared = _compared(own.predict(X), theirs.predict(X), is_regressor(estimator))
+        compared = _compared(own.predict(None), theirs.predict(None), is_regressor(estimator))
     else:
         compared = "cosine", _cosine(own._outputs(fitted, rows), theirs._outputs(fitted, rows))
     name, value = compared
@@ -147,9 +166,10 @@ def _compared(own: Array, theirs: Array, are_numbers: bool) -> tuple[str, float]
     """The name of a measure, and by it the agreement of predictions."""
     own, theirs = (np.asarray(each) for each in (own, theirs))
     if are_numbers:
-        error = ((theirs - own) ** 2).mean(axis=0)
-        spread = own.var(axis=0)
-        return "r2", float(np.min(1 - error / np.maximum(spread, np.finfo(own.dtype).tiny)))
+        error, size = ((theirs - own) ** 2).mean(axis=0), (own**2).mean(axis=0)
+        # Numbers that hardly differ, as of few rows, are compared with a percent of themselves.
+        spread = np.maximum(own.var(axis=0), size * 1e-4 + np.finfo(own.dtype).tiny)
+        return "r2", float(np.min(1 - error / spread))
     return "labels", float(np.mean(np.concatenate(list(map(_equal, own, theirs)))))
 
 

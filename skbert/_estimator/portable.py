@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from sklearn.utils.validation import check_is_fitted
 
-from skbert._core.export.formats import Format, Precision
+from skbert._core.export.engines import Precision
+from skbert._core.export.formats import Format
 from skbert._core.models.network import Network
 from skbert._estimator import exporting, persistence
 from skbert._estimator.card import Card
@@ -152,10 +153,11 @@ class PortableEstimator(GuidedEstimator):
             Type of the matrix products. ``"int8"`` needs ``X``, and is refused where the
             predictions would differ too much.
         X : array-like or None, default=None
-            Rows such as ``predict`` or ``transform`` takes. With ``"int8"`` the scales are chosen
-            by them: some hundred rows like those that will be predicted are enough. In both
-            precisions the folder's predictions for them are compared with the estimator's, and
-            the agreement is written to the folder.
+            Rows such as ``predict`` or ``transform`` takes. The folder's predictions for them are
+            compared with the estimator's, and the agreement is written to the folder. With
+            ``"int8"`` the scales are chosen by 512 of them at most, or by all if there are not
+            more, and the others are compared: pass a thousand rows like those that will be
+            predicted, and ten at least.
 
         Raises
         ------

@@ -9,10 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from skbert._core.export.engines import Graph
-from skbert._core.export.rows import outputs_of
+from skbert._core.export.rows import outputs_of, padded_batches
 from skbert._core.items import Head, Items
-from skbert._core.text.tokens import Ragged, TextTokenizer
+from skbert._core.text.tokens import Ragged, TextTokenizer, TokenTable
 from skbert._validation.columns import FitRecord
 
 __all__ = ["Exported"]
@@ -34,6 +36,17 @@ class Exported:
         """What the graph reads, and how many outputs it has."""
         head: Head = self.task.head()
         return head if self.record is None else replace(head, n_features=self.record.n_features)
+
+    def check_graph(self) -> None:
+        """Raise unless the graph takes a row, and has as many outputs as the task reads."""
+        ids = np.array([*self.tokenizer.prefix, *self.tokenizer.suffix, 0], np.int32)
+        tokens = TokenTable(Ragged.of(ids, np.array([len(ids)])), np.array([len(ids)]))
+        features = np.zeros((1, self.head.n_features), np.float32)
+        row = Items(tokens, np.arange(2), np.arange(1), np.ones(1), features=features)
+        ((_, inputs),) = padded_batches(row)
+        found, expected = self.graph.run(inputs).shape[-1], self.head.n_outputs
+        if expected and found != expected:
+            raise ValueError(f"the graph has {found} outputs, where {expected} are read")
 
     def run(self, items: Items) -> Ragged:
         """The outputs of the graph for each item, one row of the result each.

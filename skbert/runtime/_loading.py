@@ -8,13 +8,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from tokenizers import Tokenizer
 
 from skbert._core.checkpoints import archive
 from skbert._core.checkpoints.tokenizer_parts import check_described
-from skbert._core.export.engines import ENGINES, Graph
+from skbert._core.export.engines import ENGINES, Graph, Precision
 from skbert._core.text.tokens import TextTokenizer
 from skbert._estimator.fitted import check_attributes, known_attributes
 from skbert._estimator.state import describing, loads, not_written_here, record_of, task_of
@@ -76,7 +76,7 @@ def load(path: str | os.PathLike[str], *, threads: int | None = None) -> Any:
     kind, engine = _kind_of(archive.header(folder), folder)
     files = ENGINES[engine].files
     header, members = archive.read_members(folder, {_STATE, _TOKENIZER, *files})
-    graph = _opened(engine, members, str(header.get("precision")), threads, folder)
+    graph = _opened(engine, members, threads, folder)
     cls = MODELS[kind]
     with describing(*not_written_here(folder / _STATE, cls)):
         state = loads(members[_STATE])
@@ -87,7 +87,8 @@ def load(path: str | os.PathLike[str], *, threads: int | None = None) -> Any:
         tokenizer = _tokenizer(members[_TOKENIZER], state["tokenizer"], folder)
         equal_lengths = state["head"]["equal_lengths"]
         exported = Exported(graph, tokenizer, task, record, attributes, equal_lengths)
-        return cls(exported, state["params"], f"{kind}, {engine} {header.get('precision')}")
+        exported.check_graph()
+        return cls(exported, state["params"], f"{kind}, {engine} {header['precision']}")
 
 
 def _kind_of(header: Mapping[str, Any], folder: Path) -> tuple[str, str]:
@@ -98,20 +99,20 @@ def _kind_of(header: Mapping[str, Any], folder: Path) -> tuple[str, str]:
             f"{folder} was not written by export, but by save: open it with skbert.load, and "
             "export the estimator to another folder."
         )
-    if kind not in MODELS or engine not in ENGINES:
+    precision = header.get("precision")
+    if kind not in MODELS or engine not in ENGINES or precision not in get_args(Precision):
         raise SaveError(
-            f"{folder} holds a {kind!r:.80} for {engine!r:.80}. This version of skbert opens "
-            f"{', '.join(MODELS)}, for {' and '.join(ENGINES)}: upgrade it, or export again."
+            f"{folder} holds a {kind!r:.80} for {engine!r:.80} in {precision!r:.80}. This version "
+            f"of skbert opens {', '.join(MODELS)}, for {' and '.join(ENGINES)} in "
+            f"{' and '.join(get_args(Precision))}: upgrade it, or export again."
         )
     return kind, engine
 
 
-def _opened(
-    engine: str, members: Mapping[str, bytes], precision: str, threads: int | None, folder: Path
-) -> Graph:
+def _opened(engine: str, members: Mapping[str, bytes], threads: int | None, folder: Path) -> Graph:
     """The graph, opened by its engine."""
     try:
-        return ENGINES[engine](members, precision, threads)
+        return ENGINES[engine](members, threads)
     except ModelError:
         raise
     except Exception as error:  # each engine has errors of its own

@@ -52,7 +52,7 @@ def test_the_largest_sums_are_exact(engine: str, sign: int, tmp_path: Path) -> N
     if engine == "openvino":
         _convert(path)
     files = {name: (tmp_path / name).read_bytes() for name in ENGINES[engine].files}
-    graph = ENGINES[engine](files, "int8", 1)
+    graph = ENGINES[engine](files, 1)
     for _, inputs in padded_batches(items):
         expected = table[inputs["input_ids"]] @ weights
         np.testing.assert_allclose(graph.run(inputs), expected, rtol=0.02)

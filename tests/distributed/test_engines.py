@@ -40,12 +40,12 @@ def needs(package: str) -> pytest.MarkDecorator:
 
 
 @pytest.fixture(scope="module")
-def folder(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(lively_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a classifier and a transformer, in folders of their own."""
     path: Path = tmp_path_factory.mktemp("saved")
     params: dict[str, Any] = {"epochs": 1, "device": "cpu", "random_state": 0}
-    BertClassifier(tiny_model, **params).fit(TEXTS, LABELS).save(path / "classifier")
-    BertTransformer(tiny_model, device="cpu").fit(TEXTS).save(path / "transformer")
+    BertClassifier(lively_model, **params).fit(TEXTS, LABELS).save(path / "classifier")
+    BertTransformer(lively_model, device="cpu").fit(TEXTS).save(path / "transformer")
     return path
 
 
@@ -53,6 +53,7 @@ def folder(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def expected(folder: Path) -> pd.DataFrame:
     """The frame with what one process predicts."""
     labels = BertClassifier.load(folder / "classifier").predict(FRAME["text"])
+    assert {*labels} == {*LABELS}
     vectors = BertTransformer.load(folder / "transformer").transform(FRAME["text"])
     return FRAME.assign(label=labels, vector=[*vectors])
 
@@ -65,9 +66,9 @@ def assert_same(found: pd.DataFrame, expected: pd.DataFrame) -> None:
     np.testing.assert_allclose(vectors, np.stack([*expected["vector"]]), atol=1e-6)
 
 
-def search_with(tiny_model: Path, scoring: Any = None, **params: Any) -> GridSearchCV:
+def search_with(lively_model: Path, scoring: Any = None, **params: Any) -> GridSearchCV:
     own: dict[str, Any] = {"epochs": 1, "device": "cpu", "random_state": 0, **params}
-    estimator = BertClassifier(tiny_model, **own)
+    estimator = BertClassifier(lively_model, **own)
     return GridSearchCV(estimator, GRID, cv=2, scoring=scoring, n_jobs=2, error_score="raise")
 
 
@@ -126,9 +127,9 @@ def dask_client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 @needs("distributed")
 @pytest.mark.long  # processes of workers
 def test_a_search_on_dask_has_the_scores_of_one_process(
-    dask_client: Any, tiny_model: Path
+    dask_client: Any, lively_model: Path
 ) -> None:
-    assert scores(search_with(tiny_model), "dask") == scores(search_with(tiny_model))
+    assert scores(search_with(lively_model), "dask") == scores(search_with(lively_model))
 
 
 @needs("distributed")
@@ -173,13 +174,13 @@ def test_a_worker_of_dask_that_is_killed_loses_no_row(
 @needs("distributed")
 @pytest.mark.slow
 def test_a_search_on_dask_survives_a_worker(
-    dask_client: Any, tiny_model: Path, tmp_path: Path
+    dask_client: Any, lively_model: Path, tmp_path: Path
 ) -> None:
     dask_client.wait_for_workers(2)  # with fewer the search runs in this process
     score = scorer_of(killed_once(tmp_path / "died"))
-    found = scores(search_with(tiny_model, score, checkpoint_dir=tmp_path / "fits"), "dask")
+    found = scores(search_with(lively_model, score, checkpoint_dir=tmp_path / "fits"), "dask")
     assert (tmp_path / "died").exists()
-    assert found == scores(search_with(tiny_model))
+    assert found == scores(search_with(lively_model))
 
 
 # --- recipes -------------------------------------------------------------------------------------
@@ -223,8 +224,8 @@ def ray() -> Iterator[Any]:
 
 @needs("ray")
 @pytest.mark.engine
-def test_a_search_on_ray_has_the_scores_of_one_process(ray: Any, tiny_model: Path) -> None:
-    assert scores(search_with(tiny_model), "ray") == scores(search_with(tiny_model))
+def test_a_search_on_ray_has_the_scores_of_one_process(ray: Any, lively_model: Path) -> None:
+    assert scores(search_with(lively_model), "ray") == scores(search_with(lively_model))
 
 
 @needs("ray")

@@ -21,6 +21,7 @@ from skbert import (
 )
 from skbert._core.checkpoints import archive
 from skbert._estimator import exporting
+from skbert._estimator.exporting import _compared
 from skbert._estimator.state import loads
 from skbert.exceptions import InputError, InputTypeError, ModelError, SaveError
 
@@ -32,9 +33,11 @@ TRAINS = {"fit", "fit_transform", "partial_fit", "conformalize", "score"}
 
 
 @pytest.fixture(scope="module")
-def fitted(tiny_model: Path) -> BertClassifier:
+def fitted(lively_model: Path) -> BertClassifier:
     settings = {"epochs": 1, "precision": "float32", "random_state": 0}
-    return BertClassifier(tiny_model, **settings).fit(TEXTS, LABELS)
+    classifier = BertClassifier(lively_model, **settings).fit(TEXTS, LABELS)
+    assert {*classifier.predict(TEXTS)} == {*LABELS}
+    return classifier
 
 
 def assert_same(own: Any, theirs: Any) -> None:
@@ -119,6 +122,7 @@ def test_tags_are_compared_word_by_word() -> None:
         ({"format": None}, InputError, "format=None"),
         ({"precision": "int4"}, InputError, "precision='int4' is unknown.*'float32', 'int8'"),
         ({"precision": "int8"}, InputError, "needs rows.*X=X_train"),
+        ({"precision": "int8", "X": TEXTS[:9]}, InputError, "X has 9 rows, too few.*and 10 at"),
         (
             {"precision": "int8", "X": "one text"},
             (InputError, InputTypeError),
@@ -144,9 +148,9 @@ def test_other_files_are_never_replaced(fitted: BertClassifier, tmp_path: Path) 
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
-def test_unfitted_estimators_have_nothing_to_export(tiny_model: Path, tmp_path: Path) -> None:
+def test_unfitted_estimators_have_nothing_to_export(lively_model: Path, tmp_path: Path) -> None:
     with pytest.raises(NotFittedError):
-        BertRegressor(tiny_model).export(tmp_path / "model")
+        BertRegressor(lively_model).export(tmp_path / "model")
 
 
 def test_a_missing_library_is_named(
@@ -159,8 +163,8 @@ def test_a_missing_library_is_named(
         fitted.export(tmp_path / "model", format="openvino")
 
 
-def test_a_pretrainer_is_refused_with_advice(tiny_model: Path, tmp_path: Path) -> None:
-    pretrainer = BertPretrainer(tiny_model, epochs=1, random_state=0).fit(TEXTS)
+def test_a_pretrainer_is_refused_with_advice(lively_model: Path, tmp_path: Path) -> None:
+    pretrainer = BertPretrainer(lively_model, epochs=1, random_state=0).fit(TEXTS)
     with pytest.raises(ModelError, match=r"masked language modelling.*BertTransformer"):
         pretrainer.export(tmp_path / "model")
 
@@ -176,9 +180,9 @@ def test_a_pretrainer_is_refused_with_advice(tiny_model: Path, tmp_path: Path) -
     ],
 )
 def test_every_kind_of_estimator(
-    job: Job, form: Form, engine: str, tiny_model: Path, tmp_path: Path
+    job: Job, form: Form, engine: str, lively_model: Path, tmp_path: Path
 ) -> None:
-    estimator = job.make(tiny_model, precision="float32", **form.params)
+    estimator = job.make(lively_model, precision="float32", **form.params)
     estimator.fit(form.X, form.y) if form.y is not None else estimator.fit(form.X)
     estimator.export(tmp_path / "model", format=engine, X=form.X)
     model = skbert.runtime.load(tmp_path / "model")
@@ -206,19 +210,34 @@ def test_every_kind_of_estimator(
     ],
     ids=str,
 )  # fmt: skip
-def test_every_pooling(tiny_model: Path, tmp_path: Path, settings: dict[str, Any]) -> None:
+def test_every_pooling(lively_model: Path, tmp_path: Path, settings: dict[str, Any]) -> None:
     texts = [*TEXTS, "a", "good " * 50]
-    transformer = BertTransformer(tiny_model, precision="float32", max_length=16, **settings)
+    transformer = BertTransformer(lively_model, precision="float32", max_length=16, **settings)
     own = transformer.fit_transform(texts)
     transformer.export(tmp_path / "model")
     assert_same(own, skbert.runtime.load(tmp_path / "model").transform(texts))
 
 
+def test_scales_and_agreement_are_of_different_rows(
+    fitted: BertClassifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where there are more rows than scales are chosen by."""
+    monkeypatch.setattr("skbert._estimator.exporting.CALIBRATION_ROWS", 10)
+    fitted.export(tmp_path / "int8", precision="int8", X=[*TEXTS, *TEXTS[:4]])
+    assert agreement_in(tmp_path / "int8")["n_rows"] == 6
+
+
+def test_numbers_that_hardly_differ_are_compared_by_their_size() -> None:
+    own = np.full((1, 1), 3.0)
+    assert _compared(own, own + 0.001, are_numbers=True) == ("r2", pytest.approx(0.998889, 1e-5))
+    assert _compared(own, own + 0.1, are_numbers=True)[1] < 0
+
+
 @pytest.mark.slow
-def test_feature_columns(tiny_model: Path, tmp_path: Path) -> None:
+def test_feature_columns(lively_model: Path, tmp_path: Path) -> None:
     X = pd.DataFrame({"text": TEXTS, "stars": range(12), "kind": ["a", "b"] * 6})
     settings = {"feature_columns": ["stars", "kind"], "epochs": 1, "precision": "float32"}
-    classifier = BertClassifier(tiny_model, random_state=0, **settings).fit(X, LABELS)
+    classifier = BertClassifier(lively_model, random_state=0, **settings).fit(X, LABELS)
     classifier.export(tmp_path / "model")
     assert_same(
         classifier.predict_proba(X), skbert.runtime.load(tmp_path / "model").predict_proba(X)

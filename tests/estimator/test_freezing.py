@@ -94,12 +94,6 @@ def most_common(y: list[Any]) -> float:
     return Counter(y).most_common(1)[0][1] / len(y)
 
 
-@pytest.fixture(scope="module")
-def lively(make_tiny_model: Callable[..., Path]) -> Path:
-    """A tiny BERT whose features differ from text to text."""
-    return make_tiny_model(initializer_range=0.2)
-
-
 def learning(freeze: int | str) -> dict[str, Any]:
     """The defaults where all layers are frozen; else they would take thousands of rows."""
     return {**WHERE, "freeze": freeze, **({} if freeze in FROZEN else LEARNS)}
@@ -115,12 +109,12 @@ ROWS_OF_TEXTS = [
 
 @pytest.mark.parametrize(("freeze", "pooling", "pairs"), ROWS_OF_TEXTS)
 @pytest.mark.long
-def test_rows_of_texts(lively: Path, freeze: int | str, pooling: str, pairs: bool) -> None:
+def test_rows_of_texts(lively_model: Path, freeze: int | str, pooling: str, pairs: bool) -> None:
     params = {**learning(freeze), "pooling": pooling}
     X, y = texts(pairs=pairs)
-    assert BertClassifier(lively, **params).fit(X, y).score(X, y) > most_common(y) + 0.1
+    assert BertClassifier(lively_model, **params).fit(X, y).score(X, y) > most_common(y) + 0.1
     X, y = numbers(pairs=pairs)
-    regressor = BertRegressor(lively, head_init="probe", **params)
+    regressor = BertRegressor(lively_model, head_init="probe", **params)
     assert regressor.fit(X, y).score(X, y) > 0.2
 
 
@@ -130,30 +124,30 @@ def test_texts_and_pairs_are_learned_with_each_freeze_and_each_pooling() -> None
 
 
 @pytest.mark.parametrize("freeze", FROZEN)
-def test_several_labels_of_pairs(lively: Path, freeze: int | str) -> None:
+def test_several_labels_of_pairs(lively_model: Path, freeze: int | str) -> None:
     X, y = texts(pairs=True)
     both = np.array([[label == "good", label == "bad"] for label in y], dtype=int)
-    learner = BertClassifier(lively, **learning(freeze)).fit(X, both)
+    learner = BertClassifier(lively_model, **learning(freeze)).fit(X, both)
     assert learner.score(X, both) > most_common(y) + 0.1
 
 
 @pytest.mark.parametrize(("freeze", "pooling"), list(product(FREEZE, POOLING)))
-def test_options(lively: Path, freeze: int | str, pooling: str) -> None:
+def test_options(lively_model: Path, freeze: int | str, pooling: str) -> None:
     X, y = options()
-    learner = BertChoiceRanker(lively, **learning(freeze), pooling=pooling).fit(X, y)
+    learner = BertChoiceRanker(lively_model, **learning(freeze), pooling=pooling).fit(X, y)
     assert learner.score(X, y) > most_common(y) + 0.1
 
 
 @pytest.mark.parametrize("freeze", FREEZE)
-def test_words(lively: Path, freeze: int | str) -> None:
+def test_words(lively_model: Path, freeze: int | str) -> None:
     X, y = words()
-    assert BertTokenTagger(lively, **learning(freeze)).fit(X, y).score(X, y) > 0.2
+    assert BertTokenTagger(lively_model, **learning(freeze)).fit(X, y).score(X, y) > 0.2
 
 
 @pytest.mark.parametrize("freeze", FREEZE)
-def test_answers(lively: Path, freeze: int | str) -> None:
+def test_answers(lively_model: Path, freeze: int | str) -> None:
     X, y = answers()
-    score = BertSpanExtractor(lively, **learning(freeze)).fit(X, y).score(X, y)
+    score = BertSpanExtractor(lively_model, **learning(freeze)).fit(X, y).score(X, y)
     assert score > most_common(y) + 0.1
 
 
@@ -172,15 +166,15 @@ def test_pairs_with_the_real_encoder(minilm: Path) -> None:
 
 
 def test_pairs_below_a_frozen_pooler_start_as_if_probed_at_the_rate_of_heads(
-    lively: Path,
+    lively_model: Path,
 ) -> None:
     X, y = texts(pairs=True)
     for freeze, how in ((1, "random"), (2, "probe"), ("all", "probe")):
         rate = 1e-3 if how == "probe" else None
         given = {**WHERE, "epochs": 1, "freeze": freeze}
-        chosen = BertClassifier(lively, **given, head_init=how, head_learning_rate=rate)
+        chosen = BertClassifier(lively_model, **given, head_init=how, head_learning_rate=rate)
         np.testing.assert_array_equal(
-            BertClassifier(lively, **given).fit(X, y).predict_proba(X),
+            BertClassifier(lively_model, **given).fit(X, y).predict_proba(X),
             chosen.fit(X, y).predict_proba(X),
         )
 

@@ -8,14 +8,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
 from skbert._arrays import Array
 from skbert.exceptions import ModelError
 
-__all__ = ["ENGINES", "Graph"]
+__all__ = ["ENGINES", "Graph", "Precision"]
+
+Precision = Literal["float32", "int8"]  # of the products of a graph
 
 
 class Graph(Protocol):
@@ -23,7 +25,7 @@ class Graph(Protocol):
 
     files: ClassVar[tuple[str, ...]]
 
-    def __init__(self, files: Mapping[str, bytes], precision: str, threads: int | None) -> None:
+    def __init__(self, files: Mapping[str, bytes], threads: int | None) -> None:
         """Open the graph of the bytes of its files."""
 
     def run(self, inputs: Mapping[str, Array]) -> Array:
@@ -35,8 +37,7 @@ class OnnxGraph:
 
     files: ClassVar[tuple[str, ...]] = ("model.onnx",)
 
-    def __init__(self, files: Mapping[str, bytes], precision: str, threads: int | None) -> None:
-        del precision  # is in the graph
+    def __init__(self, files: Mapping[str, bytes], threads: int | None) -> None:
         onnxruntime = _imported("onnxruntime", "onnxruntime")
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads or 0
@@ -57,11 +58,11 @@ class OpenvinoGraph:
 
     files: ClassVar[tuple[str, ...]] = ("model.xml", "model.bin")
 
-    def __init__(self, files: Mapping[str, bytes], precision: str, threads: int | None) -> None:
+    def __init__(self, files: Mapping[str, bytes], threads: int | None) -> None:
         openvino = _imported("openvino", "openvino")
         settings = {
             "PERFORMANCE_HINT": "LATENCY",
-            "INFERENCE_PRECISION_HINT": "bf16" if precision == "bfloat16" else "f32",
+            "INFERENCE_PRECISION_HINT": "f32",
             "INFERENCE_NUM_THREADS": threads or 0,
         }
         core = openvino.Core()

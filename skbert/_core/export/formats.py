@@ -11,16 +11,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
-from skbert._core.export.engines import ENGINES
+from skbert._core.export.engines import ENGINES, Precision
 from skbert._core.export.graph import write_onnx
 from skbert._core.items import Items
 from skbert._core.models.network import Network
 from skbert.exceptions import ModelError
 
-__all__ = ["Format", "Precision", "check_installed", "graph_files"]
+__all__ = ["Format", "check_installed", "graph_files"]
 
 Format = Literal["onnx", "openvino"]
-Precision = Literal["float32", "int8"]
 
 _NEEDED = ("onnx", "onnxruntime", "onnxscript")  # to write a graph, and to quantise it
 _PROTOBUF_BYTES = 2**31 - 1  # in a file of ONNX

@@ -21,9 +21,9 @@ from skbert._core.items import Items
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
-__all__ = ["quantize"]
+__all__ = ["CALIBRATION_ROWS", "quantize"]
 
-_ROWS = 512  # by which scales are chosen
+CALIBRATION_ROWS = 512  # by which scales are chosen
 _SHARE = 0.8  # of the differences in size among inputs that go over to their weights
 _LARGEST = 127  # of int8
 _TINY = np.finfo(np.float32).tiny
@@ -81,7 +81,7 @@ def _ranges(
     )
     taken = [each.name for each in session.get_inputs()]
     rows = items.by_row()
-    some = rows.take(np.unique(np.linspace(0, len(rows) - 1, _ROWS).astype(np.int64)))
+    some = rows.take(np.unique(np.linspace(0, len(rows) - 1, CALIBRATION_ROWS).astype(np.int64)))
     ranges: dict[str, _Range] = {}
     for _, inputs in padded_batches(some, equal_lengths=equal_lengths):
         is_token = inputs["attention_mask"] == 1
