@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 _TEXTS = "columns with the texts: one, two for pairs, or several fields"
-_STOPPED = "stopped: what is done is kept, and the same command goes on from there"
+_STOPPED = "what is done is kept, and the same command goes on from there"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -47,7 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise
         parser.exit(1, f'{parser.prog}: error: {exc}. Type pip install "skbert[arrow]".\n')
     except KeyboardInterrupt:
-        parser.exit(130, f"{parser.prog}: {_STOPPED if command in {'embed', 'predict'} else ''}\n")
+        goes_on = f": {_STOPPED}" if command in {"embed", "predict"} else ""
+        parser.exit(130, f"{parser.prog}: stopped{goes_on}\n")
     sys.stdout.write(f"{written}\n")
 
 

@@ -6,6 +6,7 @@ Depends on the public interface of the package, and on its neighbours.
 from __future__ import annotations
 
 import json
+import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -33,6 +34,7 @@ from skbert._streaming.sources import (
 )
 from skbert._streaming.unfinished import unfinished
 from skbert._validation.columns import FitRecord
+from skbert._validation.parquet import FileRows
 from skbert.exceptions import InputError, InputTypeError, SaveError
 
 __all__ = ["embed", "fit", "predict"]
@@ -63,6 +65,11 @@ def embed(model: str, source: Path, target: Path, *, text_columns: Names, keep: 
     manifest = Path(model) / archive.MANIFEST
     opened: Any = _open(Path(model)) if manifest.is_file() else None
     facts = {"the model": digest(manifest) if opened else vet(find(model)).digest()}
+    if not hasattr(opened, "transform") and opened and _is_exported(Path(model)):
+        raise InputError(
+            f"{model} holds {opened!r:.80}, which gives no vectors. Use a folder "
+            "that save wrote, or the export of a BertTransformer."
+        )
     if not hasattr(opened, "transform"):  # the encoder below another head
         columns = getattr(opened, "text_columns", None)
         opened = skbert.BertTransformer.from_pretrained(model, text_columns=columns)
@@ -74,12 +81,12 @@ def fit(
     model: str | None, settings: Sequence[str],
 ) -> Path:  # fmt: skip
     """Fit an estimator on the rows of a CSV or parquet file, and save it."""
-    if folder.exists():
-        raise SaveError(f"{folder} exists already. Remove it, or give another path.")
+    _check_new(folder)
     if estimator not in ESTIMATORS:
         raise InputError(f"--estimator {estimator} is none of {', '.join(ESTIMATORS)}.")
-    table = open_table(data)
-    names, labels = table.column_names, [*(label_columns or ())]
+    labels = [*(label_columns or ())]
+    table = open_table(data, labels)
+    names = table.column_names
     check_columns(data, names, labels, "--label-columns")
     texts = [*(text_columns or (name for name in names if name not in labels))]
     check_columns(data, names, texts, "--text-columns")
@@ -87,15 +94,38 @@ def fit(
     made = getattr(skbert, estimator)(**({} if model is None else {"model": model}))
     try:
         made.set_params(**params)
+        made._validate_params()
     except ValueError as error:  # of scikit-learn
-        raise InputError(f"--set: {error}") from error
-    made.fit(table, *_targets(table, labels)).save(folder)
+        raise InputError(
+            f"--set: {error} Values are JSON: numbers, true, false, null, or a text."
+        ) from error
+    made.fit(table, *_targets(data, table, labels)).save(folder)
     return folder
 
 
-def _targets(table: pa.Table, labels: list[str]) -> tuple[Any, ...]:
+def _check_new(folder: Path) -> None:
+    """Refuse a folder that is there, or that cannot be made, before anything is learned."""
+    if os.path.lexists(folder):
+        raise SaveError(f"{folder} exists already. Remove it, or give another path.")
+    above = next(path for path in folder.absolute().parents if path.exists())
+    if not (above.is_dir() and os.access(above, os.W_OK | os.X_OK)):
+        raise SaveError(
+            f"{folder} cannot be made: {above} is no folder that you may write to. Give another "
+            "path."
+        )
+
+
+def _targets(data: Path, table: pa.Table | FileRows, labels: list[str]) -> tuple[Any, ...]:
     """y: one column, a frame of several, or nothing."""
     columns = {name: table.column(table.column_names.index(name)).to_pylist() for name in labels}
+    for name, cells in columns.items():
+        if None in cells:
+            row = cells.index(None)
+            place = table.origin_of_row(row) if isinstance(table, FileRows) else ""
+            raise InputError(
+                f"{data} has no value in the label column {name!r} of row {row}{place}, and of "
+                f"{cells.count(None)} rows in all. Fill in the labels, or leave out such rows."
+            )
     if len(labels) > 1:
         return (pa.table(columns).to_pandas(),)
     return tuple(columns.values())
@@ -114,9 +144,11 @@ def _setting(text: str) -> tuple[str, Any]:
 
 def _open(folder: Path) -> Any:
     """The model that ``save`` or ``export`` has written to a folder."""
-    if archive.header(folder).get("engine") is not None:
-        return runtime.load(folder)
-    return skbert.load(folder)
+    return runtime.load(folder) if _is_exported(folder) else skbert.load(folder)
+
+
+def _is_exported(folder: Path) -> bool:
+    return archive.header(folder).get("engine") is not None
 
 
 def _stream(
@@ -125,7 +157,7 @@ def _stream(
 ) -> Path:  # fmt: skip
     """Compute columns for all rows of a file, part by part, beside those to keep."""
     rows = open_parquet(source)
-    kept = rows.column_names if keep is None else [*keep]
+    kept = rows.column_names if keep is None else [*dict.fromkeys(keep)]
     check_columns(source, rows.column_names, kept, "--keep")
     if text_columns is not None:
         model.text_columns = [*text_columns]
@@ -138,9 +170,9 @@ def _stream(
 
     def check() -> None:
         with warnings.catch_warnings(action="ignore"):  # they come again with the results
-            for part in parts_of(rows, inputs):
+            for part in parts_of(rows, columns):
                 with _naming(part, source):
-                    model._rows(part, model._state().record)
+                    model._rows(part.only(inputs), model._state().record)
 
     with unfinished(target, facts, check) as parts, _bar(len(rows)) as bar:
         n_parts = 0

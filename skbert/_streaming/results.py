@@ -36,21 +36,33 @@ class Model(Protocol):
 def predicted(model: Model, X: object, *, with_probabilities: bool) -> Columns:
     """Return the columns of what a model predicts, with the probabilities if asked for."""
     if not with_probabilities:
-        return dict(_columns("prediction", model.predict(X)))
+        return _named([*_columns("prediction", model.predict(X))])
     if not hasattr(model, "_predictions"):
         raise InputError(
             f"--probabilities is for classifiers of texts, and this model is a "
             f"{type(model).__name__}. Leave it out."
         )
     found = model._predictions(model._state(), X)
-    columns = dict(_columns("prediction", found.labels()))
+    columns = [*_columns("prediction", found.labels())]
     probabilities, classes = found.probabilities(), model.classes_
     if not isinstance(probabilities, list):
-        return columns | dict(_columns("probability", probabilities, classes))
-    labels = columns.keys()  # one for each column of classes
+        return _named([*columns, *_columns("probability", probabilities, classes)])
+    labels = [name for name, _ in columns]  # one for each column of classes
     for name, part, own in zip(labels, probabilities, classes, strict=True):
-        columns = columns | dict(_columns(name.replace("prediction", "probability", 1), part, own))
-    return columns
+        columns += _columns(name.replace("prediction", "probability", 1), part, own)
+    return _named(columns)
+
+
+def _named(columns: list[tuple[str, Any]]) -> Columns:
+    """Return columns by name, which must differ."""
+    names = [name for name, _ in columns]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise InputError(
+            f"Two columns of the output would both be called {twice!r}, after the classes of the "
+            "model. Leave out --probabilities, or fit with other names of classes or columns."
+        )
+    return dict(columns)
 
 
 def vectors(model: Model, X: object) -> Columns:
@@ -65,12 +77,23 @@ def _columns(
     """Yield the names and columns of one value per row, of a frame, or of a matrix."""
     if isinstance(values, pd.DataFrame):
         for label in values.columns:
-            yield f"{name}_{label}", pa.array(values[label].tolist())
+            yield f"{name}_{label}", _array(values[label].tolist())
     elif np.ndim(values) == 2:
         for at, column in enumerate(values.T):
             yield f"{name}_{labels[at] if len(labels) else at}", pa.array(column)
     else:
-        yield name, pa.array([_cell(value) for value in values.tolist()])
+        yield name, _array([_cell(value) for value in values.tolist()])
+
+
+def _array(values: list[object]) -> Any:
+    """Values as Arrow holds them."""
+    try:
+        return pa.array(values)
+    except (OverflowError, UnicodeError, pa.ArrowException) as error:
+        raise InputError(
+            f"The predictions, such as {values[0]!r:.80}, have no place in a parquet file: "
+            f"{error}. Fit with other labels, or call predict in Python."
+        ) from error
 
 
 def _cell(value: object) -> object:

@@ -6,7 +6,7 @@ Depends on pyarrow and on the reader of parquet files in `_validation`.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -86,13 +86,22 @@ def open_parquet(path: Path) -> FileRows:
     return rows
 
 
-def open_table(path: Path) -> Any:
-    """Open a file with rows to learn from, CSV with names in its first line or parquet."""
-    if path.suffix.lower() != ".csv":
+def open_table(path: Path, labels: Sequence[str]) -> Any:
+    """Open a file with rows to learn from, CSV with names in its first line or parquet.
+
+    An empty cell of CSV is missing. Labels are whole numbers where all of them are written as
+    such, so that 01 and 1 stay different.
+    """
+    if ".csv" not in map(str.lower, path.suffixes):
         return open_parquet(path)
     _check_is_file(path)
     try:
-        table = csv.read_csv(path, parse_options=csv.ParseOptions(newlines_in_values=True))
+        table = _read_csv(path)
+        for at, name in enumerate(table.column_names):
+            if name in labels and pa.types.is_integer(table.schema.field(at).type):
+                written = _read_csv(path, {name: pa.string()}).column(at)
+                if written != table.column(at).cast(pa.string()):
+                    table = table.set_column(at, name, written)
     except (OSError, pa.ArrowException) as error:
         raise InputError(
             f"{path} cannot be read as a CSV file in UTF-8 with a header: {error}. Write it "
@@ -101,6 +110,16 @@ def open_table(path: Path) -> Any:
     if not len(table):
         raise InputError(f"{path} holds no rows. Give a file with at least one.")
     return table
+
+
+def _read_csv(path: Path, types: Mapping[str, Any] | None = None) -> Any:
+    return csv.read_csv(
+        path,
+        parse_options=csv.ParseOptions(newlines_in_values=True),
+        convert_options=csv.ConvertOptions(
+            column_types=types, null_values=[""], strings_can_be_null=True
+        ),
+    )
 
 
 def _check_is_file(path: Path) -> None:

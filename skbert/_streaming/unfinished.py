@@ -1,8 +1,9 @@
 """The folder beside an output in which its parts wait until all of them are there.
 
 For ``out.parquet`` it is ``out.parquet.parts``. A part is written under another name and renamed,
-so one that is there is whole; the output is made of all parts and renamed into its place. Depends
-on pyarrow and on the locks of `_core.checkpoints`.
+so one that is there is whole; the output is made of all parts and renamed into its place, before
+which the facts of the run get another name. Depends on pyarrow and on the locks of
+`_core.checkpoints`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from skbert.exceptions import SaveError
 
 __all__ = ["Unfinished", "unfinished"]
 
-_FACTS = "run.json"
+_FACTS, _JOINED = "run.json", "joined.json"
 
 
 @contextmanager
@@ -32,27 +33,19 @@ def unfinished(
 ) -> Iterator[Unfinished]:
     """Hold the folder of parts of an output, a new one or that of a run that was stopped.
 
-    ``facts`` say what the run computes; those of the stopped run must be equal. ``check`` is
-    called before a new run begins, and may refuse it.
+    ``facts`` say what the run computes; those of a stopped run with parts must be equal. ``check``
+    is called before a new run begins, and may refuse it.
     """
-    if target.exists():
-        raise SaveError(f"{target} exists already. Remove it, or give another path.")
-    folder = target.with_name(f"{target.name}.parts")
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = _folder_for(target)
     with hold_lock(folder) as is_locked:
         if is_locked is False:
             raise SaveError(
                 f"Another process writes {target} at this moment. Wait for it, or give another "
                 "path."
             )
-        known = _facts_in(folder)
-        if known is None:
-            try:
-                check()
-                _write(folder / _FACTS, lambda path: path.write_text(json.dumps(dict(facts))))
-            except BaseException:
-                shutil.rmtree(folder, ignore_errors=True)
-                raise
+        parts, known = Unfinished(target, folder), _facts_in(folder)
+        if known is None or not parts.has_any:
+            _begin(folder, facts, check)
         elif known != facts:
             both = {*known, *facts}
             differing = sorted(name for name in both if known.get(name) != facts.get(name))
@@ -60,22 +53,48 @@ def unfinished(
                 f"{folder} holds parts of another run: {', '.join(differing)} differ. Give the "
                 f"same as then to go on, or remove {folder}, or give another output path."
             )
-        yield Unfinished(target, folder)
+        yield parts
+
+
+def _folder_for(target: Path) -> Path:
+    """The folder for the parts of an output, which must be new, or left to be put in its place."""
+    folder = target.with_name(f"{target.name}.parts")
+    if os.path.lexists(target) and not (folder / _JOINED).exists():
+        raise SaveError(f"{target} exists already. Remove it, or give another path.")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SaveError(
+            f"{folder}, the folder for parts of the output, cannot be made: {error}. Give another "
+            "output path."
+        ) from error
+    return folder
+
+
+def _begin(folder: Path, facts: Mapping[str, str], check: Callable[[], None]) -> None:
+    """Begin a run, or leave no folder."""
+    try:
+        check()
+        _write(folder / _FACTS, lambda path: path.write_text(json.dumps(dict(facts))))
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 def _facts_in(folder: Path) -> dict[str, str] | None:
     """The facts of the run that was stopped; None if there was none."""
+    path = folder / (_JOINED if (folder / _JOINED).exists() else _FACTS)
     try:
-        facts: dict[str, str] = json.loads((folder / _FACTS).read_text())
+        facts: dict[str, str] = json.loads(path.read_text())
     except FileNotFoundError:
-        if [*folder.iterdir()]:
+        if {each.name for each in folder.iterdir()} - {_new(path).name}:
             raise SaveError(
                 f"{folder} holds other files than parts of an output. Remove it, or give another "
                 "output path."
             ) from None
         return None
     except ValueError as error:
-        raise SaveError(f"{folder / _FACTS} is damaged: {error}. Remove {folder}.") from error
+        raise SaveError(f"{path} is damaged: {error}. Remove {folder}.") from error
     return facts
 
 
@@ -88,9 +107,19 @@ class Unfinished:
     def _path(self, number: int) -> Path:
         return self.folder / f"{number:08}.parquet"
 
+    @property
+    def is_joined(self) -> bool:
+        """Whether the output is made, and at most left to be put in its place."""
+        return (self.folder / _JOINED).exists()
+
+    @property
+    def has_any(self) -> bool:
+        """Whether anything is there that a run computed."""
+        return self.is_joined or any(self.folder.glob("*.parquet"))
+
     def has(self, number: int) -> bool:
-        """Whether a part is there."""
-        return self._path(number).exists()
+        """Whether a part is there, or was before the output was made."""
+        return self.is_joined or self._path(number).exists()
 
     def add(self, number: int, table: pa.Table) -> None:
         """Write a part."""
@@ -98,19 +127,27 @@ class Unfinished:
 
     def finish(self, n_parts: int) -> None:
         """Make the output of all parts, and remove them."""
-        paths = [self._path(number) for number in range(n_parts)]
+        whole = self.folder / "whole.parquet"
+        if not self.is_joined:
+            self._join([self._path(number) for number in range(n_parts)], whole)
+            (self.folder / _FACTS).replace(self.folder / _JOINED)
+            _sync(self.folder)
+        if whole.exists():
+            whole.replace(self.target)
+            _sync(self.target.parent)
+        for path in sorted(self.folder.iterdir(), key=lambda path: path.name == _JOINED):
+            path.unlink()
+        self.folder.rmdir()
+
+    def _join(self, paths: list[Path], whole: Path) -> None:
         schema = pa.unify_schemas([*map(_schema, paths)], promote_options="permissive")
 
-        def join(path: Path) -> None:
+        def write(path: Path) -> None:
             with parquet.ParquetWriter(path, schema, write_page_checksum=True) as writer:
                 for part in paths:
                     writer.write_table(_read(part).cast(schema))
 
-        whole = self.folder / "whole.parquet"
-        _write(whole, join)
-        whole.replace(self.target)
-        _sync(self.target.parent)
-        shutil.rmtree(self.folder)
+        _write(whole, write)
 
 
 def _write_table(table: pa.Table, path: Path) -> None:
@@ -141,7 +178,7 @@ def _naming(path: Path) -> Iterator[None]:
 
 def _write(path: Path, write: Callable[[Path], object]) -> None:
     """Write a file under another name, and rename it once it is on the disk."""
-    new = path.with_name(f"{path.name}.new")
+    new = _new(path)
     try:
         write(new)
         _sync(new)
@@ -151,6 +188,11 @@ def _write(path: Path, write: Callable[[Path], object]) -> None:
             "the disk, and run the same command again."
         ) from error
     new.replace(path)
+
+
+def _new(path: Path) -> Path:
+    """The name of a file while it is written."""
+    return path.with_name(f"{path.name}.new")
 
 
 def _sync(path: Path) -> None:
