@@ -95,14 +95,15 @@ def asking(*texts: str) -> bytes:
 
 
 def test_concurrent_requests_get_their_own_answers(
-    example: tuple[ModuleType, ModuleType], tiny_model: Path, sentiment: Sentiment
+    example: tuple[ModuleType, ModuleType], lively_model: Path, sentiment: Sentiment
 ) -> None:
     app, load = example
     fitted = BertClassifier(
-        tiny_model, epochs=1, device="cpu", precision="float32", random_state=0
+        lively_model, epochs=1, device="cpu", precision="float32", random_state=0
     )
     fitted.fit(*sentiment)
     texts = [f"{text} {i}" for i, text in enumerate(sentiment.texts * 8)]
+    assert {*fitted.predict(texts)} == {*sentiment.labels}
     result = load.Result([*fitted.classes_], fitted.predict_proba(texts))
 
     async def ask_all() -> None:
@@ -207,6 +208,25 @@ def test_the_fault_of_one_request_is_no_others(example: tuple[ModuleType, Module
     assert [answer["labels"] for status, answer in answers if status == 200] == [
         ["1"], ["2"], ["3"]
     ]  # fmt: skip
+
+
+def test_a_caller_who_gives_up_leaves_the_others_their_answers(
+    example: tuple[ModuleType, ModuleType],
+) -> None:
+    """Though the batch, in which that caller was alone, fails."""
+    echo = Echo()
+
+    async def give_up() -> Any:
+        async with sys.modules["batching"].Batches(echo.predict_proba) as batches:
+            echo.go.clear()
+            lost = asyncio.create_task(batches.results(["bad"]))
+            await asyncio.sleep(0.1)
+            lost.cancel()
+            await asyncio.sleep(0.1)
+            echo.go.set()
+            return await asyncio.wait_for(batches.results(["a b"]), 30)
+
+    assert len(asyncio.run(give_up())) == 1
 
 
 def test_what_waits_at_the_end_is_answered(example: tuple[ModuleType, ModuleType]) -> None:

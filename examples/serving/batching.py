@@ -107,7 +107,8 @@ class Batches:
             found = list(await loop.run_in_executor(self._thread, self.compute, texts))
         except Exception as error:  # noqa: BLE001 - whoever asked hears of it
             if len(asked) == 1:
-                asked[0].results.set_exception(error)
+                if not asked[0].results.done():
+                    asked[0].results.set_exception(error)
                 return
             for each in asked:  # the fault of one is no other's
                 await self._compute([each])
