@@ -29,6 +29,7 @@ from skbert._classification.targets import (
     learned_of_indicator,
 )
 from skbert._classification.task import (
+    ONE_CLASS,
     SEVERAL,
     MultiLabel,
     SeveralLabels,
@@ -512,9 +513,11 @@ class BertClassifier(PredictsLabels, ClassifierMixin, RejectingEstimator, Featur
     def _load_checkpoint(self, network: Network, max_length: int) -> tuple[Task, dict[str, Any]]:
         config = network.model.config
         n_classes = config.num_labels
-        if getattr(config, "skbert_targets", None) == SEVERAL:
+        targets = getattr(config, "skbert_targets", None)
+        if targets == SEVERAL:
             return self._load_columns(network, max_length)
-        if config.problem_type == "regression" or (n_classes == 1 and not config.problem_type):
+        is_number = n_classes == 1 and not config.problem_type and targets != ONE_CLASS
+        if config.problem_type == "regression" or is_number:
             raise ModelError(
                 "The checkpoint predicts numbers, not classes. Open it with "
                 "BertRegressor.from_pretrained."

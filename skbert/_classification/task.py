@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from skbert._core.task import Batch, Task
 
 __all__ = [
+    "ONE_CLASS",
     "SEVERAL",
     "MultiLabel",
     "SeveralLabels",
@@ -36,9 +37,8 @@ __all__ = [
     "starts_of",
 ]
 
-SEVERAL = (
-    "several classes"  # in config.json, of a model whose outputs are those of several columns
-)
+# In config.json, of a model whose outputs are those of several columns, or of one class alone.
+SEVERAL, ONE_CLASS = "several classes", "one class"
 
 
 @dataclass(frozen=True)
@@ -191,8 +191,11 @@ def _pooled(
 def describe(config: Any, task: Task, classes: Any) -> None:
     """Note in a model's configuration what its outputs mean."""
     names = classes
+    vars(config).pop("skbert_targets", None)
     config.problem_type = "single_label_classification"
-    if isinstance(task, SeveralLabels):  # transformers has no type for these
+    if isinstance(task, SingleLabel) and len(classes) == 1:  # transformers has no type for it
+        config.skbert_targets, config.problem_type = ONE_CLASS, None
+    if isinstance(task, SeveralLabels):  # and none for these
         names = [f"{at}: {name}" for at, column in enumerate(classes) for name in column]
         config.skbert_targets, config.problem_type = SEVERAL, None
     if isinstance(task, MultiLabel):

@@ -182,7 +182,8 @@ class TextEstimator(PortableEstimator, Predicting):
         n_outputs = named or checkpoint.config.get("num_labels", 2)
         head = settings._checkpoint_head(n_outputs)
         _check_job(checkpoint, head, cls._opens)
-        max_length = resolve_max_length(checkpoint.max_length, settings.max_length)
+        own = settings.max_length or checkpoint.config.get("skbert_max_length")
+        max_length = resolve_max_length(checkpoint.max_length, own)
         with seeded(0, pick_device("cpu")):  # what is missing is the same at each opening
             pooling = getattr(settings, "pooling", "auto")  # tokens are read as they are
             network = open_network(checkpoint, head, pooling=pooling, fresh_head=False)

@@ -147,12 +147,14 @@ def export(
     target = resolve_folder(folder)
     if target.exists() and not target.is_dir():
         raise SaveError(f"{target} is a file, not a folder: give another path, or remove it.")
+    max_length = estimator._fitted.task.max_length
+    network.model.config.skbert_max_length = max_length
     try:
         if has_class(network):
             write_folder(network, target)
             (target / CHAIN).unlink(missing_ok=True)  # of a head that was there before
         else:
-            write_sentence_folder(network, target, estimator._fitted.task.max_length)
+            write_sentence_folder(network, target, max_length)
         if text:
             (target / CARD).write_bytes(text)
     except SkbertError:

@@ -17,7 +17,7 @@ from scipy.special import expit, logit, softmax
 from sklearn.metrics import accuracy_score, f1_score
 from sklearn.utils.class_weight import compute_sample_weight
 
-from skbert import BertClassifier
+from skbert import BertClassifier, load
 from skbert.exceptions import InputError, InputTypeError, SkbertError, TruncationWarning
 
 if TYPE_CHECKING:
@@ -162,6 +162,25 @@ def test_one_class(tiny_model: Path, sentiment: Sentiment) -> None:
     assert set(fitted.predict(X)) == {"only"}
     np.testing.assert_array_equal(fitted.predict_proba(X), np.ones((len(X), 1)))
     assert fitted.score(X, ["only", "new"] * (len(X) // 2)) == 0.5
+
+
+@pytest.mark.parametrize("pooling", ["mean", "pooler"])
+def test_one_class_outlives_saving(
+    pooling: str, tiny_model: Path, sentiment: Sentiment, tmp_path: Path
+) -> None:
+    X = sentiment.texts
+    fitted = classifier(tiny_model, pooling=pooling).fit(X, ["only"] * len(X))
+    fitted.save(tmp_path / "saved")
+    fitted.save_pretrained(tmp_path / "folder")
+    loaded = load(tmp_path / "saved")
+    np.testing.assert_array_equal(loaded.decision_function(X), fitted.decision_function(X))
+    opened = BertClassifier.from_pretrained(tmp_path / "folder", device="cpu")
+    for again in (loaded, opened):
+        assert again.classes_.tolist() == ["only"]
+        assert set(again.predict(X)) == {"only"}
+    more = classifier(tmp_path / "folder", pooling=pooling).fit(*sentiment)  # and is a model
+    more.save_pretrained(tmp_path / "more")
+    assert "skbert_targets" not in (tmp_path / "more" / "config.json").read_text()
 
 
 # --- weights and smoothing -----------------------------------------------------------------------

@@ -20,7 +20,13 @@ from transformers import AutoModel, AutoModelForSequenceClassification
 
 import skbert
 from skbert import BertChoiceRanker, BertClassifier, BertRegressor, BertTransformer
-from skbert.exceptions import InputError, InputTypeError, ModelError, SaveError
+from skbert.exceptions import (
+    InputError,
+    InputTypeError,
+    ModelError,
+    SaveError,
+    TruncationWarning,
+)
 
 if TYPE_CHECKING:
     from conftest import Sentiment
@@ -63,6 +69,37 @@ def test_the_encoder_of_a_sentence_folder_is_a_model(
     new.save_pretrained(tmp_path / "again")
     names = {path.name for path in (tmp_path / "again").iterdir()}
     assert {"modules.json", "1_Pooling", "2_Dense"} <= names
+
+
+@pytest.mark.parametrize("pooling", ["mean", "pooler"])
+def test_rows_are_as_long_as_in_the_fit(
+    pooling: str, lively_model: Path, sentiment: Sentiment, tmp_path: Path
+) -> None:
+    """Of either kind of folder, unless another length is asked for."""
+    with pytest.warns(TruncationWarning):
+        model = plain(lively_model, pooling=pooling, max_length=6).fit(*sentiment)
+    model.save_pretrained(tmp_path / "short")
+    texts = [f"{text} and {text}" for text in sentiment.texts]
+    opened = BertClassifier.from_pretrained(tmp_path / "short", device="cpu", precision="float32")
+    with pytest.warns(TruncationWarning):
+        want, found = model.predict_proba(texts), opened.predict_proba(texts)
+    np.testing.assert_allclose(found, want, atol=1e-5)
+    longer = BertClassifier.from_pretrained(
+        tmp_path / "short", max_length=64, device="cpu", precision="float32"
+    )
+    assert np.abs(longer.predict_proba(texts) - want).max() > 1e-3
+    plain(tmp_path / "short", pooling=pooling).fit(*sentiment).save_pretrained(tmp_path / "long")
+    again = BertClassifier.from_pretrained(tmp_path / "long")
+    assert again._fitted.task.max_length == again._fitted.network.max_length
+
+
+@pytest.mark.parametrize("length", [0, 2, "6", 2.5, True])
+def test_a_length_that_is_none(length: Any, mean_pooled: BertClassifier, tmp_path: Path) -> None:
+    mean_pooled.save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "skbert_max_length": length}))
+    with pytest.raises(ModelError, match=r"skbert_max_length=.*a whole number from 3 on"):
+        BertClassifier.from_pretrained(tmp_path)
 
 
 def test_no_layer_of_an_earlier_head_stays(

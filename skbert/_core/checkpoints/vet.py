@@ -48,9 +48,10 @@ _NOT_READ_FORMATS = (".bin", ".h5", ".msgpack", ".ckpt", ".pt", ".pth", ".onnx")
 _CHOICES = {"skbert_pooling": POOLINGS,
             "problem_type": ("regression", "single_label_classification",
                              "multi_label_classification"),
-            "skbert_targets": ("several classes",)}  # fmt: skip
+            "skbert_targets": ("several classes", "one class")}  # fmt: skip
 _KEPT = (*_CHOICES, "architectures", "id2label", "label2id", "num_labels", "model_type",
-         "pad_token_id", "tie_word_embeddings", "is_decoder", "pruned_heads")  # fmt: skip
+         "pad_token_id", "tie_word_embeddings", "is_decoder", "pruned_heads",
+         "skbert_max_length")  # fmt: skip
 _SPECIALS = ("bos_token_id", "cls_token_id", "eos_token_id", "sep_token_id")  # kept for others
 _NOT_READ = {"auto_map": "brings Python code of its own", "quantization_config": "is quantized",
              "add_cross_attention": "has cross-attention"}  # fmt: skip
@@ -248,6 +249,8 @@ def _faults(family: Family, config: dict[str, Any]) -> Iterator[tuple[str, str]]
         "tie_word_embeddings": (isinstance(config.get("tie_word_embeddings", True), bool),
                                 "true or false"),
         "is_decoder": (isinstance(config.get("is_decoder", False), bool), "true or false"),
+        "skbert_max_length": (is_whole_number(config.get("skbert_max_length", 3), 3, 10**9),
+                              "a whole number from 3 on"),
         "pruned_heads": _pruned_heads(family, config),
         **{key: (key not in config or is_right(config[key]), right)
            for key, (is_right, right) in family.checks.items()},

@@ -62,6 +62,7 @@ __all__ = ["PreTrainedModel", "PreTrainedTokenizerBase", "copy_encoder", "drop_p
            "has_configured_shapes", "network_of", "new_tokenizer", "open_network",
            "write_folder"]  # fmt: skip
 
+_OF_A_HEAD = ("skbert_targets", "skbert_max_length")  # settings that a new head does not take on
 
 _ATTENTIONS: Any = AttentionInterface()  # type: ignore[no-untyped-call]
 _MASKS: Any = AttentionMaskInterface()  # type: ignore[no-untyped-call]
@@ -258,7 +259,7 @@ def _quietly_load(
     model_class = getattr(transformers, head_class.name)
     loader = _as_configured(model_class, settings.pop("pruned_heads", None), head)
     if not keep_head:
-        settings.pop("skbert_targets", None)
+        settings = {k: v for k, v in settings.items() if k not in _OF_A_HEAD}
     with _quiet():
         config = transformers.AutoConfig.for_model(**checkpoint.family.own_settings(settings))
         config.is_decoder = head.is_causal
