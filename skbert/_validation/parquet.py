@@ -15,6 +15,7 @@ from skbert.exceptions import InputError
 __all__ = ["FileRows", "ParquetFile", "RowGroup", "row_groups_of", "with_rows"]
 
 _BATCH_ROWS = 8192  # decoded at once
+_NO_FILES = ("", "in-memory")  # what pyarrow calls the files of tables
 _DAMAGED = (OSError, ValueError, NotImplementedError)  # what pyarrow raises
 
 
@@ -39,6 +40,7 @@ class RowGroup(NamedTuple):
     place: str  # in words; empty where the rows of several files are one group
     n_rows: int
     batches: Callable[[list[str]], Iterator[Any]]
+    file_of: Callable[[int], str] | None = None  # of a row, where several files are one group
 
     def read(self, columns: list[str]) -> Iterator[Any]:
         """Read the columns, or raise an error that names the place of what is damaged."""
@@ -75,8 +77,11 @@ class FileRows:
     def origin_of_row(self, row: int) -> str:
         """Return where in the files a row is, in words."""
         group = next(at for at, start in enumerate(self.starts[1:]) if row < start)
-        place = self.groups[group].place
-        return f" (row {row - self.starts[group]} of {place})" if place else ""
+        of_group, (place, _, _, file_of) = row - self.starts[group], self.groups[group]
+        if file_of is not None:
+            file = file_of(of_group)
+            return f" (in {file})" if file not in _NO_FILES else ""
+        return f" (row {of_group} of {place})"
 
 
 class FileColumn:
@@ -147,4 +152,11 @@ def _all_rows_of(dataset: _Dataset) -> RowGroup:
             columns=columns, batch_size=_BATCH_ROWS, batch_readahead=1, fragment_readahead=1
         )
 
-    return RowGroup("", dataset.count_rows(), batches)
+    def file_of(row: int) -> str:
+        for batch in dataset.to_batches(columns=["__filename"]):
+            if row < len(batch):
+                return str(batch.column(0)[row])
+            row -= len(batch)
+        raise IndexError
+
+    return RowGroup("", dataset.count_rows(), batches, file_of)

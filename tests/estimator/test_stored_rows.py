@@ -212,8 +212,14 @@ def test_a_missing_text_is_named_by_its_row_in_the_file(tmp_path: Path, fitted: 
         r"\(row 3 of row group 2\) \(None\)"
     )):  # fmt: skip
         fitted.predict(file)
-    with pytest.raises(InputError, match=r"2 missing .* row 23 of column 'text'"):
-        fitted.predict(arrow_dataset.dataset(tmp_path))
+    table = pa.table({"text": gaps})
+    in_file = rf" \(in {tmp_path}/many/20\.parquet\) \(None\)"
+    (tmp_path / "many").mkdir()
+    for X, place in (
+        (as_files(table, tmp_path / "many"), in_file), (arrow_dataset.dataset(table), r" \(None\)")
+    ):  # fmt: skip
+        with pytest.raises(InputError, match=rf"2 missing .* row 23 of column 'text'{place}"):
+            fitted.predict(X)
     with pytest.raises(InputError, match=r"2 missing text\(s\), the first in row 23 \(None\)"):
         fitted.predict(pa.chunked_array([gaps[:5], gaps[5:]]))
 

@@ -16,12 +16,14 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+import torch
 from pyarrow import csv as arrow_csv
 from pyarrow import parquet
 from support.children import child
 
 import skbert
 from skbert.__main__ import main
+from skbert._estimator.resuming import FitCheckpoints
 from skbert._streaming import sources, unfinished
 from skbert._validation.texts import check_texts
 from skbert.exceptions import SkbertError
@@ -233,6 +235,37 @@ def test_a_fit_is_that_of_the_estimator(form: str, lively_model: Path, tmp_path:
     frame = pa.table({"text": TEXTS}).to_pandas()
     np.testing.assert_array_equal(opened.predict_proba(frame), plain.predict_proba(TEXTS))
     assert opened.text_columns == ["text"]
+
+
+def test_a_fit_goes_on_where_it_was_stopped(
+    lively_model: Path, source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def command(folder: str, *settings: str) -> None:
+        settings = ("epochs=3", "random_state=0", *settings)
+        more = [part for each in settings for part in ("--set", each)]
+        columns = ("--label-columns", "label", "--text-columns", "text")
+        run("fit", source, tmp_path / folder, *columns, "--model", lively_model, *more)
+
+    command("whole")
+    kept = f"checkpoint_dir={tmp_path / 'kept'}"
+    finish, passes = FitCheckpoints.finish_pass, []
+
+    def stop(self: Any) -> None:
+        finish(self)
+        passes.append(1)
+        if len(passes) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FitCheckpoints, "finish_pass", stop)
+        with pytest.raises(SystemExit) as info:
+            command("model", kept)
+    assert info.value.code == 130
+    assert capsys.readouterr().err.endswith("skbert: stopped\n")
+    command("model", kept)
+    found, want = (skbert.load(tmp_path / name).model_ for name in ("model", "whole"))
+    weights = zip(found.parameters(), want.parameters(), strict=True)
+    assert all(torch.equal(one, other) for one, other in weights)
 
 
 def test_a_fit_of_several_targets(lively_model: Path, source: Path, tmp_path: Path) -> None:
