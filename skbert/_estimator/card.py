@@ -5,6 +5,7 @@ Depends on huggingface_hub, which writes the header as YAML; is handed estimator
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from numbers import Real
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,7 @@ _TAGS: dict[Job, str] = {
     "pre-training": "fill-mask",
     "causal language modelling": "text-generation",
 }
+_METRIC = re.compile("[a-z][a-z0-9_]*")  # how the hub names metrics, such as f1
 _OF_THIS_MACHINE = ("model", "memory", "checkpoint_dir")  # parameters that may be paths
 _MOST_LABELS = 50  # that are listed
 _TRAINING = {"loss": "loss", "validation_loss": "loss of held-out rows",
@@ -101,7 +103,7 @@ def model_card(
         tags=["skbert", *(_listed(given.get("tags")) or ())],
         base_model=base if is_model_id(base) else None,
         pipeline_tag=_TAGS.get(job),
-        metrics=[*figures] or None,
+        metrics=[name for name in figures if _METRIC.fullmatch(name)] or None,
     )
     parts = {
         "## Use": f"```python\n{usage}\n```",
