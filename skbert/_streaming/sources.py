@@ -96,12 +96,7 @@ def open_table(path: Path, labels: Sequence[str]) -> Any:
         return open_parquet(path)
     _check_is_file(path)
     try:
-        table = _read_csv(path)
-        for at, name in enumerate(table.column_names):
-            if name in labels and pa.types.is_integer(table.schema.field(at).type):
-                written = _read_csv(path, {name: pa.string()}).column(at)
-                if written != table.column(at).cast(pa.string()):
-                    table = table.set_column(at, name, written)
+        table = _with_written_labels(path, _read_csv(path), labels)
     except (OSError, pa.ArrowException) as error:
         raise InputError(
             f"{path} cannot be read as a CSV file in UTF-8 with a header: {error}. Write it "
@@ -109,6 +104,22 @@ def open_table(path: Path, labels: Sequence[str]) -> Any:
         ) from error
     if not len(table):
         raise InputError(f"{path} holds no rows. Give a file with at least one.")
+    for name, kind in zip(table.column_names, table.schema.types, strict=True):
+        if pa.types.is_binary(kind):  # what pyarrow makes of other bytes
+            raise InputError(
+                f"{path} is not in UTF-8: the column {name!r} holds other bytes. Write it again "
+                "as UTF-8."
+            )
+    return table
+
+
+def _with_written_labels(path: Path, table: pa.Table, labels: Sequence[str]) -> pa.Table:
+    """The table, with labels as they are written where whole numbers would lose something."""
+    for at, name in enumerate(table.column_names):
+        if name in labels and pa.types.is_integer(table.schema.field(at).type):
+            written = _read_csv(path, {name: pa.string()}).column(at)
+            if written != table.column(at).cast(pa.string()):
+                table = table.set_column(at, name, written)
     return table
 
 

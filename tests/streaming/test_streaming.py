@@ -311,6 +311,9 @@ def test_labels_that_are_missing_are_placed(
     (tmp_path / "texts.csv").write_text('text,label\na,u\n,v\n"",w\n')
     error = refused(capsys, "fit", tmp_path / "texts.csv", tmp_path / "m", *asked)
     assert "X has 2 missing text(s), the first in row 1" in error
+    (tmp_path / "latin.csv").write_bytes("text,label\ngrün,u\n".encode("latin-1"))
+    error = refused(capsys, "fit", tmp_path / "latin.csv", tmp_path / "m", *asked)
+    assert "latin.csv is not in UTF-8: the column 'text' holds other bytes" in error
     file = tmp_path / "file"
     file.write_text("taken")
     assert "cannot be made" in refused(capsys, "fit", path, file / "m", *asked)
