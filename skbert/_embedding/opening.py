@@ -29,7 +29,7 @@ from skbert._core.text.tokens import LongText
 from skbert._embedding.task import HEAD, Features
 from skbert._estimator.bar import ProgressBar
 from skbert._estimator.base import TextEstimator, predict_rows
-from skbert._estimator.cache import VectorCache, cache_folder, fingerprint
+from skbert._estimator.cache import cache_folder, fingerprint, open_cache
 from skbert._estimator.checks import resolve_max_length
 from skbert._estimator.fitted import Fitted
 from skbert._validation.texts import Texts
@@ -227,12 +227,8 @@ def vectors_of(
     folder = cache_folder(memory)
     if folder is None or not is_as_opened(network):  # a changed model cannot be hashed
         return predict_rows(task, rows, network, precision, bar.on_rows)
-    settings = {
-        **asdict(task), "network": fitted.fingerprint.of(network),
-        "products": precision.products, "device": precision.device.type,
-    }  # fmt: skip
-    dtype = np.dtype(str(precision.weight_dtype).removeprefix("torch."))
-    cache = VectorCache(folder, settings, width(network, task), dtype)
+    settings = {**asdict(task), "network": fitted.fingerprint.of(network)}
+    cache = open_cache(folder, settings, width(network, task), precision)
 
     def compute(places: IntArray) -> Array:
         return predict_rows(task, rows.take(places), network, precision, bar.on_rows)

@@ -13,22 +13,24 @@ import sqlite3
 import stat
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
 import numpy as np
+import torch
 from joblib import Memory
 
 from skbert._arrays import Array, IntArray
 from skbert._core.attention.pooling import POOLER
 from skbert._core.models.network import Network
+from skbert._core.runtime.device import Precision
 from skbert._core.training.optim import trainable_parameters
 from skbert.exceptions import InputError, warn
 
-__all__ = ["VectorCache", "cache_folder", "fingerprint", "frozen_fingerprint"]
+__all__ = ["VectorCache", "cache_folder", "fingerprint", "frozen_fingerprint", "open_cache"]
 
 Compute = Callable[[IntArray], Array]
 OnRead = Callable[[int], object]
@@ -66,11 +68,10 @@ def cache_folder(memory: str | os.PathLike[str] | Memory | None) -> Path | None:
 def fingerprint(network: Network) -> str:
     """Return a hash of everything in a network that turns text into vectors."""
     digest = hashlib.sha256(network.text_tokenizer.backend.to_str().encode())
-    names = {
-        name for name in network.model.state_dict()
+    _add_weights(digest, network, {
+        name: tensor for name, tensor in network.model.state_dict().items()
         if network.pooling == POOLER or not network.family.is_of_pooler(name)
-    }  # fmt: skip
-    _add_weights(digest, network, names)
+    })  # fmt: skip
     return digest.hexdigest()
 
 
@@ -78,22 +79,34 @@ def frozen_fingerprint(network: Network, freeze: int | str) -> str:
     """Return a hash of everything in a network that ``freeze`` leaves as it is."""
     trained = trainable_parameters(network.model, network.head_class.prefixes, freeze)
     ids = {*map(id, trained)}
-    weights = network.model.state_dict(keep_vars=True)
     digest = hashlib.sha256(f"{network.family.model_type} {network.pooling}".encode())
-    _add_weights(digest, network, {name for name, x in weights.items() if id(x) not in ids})
+    _add_weights(digest, network, {
+        name: tensor.detach()
+        for name, tensor in network.model.state_dict(keep_vars=True).items()
+        if id(tensor) not in ids
+    })  # fmt: skip
     return digest.hexdigest()
 
 
-def _add_weights(digest: hashlib._Hash, network: Network, names: Collection[str]) -> None:
+def _add_weights(
+    digest: hashlib._Hash, network: Network, weights: Mapping[str, torch.Tensor]
+) -> None:
     """Add these weights to a hash, and the settings by which a model computes with them."""
     config, family = network.model.config, network.family
     settings = [family.settings.get(name, name) for name in family.arithmetic]
     digest.update(repr([getattr(config, name) for name in settings]).encode())
-    weights = network.model.state_dict()
-    for name in sorted(names):
-        tensor = weights[name]
+    for name, tensor in sorted(weights.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(np.ascontiguousarray(tensor.cpu().numpy()).data)
+
+
+def open_cache(
+    folder: Path, settings: Mapping[str, Any], width: int, precision: Precision
+) -> VectorCache:
+    """Return the cache of vectors computed under the same settings in a precision."""
+    computed = {"products": precision.products, "device": precision.device.type}
+    dtype = np.dtype(str(precision.weight_dtype).removeprefix("torch."))
+    return VectorCache(folder, {**settings, **computed}, width, dtype)
 
 
 class VectorCache:

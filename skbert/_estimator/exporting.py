@@ -19,7 +19,7 @@ from skbert._core.checkpoints import archive
 from skbert._core.export.engines import ENGINES, Graph, Precision
 from skbert._core.export.formats import Format, check_installed, graph_files
 from skbert._core.export.graph import check_head
-from skbert._core.export.int8 import CALIBRATION_ROWS
+from skbert._core.export.int8 import calibration_rows
 from skbert._core.export.rows import outputs_of
 from skbert._core.items import Items
 from skbert._core.models.network import Network
@@ -96,10 +96,9 @@ def _parts(rows: Rows | None, precision: Precision) -> tuple[Rows | None, Rows |
             f"X has {len(rows)} rows, too few to choose scales by and to judge them. Pass some "
             f"hundred for precision='int8', and {_FEWEST} at least."
         )
-    if len(rows) <= CALIBRATION_ROWS:
-        return rows, rows
-    chosen = np.linspace(0, len(rows) - 1, CALIBRATION_ROWS).astype(np.int64)
-    return rows.take(chosen), rows.take(np.delete(np.arange(len(rows)), chosen))
+    chosen = calibration_rows(len(rows))
+    others = np.delete(np.arange(len(rows)), chosen)
+    return (rows.take(chosen), rows.take(others)) if len(others) else (rows, rows)
 
 
 def _check_choice(name: str, value: object, allowed: tuple[str, ...]) -> None:

@@ -115,9 +115,9 @@ class BertEstimator(TrainedEstimator):
         return super()._compute_states() if folder is None else KeptStates(folder, self.freeze)
 
     def _to_predict(self, network: Network, items: Items, precision: Precision) -> Items:
-        if cache_folder(self.memory) is None:
-            return items
         compute = self._compute_states()
+        if not isinstance(compute, KeptStates):
+            return items
         return with_states(network, [items], precision, self.freeze, compute)[0]
 
     def _starts_random(self, run: Run) -> bool:

@@ -19,7 +19,7 @@ from skbert._core.models.network import Network
 from skbert._core.runtime.device import Precision
 from skbert._core.text.tokens import Ragged
 from skbert._core.training.frozen import compute_states
-from skbert._estimator.cache import VectorCache, frozen_fingerprint
+from skbert._estimator.cache import frozen_fingerprint, open_cache
 
 __all__ = ["KeptStates"]
 
@@ -39,13 +39,10 @@ class KeptStates:
             "network": frozen_fingerprint(network, self.freeze),
             "reads": [network.head.reads, network.layers],
             "rows": _hash_of(rows),
-            "products": precision.products,
-            "device": precision.device.type,
             "threads": torch.get_num_threads(),
             "versions": [__version__, torch.__version__],
         }
-        dtype = np.dtype(str(precision.weight_dtype).removeprefix("torch."))
-        cache = VectorCache(self.folder, settings, shape[0] * shape[1], dtype)
+        cache = open_cache(self.folder, settings, shape[0] * shape[1], precision)
         states = cache.vectors(
             ["all rows"],
             lambda _: compute_states(network, rows, precision).values.reshape(1, -1),

@@ -65,12 +65,12 @@ def embed(model: str, source: Path, target: Path, *, text_columns: Names, keep: 
     manifest = Path(model) / archive.MANIFEST
     opened: Any = _open(Path(model)) if manifest.is_file() else None
     facts = {"the model": digest(manifest) if opened else vet(find(model)).digest()}
-    if not hasattr(opened, "transform") and opened and _is_exported(Path(model)):
-        raise InputError(
-            f"{model} holds {opened!r:.80}, which gives no vectors. Use a folder "
-            "that save wrote, or the export of a BertTransformer."
-        )
     if not hasattr(opened, "transform"):  # the encoder below another head
+        if opened and _is_exported(Path(model)):
+            raise InputError(
+                f"{model} holds {opened!r:.80}, which gives no vectors. Use a folder that save "
+                "wrote, or the export of a BertTransformer."
+            )
         columns = getattr(opened, "text_columns", None)
         opened = skbert.BertTransformer.from_pretrained(model, text_columns=columns)
     return _stream(opened, partial(vectors, opened), source, target, text_columns, keep, facts)

@@ -222,7 +222,7 @@ def test_scales_and_agreement_are_of_different_rows(
     fitted: BertClassifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where there are more rows than scales are chosen by."""
-    monkeypatch.setattr("skbert._estimator.exporting.CALIBRATION_ROWS", 10)
+    monkeypatch.setattr("skbert._core.export.int8._ROWS", 10)
     fitted.export(tmp_path / "int8", precision="int8", X=[*TEXTS, *TEXTS[:4]])
     assert agreement_in(tmp_path / "int8")["n_rows"] == 6
 

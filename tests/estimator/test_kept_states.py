@@ -59,6 +59,11 @@ def weights(estimator: Any) -> Mapping[str, torch.Tensor]:
     return found
 
 
+def flat(rows: Any) -> np.ndarray[Any, Any]:
+    """Predictions as one array, though rows have several of them."""
+    return np.concatenate([*map(np.ravel, rows)])
+
+
 def assert_same_fit(one: Any, other: Any) -> None:
     found, want = weights(one), weights(other)
     assert [name for name in want if not torch.equal(found[name], want[name])] == []
@@ -93,10 +98,8 @@ def test_fits_are_the_same_to_the_bit(
     layers.clear()
     again = reads.predict(X)
     assert 0 not in layers
-    assert np.array_equal(np.concatenate([*map(np.ravel, found)]),
-                          np.concatenate([*map(np.ravel, again)]))  # fmt: skip
-    assert np.array_equal(np.concatenate([*map(np.ravel, found)]),
-                          np.concatenate([*map(np.ravel, want.predict(X))]))  # fmt: skip
+    for other in (again, want.predict(X)):
+        assert np.array_equal(flat(found), flat(other))
 
 
 def test_probabilities_are_those_of_all_layers(

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from skbert._arrays import FloatArray
+from skbert._arrays import FloatArray, IntArray
 from skbert._core.export.rows import padded_batches
 from skbert._core.items import Items
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
-__all__ = ["CALIBRATION_ROWS", "quantize"]
+__all__ = ["calibration_rows", "quantize"]
 
-CALIBRATION_ROWS = 512  # by which scales are chosen
+_ROWS = 512  # by which scales are chosen
 _SHARE = 0.8  # of the differences in size among inputs that go over to their weights
 _LARGEST = 127  # of int8
 _TINY = np.finfo(np.float32).tiny
@@ -34,6 +34,11 @@ class _Range(NamedTuple):
 
     least: FloatArray
     most: FloatArray
+
+
+def calibration_rows(n_rows: int) -> IntArray:
+    """The rows by which scales are chosen: all, or some that are spread over them."""
+    return np.unique(np.linspace(0, n_rows - 1, _ROWS).astype(np.int64))
 
 
 def quantize(path: Path, items: Items, *, equal_lengths: bool) -> None:
@@ -81,7 +86,7 @@ def _ranges(
     )
     taken = [each.name for each in session.get_inputs()]
     rows = items.by_row()
-    some = rows.take(np.unique(np.linspace(0, len(rows) - 1, CALIBRATION_ROWS).astype(np.int64)))
+    some = rows.take(calibration_rows(len(rows)))
     ranges: dict[str, _Range] = {}
     for _, inputs in padded_batches(some, equal_lengths=equal_lengths):
         is_token = inputs["attention_mask"] == 1
