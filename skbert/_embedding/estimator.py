@@ -19,7 +19,6 @@ from skbert._core.attention.pooling import COMBINED, POOLINGS, LayerJoin
 from skbert._core.models.network import twin_of
 from skbert._core.text.tokens import LongText
 from skbert._embedding.opening import (
-    FittedFeatures,
     configure,
     open_features,
     pca_of,
@@ -184,7 +183,6 @@ class BertTransformer(
         "n_components": [COUNT, None],
         "memory": [str, os.PathLike, joblib.Memory, None],
     }
-    _fitted_type: ClassVar[type[Fitted]] = FittedFeatures
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002
         """Open the encoder, and fit the PCA if ``n_components`` is set.
@@ -289,7 +287,7 @@ class BertTransformer(
             )
         transformer._validate_params()
         network, task = open_features(transformer._unfitted_copy(), pairs=False)
-        transformer._fitted = FittedFeatures(network, task, None, {})
+        transformer._fitted = Fitted(network, task, None, {})
         return transformer
 
     def save(self, path: str | os.PathLike[str], *, card: Card = None) -> None:
@@ -396,7 +394,7 @@ class BertTransformer(
         rows, owner = distinct(texts)
         network, task = open_features(settings, pairs=rows.second is not None)
         record = FitRecord(texts.names, texts.n_columns)
-        fitted = FittedFeatures(network, task, record, self._columns_of(X, texts))
+        fitted = Fitted(network, task, record, self._columns_of(X, texts))
         vectors = None
         if embed:
             precision = settings._move_to_device(network)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -35,7 +35,7 @@ from skbert._estimator.fitted import Fitted
 from skbert._validation.texts import Texts
 from skbert.exceptions import InputError, ModelError
 
-__all__ = ["FittedFeatures", "configure", "open_features", "pca_of", "vectors_of", "width"]
+__all__ = ["configure", "open_features", "pca_of", "vectors_of", "width"]
 
 
 def pca_of(vectors: Array, n_components: int) -> dict[str, Array]:
@@ -71,27 +71,6 @@ def _resolve_layers(layers: int | Sequence[int] | None, depth: int) -> tuple[int
             "same. Name each once."
         )
     return positions
-
-
-class Fingerprint:
-    """The hash of a network, computed once as long as its weights cannot have changed."""
-
-    def __init__(self) -> None:
-        self.known: tuple[torch.dtype | None, str] = (None, "")
-
-    def of(self, network: Network) -> str:
-        """Return the hash of the network, which is always the same one."""
-        known = self.known
-        if known[0] != network.dtype or network.is_handed_out:
-            known = self.known = (network.dtype, fingerprint(network))
-        return known[1]
-
-
-@dataclass(frozen=True)
-class FittedFeatures(Fitted):
-    """What a transformer has learned, and the hash of its encoder."""
-
-    fingerprint: Fingerprint = field(default_factory=Fingerprint)
 
 
 class FeatureParameters(Protocol):
@@ -220,14 +199,14 @@ def width(network: Network, task: Features) -> int:
 
 
 def vectors_of(
-    memory: Any, precision: Precision, fitted: FittedFeatures, rows: Texts, bar: ProgressBar
+    memory: Any, precision: Precision, fitted: Fitted, rows: Texts, bar: ProgressBar
 ) -> Array:
     """Return the vectors of different texts, from the cache in ``memory`` if there is one."""
     network, task = fitted.network, fitted.task
     folder = cache_folder(memory)
     if folder is None or not is_as_opened(network):  # a changed model cannot be hashed
         return predict_rows(task, rows, network, precision, bar.on_rows)
-    settings = {**asdict(task), "network": fitted.fingerprint.of(network)}
+    settings = {**asdict(task), "network": fingerprint(network)}
     cache = open_cache(folder, settings, width(network, task), precision)
 
     def compute(places: IntArray) -> Array:

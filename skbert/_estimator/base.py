@@ -255,8 +255,8 @@ class TextEstimator(PortableEstimator, Predicting):
 
     @property
     def tokenizer_(self) -> PreTrainedTokenizerBase:
-        """The tokenizer, as transformers opens it."""
-        tokenizer: PreTrainedTokenizerBase = self._state().network.tokenizer
+        """A copy of the tokenizer, as transformers opens it; changes to it change nothing here."""
+        tokenizer: PreTrainedTokenizerBase = self._state().network.hand_out_tokenizer()
         return tokenizer
 
     @property

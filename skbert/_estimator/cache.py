@@ -15,8 +15,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 from zlib import crc32
 
 import numpy as np
@@ -41,6 +43,7 @@ _PATIENCE = 30.0  # seconds to wait for a process that computes but gives no hea
 _BEAT, _POLL = 1.0, 0.05  # seconds between two heartbeats, and between two attempts
 _TABLE = "CREATE TABLE vectors (key TEXT PRIMARY KEY, vector BLOB, checksum INTEGER)"
 _SCHEMA = [("index", None), ("table", _TABLE)]
+_HASHES: WeakKeyDictionary[torch.nn.Module, tuple[tuple[object, ...], str]] = WeakKeyDictionary()
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
 
 
@@ -67,6 +70,24 @@ def cache_folder(memory: str | os.PathLike[str] | Memory | None) -> Path | None:
 
 def fingerprint(network: Network) -> str:
     """Return a hash of everything in a network that turns text into vectors."""
+    return _known(network, partial(_hash_of_all, network))
+
+
+def frozen_fingerprint(network: Network, freeze: int | str) -> str:
+    """Return a hash of everything in a network that ``freeze`` leaves as it is."""
+    return _known(network, partial(_hash_of_frozen, network, freeze), freeze)
+
+
+def _known(network: Network, compute: Callable[[], str], *what: object) -> str:
+    """A hash, computed once as long as the weights behind it cannot have changed."""
+    key = (network.dtype, network.pooling, *what)
+    known = _HASHES.get(network.model)
+    if known is None or known[0] != key or network.is_handed_out:
+        known = _HASHES[network.model] = (key, compute())
+    return known[1]
+
+
+def _hash_of_all(network: Network) -> str:
     digest = hashlib.sha256(network.text_tokenizer.backend.to_str().encode())
     _add_weights(digest, network, {
         name: tensor for name, tensor in network.model.state_dict().items()
@@ -75,8 +96,7 @@ def fingerprint(network: Network) -> str:
     return digest.hexdigest()
 
 
-def frozen_fingerprint(network: Network, freeze: int | str) -> str:
-    """Return a hash of everything in a network that ``freeze`` leaves as it is."""
+def _hash_of_frozen(network: Network, freeze: int | str) -> str:
     trained = trainable_parameters(network.model, network.head_class.prefixes, freeze)
     ids = {*map(id, trained)}
     digest = hashlib.sha256(f"{network.family.model_type} {network.pooling}".encode())

@@ -261,7 +261,7 @@ def _opened(
         with tempfile.TemporaryDirectory() as scratch:
             for name, data in files.items():
                 (Path(scratch) / name).write_bytes(data)
-            checkpoint = vet(Path(scratch), tensors)
+            checkpoint = replace(vet(Path(scratch), tensors), folder=folder)
             network = open_network(checkpoint, head, dtype=dtype, fresh_head=False)
     except ModelError as error:
         raise SaveError(
@@ -272,7 +272,6 @@ def _opened(
             f"{folder} cannot be opened, because this needs some temporary space: {error}. Set "
             "TMPDIR to a writable folder with some MB of free space."
         ) from error
-    network.model.config.name_or_path = network.tokenizer.name_or_path = str(folder)
     return network
 
 

@@ -259,7 +259,9 @@ def test_the_fingerprint_is_taken_once(
     tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken: list[Network] = []
-    monkeypatch.setattr("skbert._embedding.opening.fingerprint", lambda n: taken.append(n) or "f")
+    monkeypatch.setattr(
+        "skbert._estimator.cache._hash_of_all", lambda network: taken.append(network) or "f"
+    )
     transformer = plain(tiny_model, memory=tmp_path)
     transformer.fit_transform(TEXTS)
     transformer.transform(TEXTS)
@@ -268,6 +270,9 @@ def test_the_fingerprint_is_taken_once(
     assert len(taken) == 2
     transformer.fit(TEXTS).transform(TEXTS)
     assert len(taken) == 3
+    assert transformer.model_ is not None  # whoever has it may change it
+    transformer.transform(TEXTS)
+    assert len(taken) == 4
 
 
 # --- one file by itself --------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from support.jobs import TRAINED
 from skbert import BertClassifier, load
 from skbert._core.cpu.layers import Layers
 from skbert._core.training import frozen
+from skbert._estimator import cache
 from skbert.exceptions import InputError, SkbertWarning
 
 if TYPE_CHECKING:
@@ -177,6 +178,28 @@ def test_what_else_is_computed_again(
         model.predict_proba(X)
         assert len(n_hooked) == times
     assert len(files(tmp_path)) == n_files
+
+
+@pytest.mark.parametrize("freeze", FREEZE)
+def test_frozen_weights_are_hashed_once_until_somebody_has_the_model(
+    tiny_model: Path, tmp_path: Path, sentiment: Sentiment, monkeypatch: pytest.MonkeyPatch,
+    freeze: int | str,
+) -> None:  # fmt: skip
+    taken: list[object] = []
+    hashed = cache._hash_of_frozen
+    monkeypatch.setattr(
+        cache, "_hash_of_frozen", lambda *given: taken.append(given) or hashed(*given)
+    )
+    model = classifier(tiny_model, freeze=freeze, memory=tmp_path).fit(*sentiment)
+    before = model.predict_proba(sentiment.texts)
+    assert len(taken) == 1
+    with torch.no_grad():
+        model.model_.bert.embeddings.word_embeddings.weight.mul_(-1)
+    assert not np.allclose(model.predict_proba(sentiment.texts), before)
+    assert len(taken) == 2
+    model.fit(*sentiment)
+    assert np.array_equal(model.predict_proba(sentiment.texts), before)
+    assert len(taken) == 3
 
 
 def test_nothing_is_kept_where_nothing_is_frozen(

@@ -10,6 +10,7 @@ import copy
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 
@@ -52,6 +53,9 @@ __all__ = [
 ]
 
 
+_TEXT_TOKENIZERS: WeakKeyDictionary[Any, TextTokenizer] = WeakKeyDictionary()
+
+
 class Network:
     """A model with one head, run on packed batches.
 
@@ -60,7 +64,7 @@ class Network:
     model : transformers.PreTrainedModel
         The transformers model of the head's class, weights and all.
     tokenizer : transformers.PreTrainedTokenizerBase
-        The tokenizer as transformers opens it.
+        The tokenizer as transformers opens it, which other networks may have, too.
     text_tokenizer : TextTokenizer
         The same tokenizer's backend, which skbert reads text with.
     head : Head
@@ -91,10 +95,8 @@ class Network:
     ) -> None:
         self.model = model
         self.tokenizer = tokenizer
-        specials = tokenizer.special_tokens_map
-        self.text_tokenizer = TextTokenizer(
-            tokenizer.backend_tokenizer, specials.get("mask_token"), specials.get("unk_token")
-        )
+        self.tokenizer_copy: Any = None  # that a caller has
+        self.text_tokenizer = _text_tokenizer(tokenizer)
         self.head = head
         self.pooling = pooling
         self.layers: tuple[int, ...] | None = None
@@ -145,6 +147,12 @@ class Network:
         self.is_handed_out = True
         return self.model
 
+    def hand_out_tokenizer(self) -> Any:
+        """A copy of the tokenizer, always the same one, for a caller who may change it."""
+        if self.tokenizer_copy is None:
+            self.tokenizer_copy = copy.deepcopy(self.tokenizer)
+        return self.tokenizer_copy
+
     def logits(self, batch: Batch) -> Any:
         """The outputs of a forward pass, one row for each row, token or selected token.
 
@@ -181,7 +189,7 @@ class Network:
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle with the weights on the CPU, so that any machine can open them."""
-        state = {**self.__dict__, "compiled": None, "word_embedding": None}
+        state = {**vars(self), "compiled": None, "word_embedding": None, "tokenizer_copy": None}
         state["anatomy"] = has_own_modules(self)
         state["is_handed_out"] = not can_pack(self)  # nobody holds the copy's model
         state["model"] = without_recorders(self.model)
@@ -193,6 +201,17 @@ class Network:
         """Restore a network; its modules count as unchanged unless they were changed before."""
         _set_all(self, state)
         self.anatomy = anatomy_of(self.model.eval()) if state["anatomy"] else ()
+
+
+def _text_tokenizer(tokenizer: Any) -> TextTokenizer:
+    """What reads text with the backend of a tokenizer as it was opened."""
+    known = _TEXT_TOKENIZERS.get(tokenizer)
+    if known is None:
+        specials = tokenizer.special_tokens_map
+        known = _TEXT_TOKENIZERS[tokenizer] = TextTokenizer(
+            tokenizer.backend_tokenizer, specials.get("mask_token"), specials.get("unk_token")
+        )
+    return known
 
 
 def joined(states: list[torch.Tensor], layer_join: LayerJoin) -> torch.Tensor:

@@ -10,7 +10,7 @@ import copy
 import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -306,13 +306,28 @@ def _as_configured(
 
 
 def _open_tokenizer(checkpoint: Checkpoint) -> Any:
-    """The tokenizer, opened from a temporary folder that holds nothing but what was vetted.
+    """The tokenizer; the one that was opened last, if that was from the same files."""
+    files = checkpoint.tokenizer
+    words = None if files.words is None else (*files.words.items(),)
+    tokenizer = _read_tokenizer(
+        str(checkpoint.folder), checkpoint.max_length, (*files.members.items(),), files.lowercase,
+        words,
+    )  # fmt: skip
+    check_opened(checkpoint, tokenizer.backend_tokenizer)
+    return tokenizer
+
+
+@lru_cache(maxsize=1)
+def _read_tokenizer(
+    name: str, max_length: int, members: tuple[tuple[str, bytes], ...], lowercase: bool | None,
+    words: tuple[tuple[str, int], ...] | None,
+) -> Any:  # fmt: skip
+    """The tokenizer of files, opened from a temporary folder that holds nothing else.
 
     Whether it makes text lower case is passed on, as the library would assume that it does.
     """
-    files = checkpoint.tokenizer
-    declared = {"do_lower_case": files.lowercase, "vocab": files.words}
-    with _temporary_folder(files.members) as scratch, _quiet():
+    declared = {"do_lower_case": lowercase, "vocab": None if words is None else dict(words)}
+    with _temporary_folder(dict(members)) as scratch, _quiet():
         tokenizer = transformers.AutoTokenizer.from_pretrained(
             scratch,
             local_files_only=True,
@@ -322,8 +337,8 @@ def _open_tokenizer(checkpoint: Checkpoint) -> Any:
     backend = tokenizer.backend_tokenizer
     backend.no_padding()  # a file may pad to any length
     backend.no_truncation()
-    check_opened(checkpoint, backend)
-    tokenizer.name_or_path = tokenizer.init_kwargs["name_or_path"] = str(checkpoint.folder)
+    tokenizer.name_or_path = tokenizer.init_kwargs["name_or_path"] = name
+    tokenizer.model_max_length = max_length
     return tokenizer
 
 

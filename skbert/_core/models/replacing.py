@@ -5,6 +5,7 @@ Depends on the network and how it is opened.
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 from skbert._core.models.network import Network
@@ -23,7 +24,8 @@ def with_model(network: Network, model: object) -> Network:
             f" wrapper, not by {_outline(unwrapped)}. To use another model, pass its folder as"
             " model= and call fit."
         )
-    twin = network_of(unwrapped.eval(), network.tokenizer, network.head, network.pooling)
+    tokenizer = copy.deepcopy(network.tokenizer)  # which gets the length of the new model
+    twin = network_of(unwrapped.eval(), tokenizer, network.head, network.pooling)
     _check_inputs(network, twin)
     twin.layers, twin.layer_join = network.layers, network.layer_join
     twin.anatomy, twin.is_handed_out = network.anatomy, True

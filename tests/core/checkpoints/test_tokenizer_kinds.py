@@ -72,7 +72,9 @@ def save(tmp_path: Path) -> Callable[..., Path]:
 def opened(folder: Path, family: Family, size: int = 1000, padding: int = 1) -> Any:
     config = {"vocab_size": size, "pad_token_id": padding}
     files = check_tokenizer(Members(folder), family, config, None)
-    checkpoint: Any = SimpleNamespace(folder=folder, tokenizer=files, config=config)
+    checkpoint: Any = SimpleNamespace(
+        folder=folder, tokenizer=files, config=config, max_length=512
+    )
     return opening._open_tokenizer(checkpoint)
 
 

@@ -203,6 +203,35 @@ def test_opening_prints_nothing(tiny_model: Path, capfd: pytest.CaptureFixture[s
 # --- what a network is ---------------------------------------------------------------------------
 
 
+def test_a_tokenizer_is_opened_once_and_copies_are_handed_out(
+    make_tiny_model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[object] = []
+    read = AutoTokenizer.from_pretrained
+
+    def counting(*args: Any, **settings: Any) -> Any:
+        opened.append(args)
+        return read(*args, **settings)
+
+    monkeypatch.setattr(AutoTokenizer, "from_pretrained", counting)
+    folder = make_tiny_model()
+    one, other = open_model(folder), open_model(folder)
+    assert one.tokenizer is other.tokenizer
+    assert one.text_tokenizer is other.text_tokenizer
+    copied = one.hand_out_tokenizer()
+    assert copied is one.hand_out_tokenizer() is not other.hand_out_tokenizer()
+    before = len(one.tokenizer)
+    copied.add_tokens(["quux"])
+    assert len(one.tokenizer) == len(other.hand_out_tokenizer()) == before
+    assert len(pickle.loads(pickle.dumps(one)).hand_out_tokenizer()) == before
+    assert len(opened) == 1
+    open_model(make_tiny_model())
+    assert len(opened) == 2
+    copied.save_pretrained(folder)
+    with pytest.raises(ModelError, match="'quux'"):  # other files now
+        open_model(folder)
+
+
 def test_a_network_reports_what_it_is(make_tiny_model: Callable[..., Path], minilm: Path) -> None:
     network = open_model(make_tiny_model(max_position_embeddings=600), n_outputs=3)
     assert (network.device, network.dtype, network.max_length) == (CPU, torch.float32, 600)
