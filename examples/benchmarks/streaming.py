@@ -200,7 +200,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rows", type=int, nargs="+", default=[10_000, 1_000_000])
     parser.add_argument("--model", choices=workloads.MODELS, default="minilm")
     parser.add_argument("--out", type=Path, help="a JSON file for the figures")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if len({*options.rows}) < 2:
+        parser.error("--rows takes two numbers or more, as what differs is what rows cost")
+    return options
 
 
 if __name__ == "__main__":

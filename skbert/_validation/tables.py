@@ -205,7 +205,8 @@ def _refuse_shape(X: Any, name: str) -> None:
         raise InputError(msg)
     if not (hasattr(X, "__len__") and hasattr(X, "__getitem__")):
         form = f"list({name})" if hasattr(X, "__iter__") else "a list with one entry per row"
-        form = f"{name}.collect()" if hasattr(X, "collect") else form
+        ways = (f"{name}.{way}()" for way in ("collect", "read_all") if hasattr(X, way))
+        form = next(ways, form)
         msg = f"{name} is of type {kind}, whose rows cannot be counted and selected. Pass {form}."
         raise InputError(msg)
 

@@ -196,6 +196,16 @@ def test_iterators_are_not_used_up() -> None:
     assert list(X) == ["a", "b"]
 
 
+def test_tables_that_are_read_once_are_not_used_up() -> None:
+    table = pa.table({"text": ["a", "b"]})
+    reader = pa.RecordBatchReader.from_batches(table.schema, table.to_batches())
+    with pytest.raises(InputError, match=r"X\.read_all\(\)"):
+        check_texts(reader)
+    assert check_texts(reader.read_all()).first == ["a", "b"]
+    with pytest.raises(InputError, match=r"X\.collect\(\)"):
+        check_texts(pl.LazyFrame({"text": ["a", "b"]}))
+
+
 def test_only_the_chosen_columns_are_read() -> None:
     class Frame:
         """A table that can be read in one column only."""
