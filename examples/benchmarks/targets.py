@@ -125,7 +125,7 @@ def peak_memory(result: Any) -> Figures:
 
 
 def _is_peer(name: str) -> bool:
-    return not name.startswith(("skbert", "Bert", "import"))
+    return not name.startswith(("skbert", "Bert", "import", "logistic"))  # skbert's vectors
 
 
 def _least_seconds(result: Any, precision: str) -> float:
