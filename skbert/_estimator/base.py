@@ -31,6 +31,7 @@ from skbert._core.models.opening import (
     open_network,
 )
 from skbert._core.models.replacing import with_model
+from skbert._core.models.shared import hand_out_tokenizer
 from skbert._core.runtime.device import Precision, memory_advice, pick_device, seeded
 from skbert._core.task import Task
 from skbert._core.text.tokens import LongText, Ragged
@@ -256,7 +257,7 @@ class TextEstimator(PortableEstimator, Predicting):
     @property
     def tokenizer_(self) -> PreTrainedTokenizerBase:
         """A copy of the tokenizer, as transformers opens it; changes to it change nothing here."""
-        tokenizer: PreTrainedTokenizerBase = self._state().network.hand_out_tokenizer()
+        tokenizer: PreTrainedTokenizerBase = hand_out_tokenizer(self._state().network)
         return tokenizer
 
     @property

@@ -10,7 +10,6 @@ import copy
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 
@@ -30,11 +29,11 @@ from skbert._core.models.intact import (
 )
 from skbert._core.models.padded import Padded, padded_parts
 from skbert._core.models.pooled import TokenPooled
+from skbert._core.models.tokenizers import text_tokenizer_of
 from skbert._core.models.vectors import above_states, encoder_states, in_order, pooled
 from skbert._core.runtime.interrupts import deferred_interrupts
 from skbert._core.runtime.modes import default_modes
 from skbert._core.task import Batch, Layout
-from skbert._core.text.tokens import TextTokenizer
 
 __all__ = [
     "Network",
@@ -51,9 +50,6 @@ __all__ = [
     "states_of",
     "twin_of",
 ]
-
-
-_TEXT_TOKENIZERS: WeakKeyDictionary[Any, TextTokenizer] = WeakKeyDictionary()
 
 
 class Network:
@@ -96,7 +92,7 @@ class Network:
         self.model = model
         self.tokenizer = tokenizer
         self.tokenizer_copy: Any = None  # that a caller has
-        self.text_tokenizer = _text_tokenizer(tokenizer)
+        self.text_tokenizer = text_tokenizer_of(tokenizer)
         self.head = head
         self.pooling = pooling
         self.layers: tuple[int, ...] | None = None
@@ -147,12 +143,6 @@ class Network:
         self.is_handed_out = True
         return self.model
 
-    def hand_out_tokenizer(self) -> Any:
-        """A copy of the tokenizer, always the same one, for a caller who may change it."""
-        if self.tokenizer_copy is None:
-            self.tokenizer_copy = copy.deepcopy(self.tokenizer)
-        return self.tokenizer_copy
-
     def logits(self, batch: Batch) -> Any:
         """The outputs of a forward pass, one row for each row, token or selected token.
 
@@ -201,17 +191,6 @@ class Network:
         """Restore a network; its modules count as unchanged unless they were changed before."""
         _set_all(self, state)
         self.anatomy = anatomy_of(self.model.eval()) if state["anatomy"] else ()
-
-
-def _text_tokenizer(tokenizer: Any) -> TextTokenizer:
-    """What reads text with the backend of a tokenizer as it was opened."""
-    known = _TEXT_TOKENIZERS.get(tokenizer)
-    if known is None:
-        specials = tokenizer.special_tokens_map
-        known = _TEXT_TOKENIZERS[tokenizer] = TextTokenizer(
-            tokenizer.backend_tokenizer, specials.get("mask_token"), specials.get("unk_token")
-        )
-    return known
 
 
 def joined(states: list[torch.Tensor], layer_join: LayerJoin) -> torch.Tensor:

@@ -1,19 +1,24 @@
-"""Checks of a tokenizer that the library has opened: it is the one that was vetted.
+"""Where a tokenizer is opened, and checks that what was opened is the one that was vetted.
 
 Its class may make its steps and tokens anew. Depends on the vetted checkpoint only.
 """
 
 from __future__ import annotations
 
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from skbert._core.families.tokenizers import AS_DESCRIBED
 from skbert.exceptions import ModelError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from skbert._core.checkpoints.vet import Checkpoint
 
-__all__ = ["check_opened"]
+__all__ = ["check_opened", "temporary_folder"]
 
 _UNASSIGNED = "\U000effff"  # a character that never will be one
 
@@ -63,3 +68,19 @@ def _blank_token(backend: Any) -> str | None:
     added = backend.get_added_tokens_decoder().values() if normalizer else ()
     texts = (token.content for token in added if token.normalized)
     return next((text for text in texts if not normalizer.normalize_str(text).strip()), None)
+
+
+@contextmanager
+def temporary_folder(members: Mapping[str, bytes]) -> Iterator[str]:
+    """A folder with these files; it is removed at the end."""
+    with ExitStack() as stack:
+        try:
+            scratch = stack.enter_context(TemporaryDirectory())
+            for name, data in members.items():
+                (Path(scratch) / name).write_bytes(data)
+        except OSError as error:
+            raise ModelError(
+                f"A tokenizer cannot be opened, because this needs some temporary space: {error}."
+                " Set TMPDIR to a writable folder with some MB of free space."
+            ) from error
+        yield scratch

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache, lru_cache, partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -49,7 +48,7 @@ from skbert._core.models.network import (
     has_pooler,
 )
 from skbert._core.models.new_model import Lowercase, NewModel, special_ids
-from skbert._core.models.opened_tokenizer import check_opened
+from skbert._core.models.opened_tokenizer import check_opened, temporary_folder
 from skbert._core.models.output import draw_head_layers, draw_output, widen_output
 from skbert._core.models.pooled import TokenPooled
 from skbert._core.models.vocabulary import Pieces, described
@@ -327,7 +326,7 @@ def _read_tokenizer(
     Whether it makes text lower case is passed on, as the library would assume that it does.
     """
     declared = {"do_lower_case": lowercase, "vocab": None if words is None else dict(words)}
-    with _temporary_folder(dict(members)) as scratch, _quiet():
+    with temporary_folder(dict(members)) as scratch, _quiet():
         tokenizer = transformers.AutoTokenizer.from_pretrained(
             scratch,
             local_files_only=True,
@@ -340,22 +339,6 @@ def _read_tokenizer(
     tokenizer.name_or_path = tokenizer.init_kwargs["name_or_path"] = name
     tokenizer.model_max_length = max_length
     return tokenizer
-
-
-@contextmanager
-def _temporary_folder(members: Mapping[str, bytes]) -> Iterator[str]:
-    """A folder with these files; it is removed at the end."""
-    with ExitStack() as stack:
-        try:
-            scratch = stack.enter_context(TemporaryDirectory())
-            for name, data in members.items():
-                (Path(scratch) / name).write_bytes(data)
-        except OSError as error:
-            raise ModelError(
-                f"A tokenizer cannot be opened, because this needs some temporary space: {error}."
-                " Set TMPDIR to a writable folder with some MB of free space."
-            ) from error
-        yield scratch
 
 
 def drop_pooler(network: Network) -> None:

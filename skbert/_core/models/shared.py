@@ -1,4 +1,4 @@
-"""Another network over the weights of one, to be changed without an effect on it.
+"""What a caller may change without an effect on a network: one over its weights, a tokenizer.
 
 Depends on the network.
 """
@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import copy
 from itertools import chain
+from typing import Any
 
 from skbert._core.models.network import Network, can_pack
 
-__all__ = ["share_weights"]
+__all__ = ["hand_out_tokenizer", "share_weights"]
 
 
 def share_weights(network: Network) -> Network:
@@ -25,3 +26,10 @@ def share_weights(network: Network) -> Network:
     twin.layer_runner.is_enabled = False
     twin.is_packed = can_pack(twin)
     return twin
+
+
+def hand_out_tokenizer(network: Network) -> Any:
+    """A copy of the tokenizer, always the same one."""
+    if network.tokenizer_copy is None:
+        network.tokenizer_copy = copy.deepcopy(network.tokenizer)
+    return network.tokenizer_copy

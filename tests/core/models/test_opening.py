@@ -32,6 +32,7 @@ from skbert._core.items import Head
 from skbert._core.models.network import Network
 from skbert._core.models.opening import open_network, write_folder
 from skbert._core.models.output import grow_output, scale_output
+from skbert._core.models.shared import hand_out_tokenizer
 from skbert._core.runtime.device import seeded
 from skbert.exceptions import ModelError, SkbertWarning
 
@@ -218,12 +219,12 @@ def test_a_tokenizer_is_opened_once_and_copies_are_handed_out(
     one, other = open_model(folder), open_model(folder)
     assert one.tokenizer is other.tokenizer
     assert one.text_tokenizer is other.text_tokenizer
-    copied = one.hand_out_tokenizer()
-    assert copied is one.hand_out_tokenizer() is not other.hand_out_tokenizer()
+    copied = hand_out_tokenizer(one)
+    assert copied is hand_out_tokenizer(one) is not hand_out_tokenizer(other)
     before = len(one.tokenizer)
     copied.add_tokens(["quux"])
-    assert len(one.tokenizer) == len(other.hand_out_tokenizer()) == before
-    assert len(pickle.loads(pickle.dumps(one)).hand_out_tokenizer()) == before
+    assert len(one.tokenizer) == len(hand_out_tokenizer(other)) == before
+    assert len(hand_out_tokenizer(pickle.loads(pickle.dumps(one)))) == before
     assert len(opened) == 1
     open_model(make_tiny_model())
     assert len(opened) == 2
