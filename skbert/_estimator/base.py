@@ -189,7 +189,7 @@ class TextEstimator(PortableEstimator, Predicting):
             pooling = getattr(settings, "pooling", "auto")  # tokens are read as they are
             network = open_network(checkpoint, head, pooling=pooling, fresh_head=False)
             task, attributes = settings._load_checkpoint(network, max_length)
-        estimator._fitted = cls._fitted_type(network, task, None, attributes)
+        estimator._fitted = Fitted(network, task, None, attributes)
         return estimator
 
     def _checkpoint_head(self, n_outputs: int) -> Head:

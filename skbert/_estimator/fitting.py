@@ -324,7 +324,7 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
         if parts is not None and plan.learned_from is not None:
             plan = plan.learned_from(parts[0])
         attributes = {**data.attributes, **plan.attributes}
-        fitted = self._fitted_type(network, plan.task, data.record, attributes)
+        fitted = Fitted(network, plan.task, data.record, attributes)
         get_ready(
             network, precision, compiled=self.compile, recomputing=self.gradient_checkpointing
         )

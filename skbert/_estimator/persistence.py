@@ -28,7 +28,7 @@ from skbert._core.runtime.device import pick_device, seeded
 from skbert._core.runtime.interrupts import deferred_interrupts
 from skbert._core.runtime.modes import default_modes
 from skbert._estimator.card import CARD, Card, check_card, model_card
-from skbert._estimator.fitted import FittedEstimator, check_attributes, known_attributes
+from skbert._estimator.fitted import Fitted, FittedEstimator, check_attributes, known_attributes
 from skbert._estimator.state import describing, dumps, loads, not_written_here, record_of, task_of
 from skbert._validation.columns import FitRecord
 from skbert.exceptions import ModelError, SaveError, SkbertError
@@ -244,7 +244,7 @@ def _complete(state: _State, network: Network, folder: Path | None) -> Any:
     """The fitted estimator, its attributes checked."""
     estimator, sizes = state.estimator, {"n_outputs": _count_outputs(network)}
     check_attributes(type(estimator), state.attributes, state.task, sizes)
-    estimator._fitted = estimator._fitted_type(network, state.task, state.record, state.attributes)
+    estimator._fitted = Fitted(network, state.task, state.record, state.attributes)
     estimator._after_load(folder)
     return estimator
 

@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from sklearn.utils.validation import check_is_fitted
 
@@ -35,8 +35,6 @@ class PortableEstimator(GuidedEstimator):
     if TYPE_CHECKING:  # assigned in the last step of a fit
         _fitted: Fitted
         _assigned: Mapping[str, Any]  # attributes that were set before the first fit
-
-    _fitted_type: ClassVar[type[Fitted]] = Fitted
 
     def __sklearn_is_fitted__(self) -> bool:
         """Fitted once a fit went through to its end."""

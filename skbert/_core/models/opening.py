@@ -101,7 +101,6 @@ def network_of(model: Any, tokenizer: Any, head: Head, pooling: str) -> Network:
         if pooling != own:
             model.base_model.__class__ = _pooled_class(_encoder_class(family), family.config_class)
     network = Network(model, tokenizer, head, pooling)
-    tokenizer.model_max_length = network.max_length
     if head.reads == "rows" and pooling == POOLER and not has_pooler(network):
         raise ModelError(
             f"pooling={POOLER!r}, but a {type(model).__name__} has no pooler. Use pooling='cls' or"
@@ -206,6 +205,8 @@ def _make(new_model: NewModel, head: Head, dtype: torch.dtype, pooling: str) -> 
         is_decoder=head.is_causal,
     )
     config.vocab_size = max(config.vocab_size, len(tokenizer))  # some classes add tokens
+    positions, padding = config.max_position_embeddings, config.pad_token_id
+    tokenizer.model_max_length = family.max_length(positions, padding)
     with _quiet(), single_precision():  # weights are drawn in float32 and converted afterwards
         model = _as_configured(getattr(transformers, head_class.name))(config).to(dtype).eval()
     return model, tokenizer

@@ -24,8 +24,9 @@ def with_model(network: Network, model: object) -> Network:
             f" wrapper, not by {_outline(unwrapped)}. To use another model, pass its folder as"
             " model= and call fit."
         )
-    tokenizer = copy.deepcopy(network.tokenizer)  # which gets the length of the new model
+    tokenizer = copy.deepcopy(network.tokenizer)
     twin = network_of(unwrapped.eval(), tokenizer, network.head, network.pooling)
+    tokenizer.model_max_length = twin.max_length
     _check_inputs(network, twin)
     twin.layers, twin.layer_join = network.layers, network.layer_join
     twin.anatomy, twin.is_handed_out = network.anatomy, True
