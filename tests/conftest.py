@@ -349,8 +349,20 @@ def either_way(request: pytest.FixtureRequest) -> Iterator[None]:
         if request.param == "plain":
             patch.setattr(module, "kernels", None)
         else:
-            patch.setattr(fused, "has_wide_vectors", lambda: True)
+            patch.setattr(fused, "has_vectors", lambda: True)
         yield
+
+
+@pytest.fixture(scope="module", params=[16, 8])
+def either_width(request: pytest.FixtureRequest) -> Iterator[None]:
+    """With kernels of vectors of sixteen numbers, which any processor can run, and of eight."""
+    from skbert._core.cpu.bindings import module
+
+    if request.param == 8 and not torch.cpu.get_capabilities().get("avx2"):
+        pytest.skip("this processor has no AVX2")
+    before = module.kernels.use_lanes(request.param)
+    yield
+    module.kernels.use_lanes(before)
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])

@@ -3,9 +3,10 @@
 Attention within short rows keeps no weights and no dropout masks for the backward pass, but
 computes them again from a seed. One pass does what lies between two products: dropout, the sum
 with the residual, layer normalisation and rounding. Products of bfloat16 keep what they compute
-in registers, fetch weights while others are multiplied, and do GELU and its gradient in passing.
+in registers, fetch weights while others are multiplied, and do GELU and its gradient in passing; so
+do products of float32 in inference with AVX2.
 Steps of AdamW read gradients in bfloat16 as they are. Where a kernel cannot be used, or would be
-slower, as all but that of rotary positions are without AVX512, ``layers``, ``linear`` and
+slower, as all but that of rotary positions are without AVX2, ``layers``, ``linear`` and
 ``optim`` do the same with torch's operations. Depends on torch, a batch's layout, ``device`` and
 ``bindings``.
 """
@@ -47,7 +48,7 @@ from skbert._core.cpu.bindings.module import (
     has_kernels,
 )
 from skbert._core.cpu.bindings.rotary import RotaryTable, rotate
-from skbert._core.runtime.device import has_instructions, has_wide_vectors
+from skbert._core.runtime.device import has_instructions, has_vectors, has_wide_vectors
 from skbert._core.task import Layout
 
 __all__ = [
@@ -106,7 +107,12 @@ def _draw_seed(dropout: float) -> int:
 
 def _has_fast_kernels() -> bool:
     """Whether there are kernels, and the processor has vectors as wide as theirs."""
-    return has_kernels() and has_wide_vectors()
+    return has_kernels() and has_vectors()
+
+
+def _has_fast_float32_products() -> bool:
+    """Whether those of the kernels are faster than oneDNN's: nobody has measured it with AVX512."""
+    return _has_fast_kernels() and not has_wide_vectors()
 
 
 # --- attention -----------------------------------------------------------------------------------
@@ -363,8 +369,11 @@ class _Gate(torch.autograd.Function):
 
 def max_packed_tokens(n_in: int, n_out: int, dtype: torch.dtype) -> float:
     """Up to how many tokens a packed weight is not slower than another, 0 if it cannot be used."""
-    fits = n_in % 2 == 0 and n_out % PANEL == 0 and dtype == torch.bfloat16
-    if not (fits and has_bf16_products()):
+    if n_out % PANEL:
+        return 0
+    if dtype == torch.float32:
+        return math.inf if _has_fast_float32_products() else 0
+    if dtype != torch.bfloat16 or n_in % 2 or not has_bf16_products():
         return 0
     return _MAX_TOKENS_WITH_AMX if has_instructions("amx_bf16") else math.inf
 

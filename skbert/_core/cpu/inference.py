@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 from skbert._core.cpu.activation import TensorFunction, is_gelu
 from skbert._core.cpu.bindings.gemm_bf16 import PackedWeights, packed_linear
+from skbert._core.cpu.bindings.gemm_float32 import Float32Weights, linear_float32
 from skbert._core.cpu.fused import max_packed_tokens
 from skbert._core.runtime.device import has_wide_vectors
 
@@ -43,10 +44,11 @@ class InferenceLinear:
         return torch.cat([linear.weight.detach().to(self.dtype) for linear in self.linears])
 
     @cached_property
-    def packed(self) -> PackedWeights:
+    def packed(self) -> PackedWeights | Float32Weights:
         """Weights and biases as the kernel reads them."""
         bias = None if self.bias is None else self.bias.float()
-        return PackedWeights(weight=self._weight(), bias=bias)
+        kind = Float32Weights if self.dtype == torch.float32 else PackedWeights
+        return kind(weight=self._weight(), bias=bias)
 
     @cached_property
     def _unpacked(self) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -59,8 +61,7 @@ class InferenceLinear:
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         x = x.to(self.dtype)
         if x.shape[0] <= self.max_packed_tokens:
-            output = packed_linear(x=x.contiguous(), weights=self.packed, gelu=self.gelu)
-            has_gelu = self.gelu
+            output, has_gelu = self._by_kernel(x.contiguous()), self.gelu
         elif self.uses_onednn:
             product, has_gelu = torch.ops.mkldnn._linear_pointwise, self.onednn_gelu
             epilogue = "gelu" if has_gelu else "none"
@@ -73,6 +74,12 @@ class InferenceLinear:
             torch.ops.aten.gelu_.default(output)  # in place: fresh memory is slow
             return output
         return self.activation(output)
+
+    def _by_kernel(self, x: torch.Tensor) -> torch.Tensor:
+        weights = self.packed
+        if isinstance(weights, Float32Weights):
+            return linear_float32(x=x, weights=weights, gelu=self.gelu)
+        return packed_linear(x=x, weights=weights, gelu=self.gelu)
 
 
 def biases_of(linears: Sequence[torch.nn.Linear]) -> list[torch.Tensor]:

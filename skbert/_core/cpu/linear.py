@@ -1,9 +1,10 @@
 """The four products of an encoder layer on a CPU, with its weights as the kernels read them.
 
 Query, key and value are one product. For inference weights are converted to the lower precision
-and packed as the kernel or oneDNN reads them, once for as long as they stay the same. In training
-the kernel reads them as they are; for oneDNN they are converted at each step. Depends on torch,
-``bindings``, ``fused``, ``inference``, ``quantized`` and the parts of a layer in ``families``.
+and packed as a kernel or oneDNN reads them, once for as long as they stay the same. In training
+they are read where they are by the kernel, and by torch if they have the precision of products, but
+for query, key and value; others are copied at each step. Depends on torch, ``bindings``, ``fused``,
+``inference``, ``quantized`` and the parts of a layer in ``families``.
 """
 
 from __future__ import annotations
@@ -18,8 +19,7 @@ from torch.utils.checkpoint import checkpoint
 
 from skbert._core.cpu.activation import Gate, TensorFunction, is_gelu
 from skbert._core.cpu.bindings.checks import addresses
-from skbert._core.cpu.bindings.gemm_bf16 import PackedWeights
-from skbert._core.cpu.bindings.gemm_int8 import Int8Weights
+from skbert._core.cpu.bindings.encoder import ProductWeights
 from skbert._core.cpu.fused import Context, StackedLinear, can_fuse_linear
 from skbert._core.cpu.inference import InferenceLinear, biases_of
 from skbert._core.cpu.quantized import Int8Linear, Int8MLP
@@ -52,7 +52,7 @@ class LayerProducts(NamedTuple):
     attention_out: TensorFunction
     mlp: TensorFunction  # two products, with the activation between them
     # For so many tokens, packed weights of the four, where kernels compute all of them and GELU.
-    packed: Callable[[int], Sequence[PackedWeights | Int8Weights] | None] = lambda n_tokens: None
+    packed: Callable[[int], Sequence[ProductWeights] | None] = lambda n_tokens: None
 
 
 class ComputedLayer(NamedTuple):
@@ -136,7 +136,7 @@ class ProductCache:
         products = [InferenceLinear(each, activation, dtype) for each, activation in pairs]
         qkv, attention_out, mlp_in, mlp_out = products
 
-        def packed(n_tokens: int) -> list[PackedWeights] | None:
+        def packed(n_tokens: int) -> Sequence[ProductWeights] | None:
             if n_tokens > min(product.max_packed_tokens for product in products):
                 return None
             return [product.packed for product in products] if mlp_in.gelu else None
@@ -159,38 +159,14 @@ def has_sizes(linears: Sequence[torch.nn.Linear], shapes: Sequence[tuple[int, in
     )
 
 
-class _CastLinear:
-    """Linear layers side by side, with copies of their weights in another precision.
+class _ReadLinear:
+    """A linear layer in the precision of products, whose weights are read where they are."""
 
-    Where no other layer has the same weights, the copies are put into ``shared``, if there is one,
-    and its owner keeps them up when it changes weights without torch's knowledge.
-    """
-
-    def __init__(
-        self,
-        linears: Sequence[torch.nn.Linear],
-        dtype: torch.dtype,
-        shared: dict[torch.Tensor, torch.Tensor] | None,
-    ) -> None:
-        sizes, biases = [len(linear.weight) for linear in linears], biases_of(linears)
-        self.weight = torch.empty(sum(sizes), linears[0].weight.shape[1], dtype=dtype)
-        self.bias = torch.empty(sum(sizes), dtype=dtype) if biases else None
-        wholes = [self.weight] if self.bias is None else [self.weight, self.bias]
-        self.copies = [part for whole in wholes for part in torch.split(whole, sizes)]
-        self.originals = [each.weight for each in linears] + biases
-        self.versions: list[int] = []  # of the weights that were copied
-        self.is_shared = shared is not None and not any(x in shared for x in self.originals)
-        if shared is not None and self.is_shared:
-            shared.update(zip(self.originals, self.copies, strict=True))
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
+        self.weight, self.bias = weight.detach(), None if bias is None else bias.detach()
 
     def refresh(self) -> None:
-        """Copy the weights as they are now."""
-        versions = [weight._version for weight in self.originals]
-        if self.is_shared and versions == self.versions:
-            return
-        self.versions = versions
-        with torch.no_grad():
-            torch._foreach_copy_(self.copies, self.originals)
+        """Read the weights as they are now: that they always are."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """``(n_tokens, n_out)`` from ``(n_tokens, n_in)``."""
@@ -213,6 +189,40 @@ class _CastLinear:
             torch.sum(grad_output, 0, out=grad_bias)
 
 
+class _CastLinear(_ReadLinear):
+    """Linear layers side by side, with copies of their weights, perhaps in another precision.
+
+    Where no other layer has the same weights, the copies are put into ``shared``, if there is one,
+    and its owner keeps them up when it changes weights without torch's knowledge.
+    """
+
+    def __init__(
+        self,
+        linears: Sequence[torch.nn.Linear],
+        dtype: torch.dtype,
+        shared: dict[torch.Tensor, torch.Tensor] | None,
+    ) -> None:
+        sizes, biases = [len(linear.weight) for linear in linears], biases_of(linears)
+        weight = torch.empty(sum(sizes), linears[0].weight.shape[1], dtype=dtype)
+        super().__init__(weight, torch.empty(sum(sizes), dtype=dtype) if biases else None)
+        wholes = [weight] if self.bias is None else [weight, self.bias]
+        self.copies = [part for whole in wholes for part in torch.split(whole, sizes)]
+        self.originals = [each.weight for each in linears] + biases
+        self.versions: list[int] = []  # of the weights that were copied
+        self.is_shared = shared is not None and not any(x in shared for x in self.originals)
+        if shared is not None and self.is_shared:
+            shared.update(zip(self.originals, self.copies, strict=True))
+
+    def refresh(self) -> None:
+        """Copy the weights as they are now."""
+        versions = [weight._version for weight in self.originals]
+        if self.is_shared and versions == self.versions:
+            return
+        self.versions = versions
+        with torch.no_grad():
+            torch._foreach_copy_(self.copies, self.originals)
+
+
 class TrainingLinear:
     """A product for training, whose backward pass adds to the gradients of its weights itself."""
 
@@ -229,9 +239,13 @@ class TrainingLinear:
         self.weights, self.has_bias = [each.weight for each in linears] + biases, bool(biases)
         self.fused = can_fuse_linear(self.weights, dtype)
         copies = None if state is None else state.weights
-        self.linear: Any = (
-            StackedLinear(linears) if self.fused else _CastLinear(linears, dtype, copies)
-        )
+        self.linear: Any
+        if self.fused:
+            self.linear = StackedLinear(linears)
+        elif len(linears) == 1 and all(each.dtype == dtype for each in self.weights):
+            self.linear = _ReadLinear(linears[0].weight, linears[0].bias)
+        else:
+            self.linear = _CastLinear(linears, dtype, copies)
         self.refresh = self.linear.refresh
         self.sizes = [len(linear.weight) for linear in linears]
 

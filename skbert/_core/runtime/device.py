@@ -27,6 +27,7 @@ __all__ = [
     "Precision",
     "generator_state",
     "has_instructions",
+    "has_vectors",
     "has_wide_vectors",
     "is_out_of_memory",
     "memory_advice",
@@ -142,6 +143,11 @@ def has_instructions(name: str) -> bool:
     """Whether torch reports that the processor has these instructions, such as avx512_bf16."""
     capabilities: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()
     return bool(capabilities.get(name))
+
+
+def has_vectors() -> bool:
+    """Whether the processor computes with 8 numbers at once or more, as x86 does with AVX2."""
+    return has_instructions("avx2")
 
 
 def has_wide_vectors() -> bool:

@@ -40,6 +40,7 @@ from skbert._core.cpu.bindings.gemm_bf16 import (
     linear_stacked,
     packed_linear,
 )
+from skbert._core.cpu.bindings.gemm_float32 import Float32Weights, linear_float32
 from skbert._core.cpu.bindings.gemm_int8 import Int8Weights, int8_linears
 from skbert._core.cpu.bindings.layernorm import (
     add_layernorm_forward,
@@ -64,13 +65,16 @@ from skbert.exceptions import SkbertWarning
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-pytestmark = pytest.mark.skipif(module.kernels is None, reason="built without a compiler")
+pytestmark = [
+    pytest.mark.skipif(module.kernels is None, reason="built without a compiler"),
+    pytest.mark.usefixtures("either_width"),
+]
 
 
 @pytest.fixture(autouse=True)
-def wide_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+def vectors(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels are chosen, whatever processor runs the tests."""
-    monkeypatch.setattr(fused, "has_wide_vectors", lambda: True)
+    monkeypatch.setattr(fused, "has_vectors", lambda: True)
 
 
 CSRC = ROOT / "skbert" / "_core" / "cpu" / "csrc"
@@ -80,7 +84,7 @@ def test_a_change_of_the_interface_raises_its_version() -> None:
     sources = "".join((CSRC / name).read_text("utf-8") for name in ("kernels.h", "module.c"))
     code = "".join(re.sub(r"/\*.*?\*/", "", sources, flags=re.DOTALL).split())
     digest = hashlib.sha256(code.encode()).hexdigest()[:16]
-    assert (module.INTERFACE_VERSION, digest) == (4, "e73dfbfbb0aa81dc"), (
+    assert (module.INTERFACE_VERSION, digest) == (5, "b4c05217820e14bb"), (
         "raise the version in module.c and bindings/module.py if a function or a struct changed, "
         "and note both here"
     )
@@ -798,7 +802,10 @@ def test_where_they_serve(monkeypatch: pytest.MonkeyPatch) -> None:
         assert max_packed_tokens(2, 32, torch.bfloat16) == expected
         has_products = module.has_bf16_products()
         assert can_fuse_linear([weight], torch.bfloat16) is (has_products and not amx)
-    assert not max_packed_tokens(2, 32, torch.float32)
+    for wide in (False, True):
+        monkeypatch.setattr(fused, "has_wide_vectors", lambda wide=wide: wide)
+        assert max_packed_tokens(3, 32, torch.float32) == (0 if wide else math.inf)
+        assert not max_packed_tokens(3, 31, torch.float32)
     assert not max_packed_tokens(2, 31, torch.bfloat16)
     assert not max_packed_tokens(3, 32, torch.bfloat16)
     assert not can_fuse_linear([weight], torch.float32)
@@ -999,6 +1006,11 @@ RIGHT: dict[Any, dict[str, Any]] = {
         "weights": PackedWeights(weight=matrix(64, 34), bias=torch.zeros(64)),
         "gelu": True,
     },
+    linear_float32: {
+        "x": torch.zeros(3, 33),
+        "weights": Float32Weights(weight=torch.zeros(64, 33), bias=torch.zeros(64)),
+        "gelu": True,
+    },
     int8_linears: {
         "x": matrix(3, 48),
         "layers": [Int8Weights(weight=torch.zeros(32, 48), bias=torch.zeros(32))],
@@ -1085,7 +1097,7 @@ def odd_arguments() -> Iterator[tuple[Any, dict[str, Any], type[Exception]]]:
     for betas in ((1.0, 0.9), (0.9, math.nan), (-0.1, 0.9), (0.9,)):
         yield adamw_step, {"betas": betas}, ValueError
     yield rotate, {"table": torch.zeros(5, 32)}, TypeError
-    for wrapper in (packed_linear, linear_stacked, linear_grad_input):
+    for wrapper in (packed_linear, linear_float32, linear_stacked, linear_grad_input):
         yield wrapper, {"weights": torch.zeros(32, 64)}, TypeError
     right = RIGHT[int8_linears]["layers"][0]
     for wrong, error in (([], ValueError), ([torch.zeros(32, 48)], TypeError)):
@@ -1291,6 +1303,39 @@ def test_normalisation_of_nothing(dtype: torch.dtype) -> None:
     )  # fmt: skip
     assert [tuple(grad.shape) for grad in grads] == [(0, 32), (0, 32), (32,), (32,)]
     assert not grads[2].any()
+
+
+def test_gelu_is_as_exact_as_float32() -> None:
+    x = torch.linspace(-8, 8, 32 * 4000).view(-1, 32)
+    weights = Float32Weights(weight=torch.eye(32), bias=None)
+    found = linear_float32(x=x, weights=weights, gelu=True)
+    assert float((found - F.gelu(x.double())).abs().max()) < 5e-7
+    large = torch.full((1, 32), 1e30) * torch.tensor([-1.0, 1.0]).repeat(16)
+    found = linear_float32(x=large, weights=weights, gelu=True)
+    torch.testing.assert_close(found, large.clamp(min=0), atol=1e-36, rtol=0)
+
+
+def test_a_product_of_nothing_in_float32() -> None:
+    weights = Float32Weights(weight=torch.zeros(64, 3), bias=None)
+    assert linear_float32(x=torch.empty(0, 3), weights=weights, gelu=True).shape == (0, 64)
+
+
+@pytest.mark.parametrize(
+    ("weight", "bias"),
+    [
+        (torch.zeros(48, 32), None),
+        (torch.zeros(32, 0), None),
+        (torch.zeros(32), None),
+        (torch.zeros(32, 32).double(), None),
+        (torch.zeros(32, 32), torch.zeros(31)),
+        (torch.zeros(32, 32), torch.zeros(32).bfloat16()),
+    ],
+)
+def test_weights_that_no_product_in_float32_reads(
+    weight: torch.Tensor, bias: torch.Tensor | None
+) -> None:
+    with pytest.raises(ValueError, match="a kernel"):
+        Float32Weights(weight=weight, bias=bias)
 
 
 @needs_bf16_products

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.skipif(module.kernels is None, reason="built without a compiler")
 
-AVX2: set[str] = set()
-AVX512 = {"avx512_vl"}
+SSE4: set[str] = set()
+AVX2 = {"avx2"}
+AVX512 = AVX2 | {"avx512_vl"}
 BF16 = AVX512 | {"avx512_bf16"}
 AMX = BF16 | {"amx_bf16"}
 
@@ -39,7 +40,8 @@ class Choice(NamedTuple):
 
 
 CHOICES = {
-    "AVX2": (AVX2, Choice(torch.float32, False, False, False)),
+    "SSE4": (SSE4, Choice(torch.float32, False, False, False)),
+    "AVX2": (AVX2, Choice(torch.float32, True, False, False)),
     "AVX512": (AVX512, Choice(torch.float32, True, True, False)),
     "AVX512 bf16": (BF16, Choice(torch.bfloat16, True, True, True)),
     "AMX": (AMX, Choice(torch.bfloat16, True, True, False)),
@@ -90,12 +92,12 @@ def test_the_path_follows_the_instructions(name: str, monkeypatch: pytest.Monkey
     assert choice() == expected
 
 
-def test_without_wide_vectors_no_kernel_is_called(
+def test_without_vectors_no_kernel_is_called(
     tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = sentences([5, 3, 3, 40, 12, 1, 64])
     with_them = BertTransformer(tiny_model, precision="float32").fit(rows).transform(rows)
-    pretend(monkeypatch, AVX2)
+    pretend(monkeypatch, SSE4)
     called: list[str] = []
     for name in ("attention_forward", "attention_backward", "layernorm_forward", "adamw_step"):
         monkeypatch.setattr(module.kernels, name, lambda *_, name=name: called.append(name))

@@ -36,6 +36,7 @@ from skbert._core.cpu.bindings.gemm_bf16 import (
     linear_stacked,
     packed_linear,
 )
+from skbert._core.cpu.bindings.gemm_float32 import Float32Weights, linear_float32
 from skbert._core.cpu.bindings.gemm_int8 import Int8Weights, int8_linears
 from skbert._core.cpu.bindings.layernorm import (
     add_layernorm_forward,
@@ -50,7 +51,10 @@ if TYPE_CHECKING:
     Draw = Callable[[st.SearchStrategy[Any]], Any]
     Tensors = dict[str, torch.Tensor]
 
-pytestmark = pytest.mark.skipif(module.kernels is None, reason="built without a compiler")
+pytestmark = [
+    pytest.mark.skipif(module.kernels is None, reason="built without a compiler"),
+    pytest.mark.usefixtures("either_width"),
+]
 
 EPS = 2.0**-23  # of float32, in which the kernels compute
 ROUNDING = {torch.float32: EPS, torch.bfloat16: 2.0**-8}  # of what they return
@@ -90,6 +94,7 @@ def rates() -> st.SearchStrategy[float]:
 DTYPES = st.sampled_from([torch.float32, torch.bfloat16])
 TOKENS = st.sampled_from([1, 2, 3, 5, 7, 11, 12, 13, 16, 17, 31, 37, 64, 97, 131])
 SEEDS = st.integers(0, 2**63 - 1)
+TOKENS_OF_CHUNKS = st.sampled_from([1, 2, 3, 4, 5, 6, 7, 13, 19, 97, 511, 512, 513, 1100])
 STATES = st.sampled_from([1, 2, 15, 16, 17, 31, 333, 16_384, 16_385, 40_001])
 
 
@@ -382,11 +387,37 @@ def packed_product(draw: Draw) -> Case:
     )  # fmt: skip
 
 
+def float32_product(draw: Draw) -> Case:
+    n_tokens, n_in, n_out = draw(TOKENS_OF_CHUNKS), draw(sizes(1, 300)), draw(sizes(32, 160))
+    has_bias, gelu = draw(st.booleans()), draw(st.booleans())
+    tensors = {
+        "x": numbers(draw, n_tokens, n_in, dtype=torch.float32),
+        "weight": numbers(draw, n_out, n_in, dtype=torch.float32),
+    }
+    if has_bias:
+        tensors["bias"] = numbers(draw, n_out, dtype=torch.float32)
+
+    def compute(t: Tensors) -> Tensors:
+        weights = Float32Weights(weight=t["weight"], bias=t.get("bias"))
+        return {"output": linear_float32(x=t["x"], weights=weights, gelu=gelu)}
+
+    exact, off = product(tensors["x"], tensors["weight"], tensors.get("bias"), torch.float32)
+    if gelu:
+        exact, off = F.gelu(exact), 1.2 * off + 4 * EPS * exact.abs()
+    return Case(
+        tensors, compute, {"output": exact}, {"output": off},
+        rows=torch.arange(n_tokens), poisoned="x",
+    )  # fmt: skip
+
+
 def product(
-    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    rounded_to: torch.dtype = torch.bfloat16,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """A linear layer in float64, and how far from it sums in float32 may be."""
-    weight = weight.bfloat16().double()
+    """A linear layer of rounded weights in float64, and how far off sums in float32 may be."""
+    weight = weight.to(rounded_to).double()
     shift = weight.new_zeros(len(weight)) if bias is None else bias.double()
     exact = F.linear(x.double(), weight, shift)
     size = F.linear(x.double().abs(), weight.abs(), shift.abs())
@@ -730,12 +761,12 @@ def reads_or_refuses_any_layout(case: Case, draw: Draw) -> None:
 BF16_PRODUCTS = [packed_product, stacked_product, gradient_of_input, gradient_of_weight, gate]
 INT8_PRODUCTS = [int8_product, int8_whole_numbers]
 WITH_ROWS = [
-    attention, norm, rotary, packed_product, stacked_product, gradient_of_input, gate,
-    *INT8_PRODUCTS,
+    attention, norm, rotary, float32_product, packed_product, stacked_product, gradient_of_input,
+    gate, *INT8_PRODUCTS,
 ]  # fmt: skip
 ALL = [
-    attention, norm, norm_backward, rotary, step, size_of_gradients, *BF16_PRODUCTS,
-    *INT8_PRODUCTS,
+    attention, norm, norm_backward, rotary, step, size_of_gradients, float32_product,
+    *BF16_PRODUCTS, *INT8_PRODUCTS,
 ]  # fmt: skip
 PAIRS = [
     *((maker, is_as_torch_s) for maker in ALL),

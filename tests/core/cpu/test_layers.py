@@ -39,6 +39,7 @@ from skbert._core.cpu.attention import (
     dropout_mask,
 )
 from skbert._core.cpu.bindings.attention import AttentionSettings
+from skbert._core.cpu.fused import max_packed_tokens
 from skbert._core.cpu.linear import Bf16State, ProductCache
 from skbert._core.families.bert import BERT
 from skbert._core.items import Head
@@ -195,7 +196,8 @@ def test_few_sizes_are_computed_without_gradients(make_tiny_model: Callable[...,
     for n_tokens in range(90, 129):
         with torch.inference_mode():
             assert len(network.hidden(batch_for(network, [n_tokens - 68, 64]))) == n_tokens
-    assert sizes == {*range(92, 129, 4)}
+    onednn = not max_packed_tokens(32, 32, torch.float32)
+    assert sizes == ({*range(92, 129, 4)} if onednn else {*range(90, 129)})
 
 
 def test_feed_forward_layers_may_be_computed_in_chunks(
@@ -351,6 +353,16 @@ def test_weights_are_laid_out_once(tiny_model: Path) -> None:
     first = products(torch.float32, training=False)
     assert products(torch.float32, training=False).qkv is first.qkv
     assert products(torch.bfloat16, training=False).qkv is not first.qkv
+
+
+def test_training_reads_weights_of_its_precision_where_they_are(tiny_model: Path) -> None:
+    network = open_model(tiny_model)
+    layer = network.model.bert.encoder.layer[0]
+    products = ProductCache(BERT.layer_parts(layer))(torch.float32, training=True)
+    x = torch.randn(3, layer.attention.output.dense.in_features)
+    before = products.attention_out(x)
+    by_data(layer.attention.output.dense.weight)
+    assert not torch.equal(products.attention_out(x), before)
 
 
 @pytest.mark.parametrize("change", COUNTED)

@@ -25,6 +25,7 @@ from skbert._core.cpu.bindings.checks import (
     shape_of,
 )
 from skbert._core.cpu.bindings.gemm_bf16 import PackedWeights
+from skbert._core.cpu.bindings.gemm_float32 import Float32Weights
 from skbert._core.cpu.bindings.gemm_int8 import Int8Weights
 from skbert._core.cpu.bindings.module import (
     DTYPES,
@@ -33,9 +34,17 @@ from skbert._core.cpu.bindings.module import (
     has_int8_products,
 )
 
-__all__ = ["EncoderLayer", "EncoderNorm", "EncoderWeights", "encoder_forward"]
+__all__ = ["EncoderLayer", "EncoderNorm", "EncoderWeights", "ProductWeights", "encoder_forward"]
 
-Weights = PackedWeights | Int8Weights
+ProductWeights = PackedWeights | Float32Weights | Int8Weights
+
+
+# What products may read and write.
+_DTYPES: dict[type, Sequence[torch.dtype]] = {
+    PackedWeights: [torch.bfloat16],
+    Float32Weights: [torch.float32],
+    Int8Weights: DTYPES,
+}
 
 
 class EncoderNorm(NamedTuple):
@@ -49,12 +58,14 @@ class EncoderNorm(NamedTuple):
 class EncoderLayer(NamedTuple):
     """The packed weights of a layer, and its norms, which are read where they are."""
 
-    products: Sequence[Weights]  # of qkv, attention_out, mlp_in and mlp_out, before which GELU is
+    products: Sequence[
+        ProductWeights
+    ]  # of qkv, attention_out, mlp_in and mlp_out, before which GELU is
     norms: Sequence[EncoderNorm]  # after attention_out, and after mlp_out
 
 
 class EncoderWeights:
-    """Layers of one size for `encoder_forward`, all in bfloat16 or all in int8."""
+    """Layers of one size for `encoder_forward`, all in bfloat16, in float32 or in int8."""
 
     def __init__(self, layers: Sequence[EncoderLayer]) -> None:
         self.layers = [*layers]
@@ -62,7 +73,7 @@ class EncoderWeights:
         shapes = {tuple((each.n_in, each.n_out) for each in layer.products) for layer in layers}
         if len(kinds) != 1 or len(shapes) != 1:
             raise ValueError("a kernel takes layers of one size and of one type, one or more")
-        self.is_int8 = kinds == {Int8Weights}
+        (self.kind,) = kinds
         (shape,) = shapes
         self.size, self.width, mlp_size = shape[0][0], shape[1][0], shape[2][1]
         size, width = self.size, self.width
@@ -77,7 +88,7 @@ class EncoderWeights:
         """What C reads of a layer."""
         row: list[int] = []
         for weights, gelu in zip(layer.products, (False, False, True, False), strict=True):
-            check_type("weights", weights, (PackedWeights, Int8Weights))
+            check_type("weights", weights, (PackedWeights, Float32Weights, Int8Weights))
             columns = weights.columns if isinstance(weights, Int8Weights) else weights.bias
             if isinstance(weights, Int8Weights) and weights.gelu != gelu:
                 raise ValueError("a kernel takes layers in which GELU follows mlp_in, no other")
@@ -115,7 +126,7 @@ def encoder_forward(
     x, output = states.to(dtype), states.new_empty(len(weights.layers), *states.shape)
     module.kernels.encoder_forward(
         *addresses(weights.table, weights.epsilons), len(weights.layers), address,
-        *addresses(x, output, qkv, context), n_tokens, weights.is_int8, has_amx(),
+        *addresses(x, output, qkv, context), n_tokens, weights.kind is Int8Weights, has_amx(),
         fits_tiles(qkv, rows.max_seqlen, settings),
         *arguments_of_attention(qkv, n_heads, rows, settings, 0),
     )  # fmt: skip
@@ -123,9 +134,9 @@ def encoder_forward(
 
 
 def _check_precision(weights: EncoderWeights, dtype: torch.dtype) -> None:
-    if weights.is_int8 and not has_int8_products():
+    if weights.kind is Int8Weights and not has_int8_products():
         raise RuntimeError("no kernel multiplies int8 on this processor")
-    if not weights.is_int8:
+    if weights.kind is PackedWeights:
         check_processor()
-    if dtype not in (DTYPES if weights.is_int8 else (torch.bfloat16,)):
+    if dtype not in _DTYPES[weights.kind]:
         raise ValueError(f"a kernel computes no such layers in {dtype}")

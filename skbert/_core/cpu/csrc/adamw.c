@@ -6,7 +6,8 @@
 
 #include "vectors.h"
 
-#define CHUNK (1 << 14) /* numbers of a tensor that a thread takes at once */
+/* Numbers of a tensor that a thread takes at once: their squares are added up in float32. */
+#define CHUNK (LANES << 10)
 
 INLINE floats load_partial(const char *from, int64_t offset, int64_t n, int is_bf16) {
     _Alignas(float) char few[4 * LANES] = {0};
@@ -35,8 +36,9 @@ INLINE int64_t chunk_end(const TrainedTensor *a, int64_t begin) {
 }
 
 FOR_EACH_PROCESSOR
-static void step_chunk(const TrainedTensor *a, const StepFactors *factors, const AdamW *settings,
-                      int64_t begin) {
+static void step_chunk(const AdamW *settings, int number, int64_t begin) {
+    const TrainedTensor *a = settings->tensors + number;
+    const StepFactors *factors = settings->factors + number;
     int64_t end = chunk_end(a, begin);
     for (int64_t i = begin; i < end; i += LANES) {
         int64_t n = end - i;
@@ -66,20 +68,19 @@ static double sum_of_squares(const TrainedTensor *a, int64_t begin) {
     return sum(all);
 }
 
-void adamw_step(const TrainedTensor *tensors, const StepFactors *factors, int n_tensors,
-                const AdamW *settings, int n_threads) {
+int DEFINE(adamw_step)(const AdamW *a, int n_threads) {
 #pragma omp parallel num_threads(n_threads)
-    for (int i = 0; i < n_tensors; i++)
+    for (int i = 0; i < a->n_tensors; i++)
 #pragma omp for schedule(static) nowait
-        for (int64_t begin = 0; begin < tensors[i].n; begin += CHUNK)
-            step_chunk(tensors + i, factors + i, settings, begin);
+        for (int64_t begin = 0; begin < a->tensors[i].n; begin += CHUNK) step_chunk(a, i, begin);
+    return 0;
 }
 
-/* Adds the squares up, a sum for each thread. */
-void grad_norm(const TrainedTensor *tensors, int n_tensors, double *squares, int n_threads) {
+int DEFINE(grad_norm)(const GradNorm *a, int n_threads) {
 #pragma omp parallel num_threads(n_threads)
-    for (int i = 0; i < n_tensors; i++)
+    for (int i = 0; i < a->n_tensors; i++)
 #pragma omp for schedule(static) nowait
-        for (int64_t begin = 0; begin < tensors[i].n; begin += CHUNK)
-            squares[omp_get_thread_num()] += sum_of_squares(tensors + i, begin);
+        for (int64_t begin = 0; begin < a->tensors[i].n; begin += CHUNK)
+            a->squares[omp_get_thread_num()] += sum_of_squares(a->tensors + i, begin);
+    return 0;
 }

@@ -134,7 +134,8 @@ INLINE void divide(int n_tokens, int size, const float *sums, float *output) {
 
 /* Numbers of memory for the scores of a block, in a unit of n tokens. */
 INLINE int64_t block_memory(const Attention *a, int n) {
-    return (int64_t)least(QUERY_BLOCK, n) * least(n, 2 * a->reach + 3 * COLUMNS);
+    int n_keys = QUERY_BLOCK + 2 * a->reach + 2 * COLUMNS;
+    return (int64_t)least(QUERY_BLOCK, n) * least(n, n_keys);
 }
 
 FOR_EACH_PROCESSOR
@@ -312,7 +313,7 @@ static int for_all_units(const Attention *a, Compute *compute, int n_threads) {
     return 0;
 }
 
-int attention_forward(const Attention *a, int n_threads) {
+int DEFINE(attention_forward)(const Attention *a, int n_threads) {
 #ifdef HAS_BF16_DOT
     if (a->is_bf16 && has_bf16_dot && a->head_size % (2 * LANES) == 0)
         return for_all_units(a, forward_unit_bf16, n_threads);
@@ -320,6 +321,6 @@ int attention_forward(const Attention *a, int n_threads) {
     return for_all_units(a, forward_unit, n_threads);
 }
 
-int attention_backward(const Attention *a, int n_threads) {
+int DEFINE(attention_backward)(const Attention *a, int n_threads) {
     return for_all_units(a, backward_unit, n_threads);
 }

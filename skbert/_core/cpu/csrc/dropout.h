@@ -17,7 +17,7 @@ INLINE uint32_t dropout_key(uint64_t seed, uint64_t row) {
 
 /* Factors of the numbers of a row from `first` on: 0, or 1 / (1 - rate). */
 INLINE floats dropout_mask(uint32_t mask_key, int first, float rate) {
-    uints x = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    uints x = NUMBERS;
     x = (x + (uint32_t)first) * 0x9e3779b9u + mask_key;
     x = (x ^ (x >> 16)) * 0x85ebca6bu;
     x = (x ^ (x >> 13)) * 0xc2b2ae35u;

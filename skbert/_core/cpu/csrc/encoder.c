@@ -5,7 +5,6 @@ each, with the results that they have there. Of a few tokens the calls take long
 
 #include "kernels.h"
 
-#ifdef HAS_AMX
 #define CACHE_LINE 64
 
 typedef struct { /* what lies between the operations, each of so many tokens */
@@ -30,30 +29,44 @@ static int allocate(const Encoder *a, Between *between) {
     return memory != NULL;
 }
 
+/* A product of bfloat16 or float32. */
+static int multiply_by(const Encoder *a, const PackedWeight *weight, const char *x, char *output,
+                       int n_threads) {
+#ifdef HAS_BF16_DOT
+    if (a->attention.is_bf16) {
+        Linear linear = {.x = (const uint16_t *)x, .packed_weight = weight->packed,
+                         .bias = weight->columns, .n_tokens = a->n_tokens, .output = output,
+                         .n_in = weight->n_in, .n_out = weight->n_out,
+                         .epilogue = weight->gelu ? GELU : NO_EPILOGUE};
+        return linear_forward(&linear, n_threads);
+    }
+#endif
+    LinearFloat32 linear = {.weight = *weight, .x = (const float *)x, .output = (float *)output,
+                            .n_tokens = a->n_tokens};
+    return linear_float32(&linear, n_threads);
+}
+
 /* One product or two, of which the second reads what the first one writes to `hidden`. */
 static int multiply(const Encoder *a, const PackedWeight *weights, int n_weights, const char *x,
                     char *hidden, char *output, int n_threads) {
+#ifdef HAS_AMX
     if (a->is_int8) {
         Int8Linears linears = {.weights = weights, .n_weights = n_weights, .x = x,
                                .output = output, .n_tokens = a->n_tokens,
                                .is_bf16 = a->attention.is_bf16, .use_amx = a->use_amx};
         return int8_linears(&linears, n_threads);
     }
-    int failed = 0;
-    for (int i = 0; i < n_weights; i++, x = hidden) {
-        Linear linear = {.x = (const uint16_t *)x, .packed_weight = weights[i].packed,
-                         .bias = weights[i].columns, .n_tokens = a->n_tokens,
-                         .output = i == n_weights - 1 ? output : hidden,
-                         .n_in = weights[i].n_in, .n_out = weights[i].n_out,
-                         .epilogue = weights[i].gelu ? GELU : NO_EPILOGUE};
-        failed |= linear_forward(&linear, n_threads);
-    }
-    return failed;
+#endif
+    if (n_weights == 1) return multiply_by(a, weights, x, output, n_threads);
+    return multiply_by(a, weights, x, hidden, n_threads) |
+           multiply_by(a, weights + 1, hidden, output, n_threads);
 }
 
 static int attend(const Encoder *a, int n_threads) {
-    return a->use_tiles ? attention_tiles(&a->attention, n_threads)
-                        : attention_forward(&a->attention, n_threads);
+#ifdef HAS_AMX
+    if (a->use_tiles) return attention_tiles(&a->attention, n_threads);
+#endif
+    return attention_forward(&a->attention, n_threads);
 }
 
 /* The norm of a sum: in float32 to `output`, and rounded for the products of bfloat16. */
@@ -99,4 +112,3 @@ int encoder_forward(const Encoder *a, int n_threads) {
     free(between.sum);
     return failed;
 }
-#endif

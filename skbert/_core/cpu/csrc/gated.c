@@ -17,9 +17,10 @@ BF16_DOT static void forward_token(const Gated *a, int64_t token) {
     }
 }
 
-void gated_forward(const Gated *a, int n_threads) {
+int gated_forward(const Gated *a, int n_threads) {
 #pragma omp parallel for num_threads(threads_for(a->n_tokens * a->size, n_threads))
     for (int64_t token = 0; token < a->n_tokens; token++) forward_token(a, token);
+    return 0;
 }
 
 /* The gradients of both halves. */
@@ -41,8 +42,9 @@ BF16_DOT static void backward_token(const Gated *a, int64_t token) {
     }
 }
 
-void gated_backward(const Gated *a, int n_threads) {
+int gated_backward(const Gated *a, int n_threads) {
 #pragma omp parallel for num_threads(threads_for(a->n_tokens * a->size, n_threads))
     for (int64_t token = 0; token < a->n_tokens; token++) backward_token(a, token);
+    return 0;
 }
 #endif

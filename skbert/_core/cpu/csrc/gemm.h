@@ -13,7 +13,9 @@
 #define BF16_DOT __attribute__((target("arch=x86-64-v4,avx512bf16")))
 #endif
 
-#define COLUMNS 64 /* of a factor in panels, of which each begins where the one before ends */
+/* Columns of a factor in panels, of which each begins where the one before ends: as many as four
+rows of their sums lie in the registers. */
+#define COLUMNS ((LANES == 16 ? 4 : 2) * LANES)
 
 /* Where the panel of a column begins. Of a last one of three vectors two come first. */
 INLINE int panel_begin(int n, int column) {
@@ -42,7 +44,7 @@ INLINE void gemm_block(int columns, int k, const float *a, int row_stride, int c
             *(floats *)(c + row * c_stride + LANES * j) = total[row][j];
 }
 
-/* c (m, n) = a (m, k) b (k, n), or c + a b; m is a multiple of 4 and n of 16; a has any strides.
+/* c (m, n) = a (m, k) b (k, n), or c + a b; m is a multiple of 4 and n of LANES; a has any strides.
 b_stride 0: b is in panels, each (k, its columns). */
 INLINE void gemm(int m, int n, int k, const float *a, int row_stride, int column_stride,
                  const float *b, int b_stride, float *c, int add) {

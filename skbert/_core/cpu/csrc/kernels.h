@@ -2,22 +2,39 @@
 
 Arithmetic is float32, and products of bfloat16 where a processor has them; what is read and
 written is float32 or bfloat16 (is_bf16). The caller has checked addresses, sizes and types. A
-function that needs memory of its own returns -1 where there is none, otherwise 0. */
+function returns -1 where there is no memory of its own, otherwise 0. */
 
 #ifndef SKBERT_KERNELS_H
 #define SKBERT_KERNELS_H
 
 #include <stdint.h>
 
-#if defined(__x86_64__) && __has_include(<avx512bf16intrin.h>)
+#ifndef LANES
+#define LANES 16 /* numbers in a vector */
+#endif
+#define PANEL 32 /* columns of a product that are computed together */
+
+#if LANES == 16 && defined(__x86_64__) && __has_include(<avx512bf16intrin.h>)
 #define HAS_BF16_DOT /* the compiler knows products of bfloat16 */
 #if __has_include(<avx512vnniintrin.h>) && __has_include(<amxint8intrin.h>)
 #define HAS_AMX /* and of int8, and tiles */
 #endif
 #endif
 
-#define LANES 16 /* numbers in a vector */
-#define PANEL 32 /* columns of a product that are computed together */
+/* An operation that is compiled for vectors of 16 numbers, and in narrow.c for those of 8; the
+processor decides which of them is called. */
+extern int lanes;
+#define OPERATION(name, type)                                                        \
+    int name##_of_16(const type *a, int n_threads);                                  \
+    int name##_of_8(const type *a, int n_threads);                                   \
+    static inline int name(const type *a, int n_threads) {                           \
+        return lanes == 8 ? name##_of_8(a, n_threads) : name##_of_16(a, n_threads);  \
+    }
+#if LANES == 8
+#define DEFINE(name) name##_of_8
+#else
+#define DEFINE(name) name##_of_16
+#endif
 
 /* Threads for work on so many numbers: to wake more of them costs more than little work. */
 static inline int threads_for(int64_t numbers, int n_threads) {
@@ -38,8 +55,8 @@ typedef struct {
     uint64_t seed;
 } Attention;
 
-int attention_forward(const Attention *a, int n_threads);
-int attention_backward(const Attention *a, int n_threads);
+OPERATION(attention_forward, Attention)
+OPERATION(attention_backward, Attention)
 int attention_tiles(const Attention *a, int n_threads); /* in bfloat16, whole, without a gradient */
 
 /* Rotary positions of query and key. */
@@ -53,7 +70,7 @@ typedef struct {
     int backward; /* turn back */
 } Rotary;
 
-void rotate(const Rotary *a, int n_threads);
+OPERATION(rotate, Rotary)
 
 /* Layer normalisation of x after dropout plus a residual. */
 typedef struct {
@@ -78,8 +95,8 @@ typedef struct {
     int is_bf16;
 } LayerNorm;
 
-void layernorm_forward(const LayerNorm *a, int n_threads);
-void layernorm_backward(const LayerNorm *a, int n_threads);
+OPERATION(layernorm_forward, LayerNorm)
+OPERATION(layernorm_backward, LayerNorm)
 
 /* What follows a product: nothing, GELU in place of it, GELU beside it, or its gradient. */
 enum Epilogue { NO_EPILOGUE, GELU, GELU_COPY, GELU_BACKWARD };
@@ -112,12 +129,22 @@ int linear_grad_weight(const GradWeight *a, int n_threads);
 
 /* A packed linear layer: a row of an int64 table. */
 typedef struct {
-    const void *packed; /* in bfloat16 as in Linear; in int8 (n_out / PANEL, n_in / 4, PANEL, 4),
-                           with n_in rounded up to 64 */
+    const void *packed; /* in float32 (n_out / PANEL, n_in, PANEL); in bfloat16 as in Linear; in
+                           int8 (n_out / PANEL, n_in / 4, PANEL, 4), with n_in rounded up to 64 */
     const float *columns; /* the bias, or NULL; in int8 (3, n_out): of each column the scale, the
                              sum of weights, the bias */
     int64_t n_in, n_out, gelu;
 } PackedWeight;
+
+/* A linear layer in float32. */
+typedef struct {
+    PackedWeight weight;
+    const float *x; /* (n_tokens, n_in) */
+    float *output;  /* (n_tokens, n_out) */
+    int64_t n_tokens;
+} LinearFloat32;
+
+OPERATION(linear_float32, LinearFloat32)
 
 /* Linear layers in int8, each of which reads what the one before wrote. */
 typedef struct {
@@ -145,7 +172,7 @@ typedef struct {
     EncoderNorm attention_norm, mlp_norm;
 } EncoderLayer;
 
-/* Layers of one size, whose products are all in bfloat16, or all in int8. */
+/* Layers of one size, whose products are all in int8, or all as attention is. */
 typedef struct {
     const EncoderLayer *layers;
     const float *epsilons; /* (n_layers, 2) */
@@ -169,8 +196,8 @@ typedef struct {
     int64_t n_tokens, size;
 } Gated;
 
-void gated_forward(const Gated *a, int n_threads);
-void gated_backward(const Gated *a, int n_threads);
+int gated_forward(const Gated *a, int n_threads);
+int gated_backward(const Gated *a, int n_threads);
 
 /* A tensor that is trained: a row of an int64 table, */
 typedef struct {
@@ -187,12 +214,21 @@ typedef struct {
 } StepFactors;
 
 typedef struct {
+    const TrainedTensor *tensors;
+    const StepFactors *factors;
+    int n_tensors;
     float divisor, epsilon;
     float one_minus_beta1, beta2, one_minus_beta2;
 } AdamW;
 
-void adamw_step(const TrainedTensor *tensors, const StepFactors *factors, int n_tensors,
-                const AdamW *settings, int n_threads);
-void grad_norm(const TrainedTensor *tensors, int n_tensors, double *squares, int n_threads);
+OPERATION(adamw_step, AdamW)
+
+typedef struct {
+    const TrainedTensor *tensors; /* of which only the gradients are read */
+    int n_tensors;
+    double *squares; /* (n_threads,), zeros at first: their sum is that of all squares */
+} GradNorm;
+
+OPERATION(grad_norm, GradNorm)
 
 #endif

@@ -37,9 +37,10 @@ static void forward_token(const LayerNorm *a, int64_t token) {
     }
 }
 
-void layernorm_forward(const LayerNorm *a, int n_threads) {
+int DEFINE(layernorm_forward)(const LayerNorm *a, int n_threads) {
 #pragma omp parallel for num_threads(threads_for(a->n_tokens * a->size, n_threads))
     for (int64_t token = 0; token < a->n_tokens; token++) forward_token(a, token);
+    return 0;
 }
 
 /* The gradient of the output: the sum of those in float32 and rounded, where there are such. */
@@ -76,11 +77,12 @@ static void backward_token(const LayerNorm *a, int64_t token, float *grad_weight
     }
 }
 
-void layernorm_backward(const LayerNorm *a, int n_threads) {
+int DEFINE(layernorm_backward)(const LayerNorm *a, int n_threads) {
     n_threads = threads_for(a->n_tokens * a->size, n_threads);
 #pragma omp parallel for num_threads(n_threads) schedule(static)
     for (int64_t token = 0; token < a->n_tokens; token++) {
         float *grad_weight = a->grad_weights + omp_get_thread_num() * 2 * a->size;
         backward_token(a, token, grad_weight, grad_weight + a->size);
     }
+    return 0;
 }

@@ -7,13 +7,13 @@ pass them, which have checked them; addresses are whole numbers, 0 for none. */
 #include "kernels.h"
 
 /* To raise, here and in bindings/module.py, whenever a function or a struct of kernels.h changes. */
-#define INTERFACE_VERSION 4
+#define INTERFACE_VERSION 5
 
 #define ADDRESS(i) ((void *)PyLong_AsVoidPtr(arguments[i]))
 #define INTEGER(i) PyLong_AsLongLong(arguments[i])
 #define FLOAT(i) ((float)PyFloat_AsDouble(arguments[i]))
 
-int has_bf16_dot, has_int8_dot, has_amx;
+int lanes = 16, has_bf16_dot, has_int8_dot, has_amx;
 
 static int has_arguments(Py_ssize_t n_arguments, Py_ssize_t n) {
     if (n_arguments == n) return 1;
@@ -21,10 +21,17 @@ static int has_arguments(Py_ssize_t n_arguments, Py_ssize_t n) {
     return 0;
 }
 
-static PyObject *none_unless(int failed) {
-    if (failed) return PyErr_NoMemory();
-    Py_RETURN_NONE;
-}
+/* Computes while other threads of Python run, and returns from the function that Python called. */
+#define RETURN_AFTER(failed_of)             \
+    do {                                    \
+        int failed;                         \
+        if (PyErr_Occurred()) return NULL;  \
+        Py_BEGIN_ALLOW_THREADS              \
+        failed = failed_of;                 \
+        Py_END_ALLOW_THREADS                \
+        if (failed) return PyErr_NoMemory(); \
+        Py_RETURN_NONE;                     \
+    } while (0)
 
 /* ---- Attention ---- */
 
@@ -43,12 +50,8 @@ static PyObject *py_attention_forward(PyObject *self, PyObject *const *arguments
     if (!has_arguments(n, 15)) return NULL;
     Attention a = attention_of(arguments + 3);
     a.qkv = ADDRESS(0), a.output = ADDRESS(1), a.logsumexp = ADDRESS(2);
-    int failed, n_threads = (int)INTEGER(14);
-    if (PyErr_Occurred()) return NULL;
-    Py_BEGIN_ALLOW_THREADS
-    failed = attention_forward(&a, n_threads);
-    Py_END_ALLOW_THREADS
-    return none_unless(failed);
+    int n_threads = (int)INTEGER(14);
+    RETURN_AFTER(attention_forward(&a, n_threads));
 }
 
 /* (qkv, grad_output, grad_qkv, logsumexp, cu_seqlens, n_rows, n_heads, head_size,
@@ -58,12 +61,8 @@ static PyObject *py_attention_backward(PyObject *self, PyObject *const *argument
     Attention a = attention_of(arguments + 4);
     a.qkv = ADDRESS(0), a.grad_output = ADDRESS(1), a.grad_qkv = ADDRESS(2);
     a.logsumexp = ADDRESS(3);
-    int failed, n_threads = (int)INTEGER(15);
-    if (PyErr_Occurred()) return NULL;
-    Py_BEGIN_ALLOW_THREADS
-    failed = attention_backward(&a, n_threads);
-    Py_END_ALLOW_THREADS
-    return none_unless(failed);
+    int n_threads = (int)INTEGER(15);
+    RETURN_AFTER(attention_backward(&a, n_threads));
 }
 
 #ifdef HAS_AMX
@@ -74,12 +73,8 @@ static PyObject *py_attention_tiles(PyObject *self, PyObject *const *arguments, 
                    .n_rows = (int)INTEGER(3), .n_heads = (int)INTEGER(4),
                    .head_size = (int)INTEGER(5), .max_seqlen = (int)INTEGER(6),
                    .scaling = FLOAT(7)};
-    int failed, n_threads = (int)INTEGER(8);
-    if (PyErr_Occurred()) return NULL;
-    Py_BEGIN_ALLOW_THREADS
-    failed = attention_tiles(&a, n_threads);
-    Py_END_ALLOW_THREADS
-    return none_unless(failed);
+    int n_threads = (int)INTEGER(8);
+    RETURN_AFTER(attention_tiles(&a, n_threads));
 }
 #endif
 
@@ -95,11 +90,7 @@ static PyObject *py_layernorm_forward(PyObject *self, PyObject *const *arguments
                    .n_tokens = INTEGER(9), .size = INTEGER(10), .is_bf16 = (int)INTEGER(11),
                    .epsilon = FLOAT(12), .dropout = FLOAT(13), .seed = (uint64_t)INTEGER(14)};
     int n_threads = (int)INTEGER(15);
-    if (PyErr_Occurred()) return NULL;
-    Py_BEGIN_ALLOW_THREADS
-    layernorm_forward(&a, n_threads);
-    Py_END_ALLOW_THREADS
-    Py_RETURN_NONE;
+    RETURN_AFTER(layernorm_forward(&a, n_threads));
 }
 
 /* (normalized, rstd, weight, grad_sum or 0, grad_output or 0, grad_rounded or 0, grad_residual,
@@ -113,11 +104,7 @@ static PyObject *py_layernorm_backward(PyObject *self, PyObject *const *argument
                    .size = INTEGER(10), .is_bf16 = (int)INTEGER(11), .dropout = FLOAT(12),
                    .seed = (uint64_t)INTEGER(13)};
     int n_threads = (int)INTEGER(14);
-    if (PyErr_Occurred()) return NULL;
-    Py_BEGIN_ALLOW_THREADS
-    layernorm_backward(&a, n_threads);
-    Py_END_ALLOW_THREADS
-    Py_RETURN_NONE;
+    RETURN_AFTER(layernorm_backward(&a, n_threads));
 }
 
 /* ---- Rotary positions ---- */
@@ -131,14 +118,20 @@ static PyObject *py_rotate(PyObject *self, PyObject *const *arguments, Py_ssize_
                 .n_heads = (int)INTEGER(6), .head_size = (int)INTEGER(7),
                 .is_bf16 = (int)INTEGER(8), .backward = (int)INTEGER(9)};
     int n_threads = (int)INTEGER(10);
-    if (PyErr_Occurred()) return NULL;
-    Py_BEGIN_ALLOW_THREADS
-    rotate(&a, n_threads);
-    Py_END_ALLOW_THREADS
-    Py_RETURN_NONE;
+    RETURN_AFTER(rotate(&a, n_threads));
 }
 
-/* ---- Products of int8, and of bfloat16 ---- */
+/* ---- Products of float32, of int8, and of bfloat16 ---- */
+
+/* (x, packed_weight, bias or 0, output, n_tokens, n_in, n_out, gelu, n_threads) */
+static PyObject *py_linear_float32(PyObject *self, PyObject *const *arguments, Py_ssize_t n) {
+    if (!has_arguments(n, 9)) return NULL;
+    LinearFloat32 a = {.x = ADDRESS(0), .output = ADDRESS(3), .n_tokens = INTEGER(4),
+                       .weight = {.packed = ADDRESS(1), .columns = ADDRESS(2),
+                                  .n_in = INTEGER(5), .n_out = INTEGER(6), .gelu = INTEGER(7)}};
+    int n_threads = (int)INTEGER(8);
+    RETURN_AFTER(linear_float32(&a, n_threads));
+}
 
 #ifdef HAS_AMX
 /* (table of PackedWeight, n_weights, x, output, n_tokens, is_bf16, use_amx, n_threads) */
@@ -147,16 +140,11 @@ static PyObject *py_int8_linears(PyObject *self, PyObject *const *arguments, Py_
     Int8Linears a = {.weights = ADDRESS(0), .n_weights = (int)INTEGER(1), .x = ADDRESS(2),
                      .output = ADDRESS(3), .n_tokens = INTEGER(4), .is_bf16 = (int)INTEGER(5),
                      .use_amx = (int)INTEGER(6)};
-    int failed, n_threads = (int)INTEGER(7);
-    if (PyErr_Occurred()) return NULL;
-    Py_BEGIN_ALLOW_THREADS
-    failed = int8_linears(&a, n_threads);
-    Py_END_ALLOW_THREADS
-    return none_unless(failed);
+    int n_threads = (int)INTEGER(7);
+    RETURN_AFTER(int8_linears(&a, n_threads));
 }
 #endif
 
-#ifdef HAS_AMX
 /* (table of EncoderLayer, epsilons, n_layers, states, x, output, qkv, context, n_tokens, is_int8,
    use_amx, use_tiles, and from cu_seqlens on what attention_forward takes) */
 static PyObject *py_encoder_forward(PyObject *self, PyObject *const *arguments, Py_ssize_t n) {
@@ -167,14 +155,9 @@ static PyObject *py_encoder_forward(PyObject *self, PyObject *const *arguments, 
                  .use_amx = (int)INTEGER(10), .use_tiles = (int)INTEGER(11),
                  .attention = attention_of(arguments + 12)};
     a.attention.qkv = ADDRESS(6), a.attention.output = ADDRESS(7);
-    int failed, n_threads = (int)INTEGER(23);
-    if (PyErr_Occurred()) return NULL;
-    Py_BEGIN_ALLOW_THREADS
-    failed = encoder_forward(&a, n_threads);
-    Py_END_ALLOW_THREADS
-    return none_unless(failed);
+    int n_threads = (int)INTEGER(23);
+    RETURN_AFTER(encoder_forward(&a, n_threads));
 }
-#endif
 
 #ifdef HAS_BF16_DOT
 /* (x, packed_weight or 0, weights or 0, bias or 0, output, epilogue_operand or 0, n_tokens, n_in,
@@ -186,12 +169,8 @@ static PyObject *py_linear_forward(PyObject *self, PyObject *const *arguments, P
                 .n_tokens = INTEGER(6), .n_in = INTEGER(7), .n_out = INTEGER(8),
                 .n_rows = INTEGER(9), .transposed = (int)INTEGER(10),
                 .epilogue = (int)INTEGER(11)};
-    int failed, n_threads = (int)INTEGER(12);
-    if (PyErr_Occurred()) return NULL;
-    Py_BEGIN_ALLOW_THREADS
-    failed = linear_forward(&a, n_threads);
-    Py_END_ALLOW_THREADS
-    return none_unless(failed);
+    int n_threads = (int)INTEGER(12);
+    RETURN_AFTER(linear_forward(&a, n_threads));
 }
 
 /* (grad_output, x, grad_weight, grad_bias or 0, n_tokens, n_in, n_out, gelu, n_threads) */
@@ -200,12 +179,8 @@ static PyObject *py_linear_grad_weight(PyObject *self, PyObject *const *argument
     GradWeight a = {.grad_output = ADDRESS(0), .x = ADDRESS(1), .grad_weight = ADDRESS(2),
                     .grad_bias = ADDRESS(3), .n_tokens = INTEGER(4), .n_in = INTEGER(5),
                     .n_out = INTEGER(6), .gelu = (int)INTEGER(7)};
-    int failed, n_threads = (int)INTEGER(8);
-    if (PyErr_Occurred()) return NULL;
-    Py_BEGIN_ALLOW_THREADS
-    failed = linear_grad_weight(&a, n_threads);
-    Py_END_ALLOW_THREADS
-    return none_unless(failed);
+    int n_threads = (int)INTEGER(8);
+    RETURN_AFTER(linear_grad_weight(&a, n_threads));
 }
 
 /* ---- The gate of a feed-forward layer ---- */
@@ -216,11 +191,7 @@ static PyObject *py_gated_forward(PyObject *self, PyObject *const *arguments, Py
     Gated a = {.hidden = ADDRESS(0), .output = ADDRESS(1), .n_tokens = INTEGER(2),
                .size = INTEGER(3)};
     int n_threads = (int)INTEGER(4);
-    if (PyErr_Occurred()) return NULL;
-    Py_BEGIN_ALLOW_THREADS
-    gated_forward(&a, n_threads);
-    Py_END_ALLOW_THREADS
-    Py_RETURN_NONE;
+    RETURN_AFTER(gated_forward(&a, n_threads));
 }
 
 /* (hidden, grad_output, grad_hidden, n_tokens, size, n_threads) */
@@ -229,11 +200,7 @@ static PyObject *py_gated_backward(PyObject *self, PyObject *const *arguments, P
     Gated a = {.hidden = ADDRESS(0), .grad_output = ADDRESS(1), .grad_hidden = ADDRESS(2),
                .n_tokens = INTEGER(3), .size = INTEGER(4)};
     int n_threads = (int)INTEGER(5);
-    if (PyErr_Occurred()) return NULL;
-    Py_BEGIN_ALLOW_THREADS
-    gated_backward(&a, n_threads);
-    Py_END_ALLOW_THREADS
-    Py_RETURN_NONE;
+    RETURN_AFTER(gated_backward(&a, n_threads));
 }
 #endif
 
@@ -243,31 +210,34 @@ static PyObject *py_gated_backward(PyObject *self, PyObject *const *arguments, P
    n_threads) */
 static PyObject *py_adamw_step(PyObject *self, PyObject *const *arguments, Py_ssize_t n) {
     if (!has_arguments(n, 8)) return NULL;
-    const TrainedTensor *tensors = ADDRESS(0);
-    const StepFactors *factors = ADDRESS(1);
     double beta1 = PyFloat_AsDouble(arguments[5]), beta2 = PyFloat_AsDouble(arguments[6]);
-    AdamW settings = {.divisor = FLOAT(3), .epsilon = FLOAT(4), .one_minus_beta1 = 1 - beta1,
-                      .one_minus_beta2 = 1 - beta2, .beta2 = beta2};
-    int n_tensors = (int)INTEGER(2), n_threads = (int)INTEGER(7);
-    if (PyErr_Occurred()) return NULL;
-    Py_BEGIN_ALLOW_THREADS
-    adamw_step(tensors, factors, n_tensors, &settings, n_threads);
-    Py_END_ALLOW_THREADS
-    Py_RETURN_NONE;
+    AdamW a = {.tensors = ADDRESS(0), .factors = ADDRESS(1), .n_tensors = (int)INTEGER(2),
+               .divisor = FLOAT(3), .epsilon = FLOAT(4), .one_minus_beta1 = 1 - beta1,
+               .one_minus_beta2 = 1 - beta2, .beta2 = beta2};
+    int n_threads = (int)INTEGER(7);
+    RETURN_AFTER(adamw_step(&a, n_threads));
 }
 
 /* (table of TrainedTensor, n_tensors, squares, n_threads); squares is (n_threads,) in double,
    zeros */
 static PyObject *py_grad_norm(PyObject *self, PyObject *const *arguments, Py_ssize_t n) {
     if (!has_arguments(n, 4)) return NULL;
-    const TrainedTensor *tensors = ADDRESS(0);
-    double *squares = ADDRESS(2);
-    int n_tensors = (int)INTEGER(1), n_threads = (int)INTEGER(3);
+    GradNorm a = {.tensors = ADDRESS(0), .n_tensors = (int)INTEGER(1), .squares = ADDRESS(2)};
+    int n_threads = (int)INTEGER(3);
+    RETURN_AFTER(grad_norm(&a, n_threads));
+}
+
+/* ---- Which vectors ---- */
+
+/* (16 or 8); returns what it was. For tests: the processor may be slow with these, or lack 8. */
+static PyObject *py_use_lanes(PyObject *self, PyObject *const *arguments, Py_ssize_t n) {
+    if (!has_arguments(n, 1)) return NULL;
+    int before = lanes, wanted = (int)INTEGER(0);
     if (PyErr_Occurred()) return NULL;
-    Py_BEGIN_ALLOW_THREADS
-    grad_norm(tensors, n_tensors, squares, n_threads);
-    Py_END_ALLOW_THREADS
-    Py_RETURN_NONE;
+    if (wanted != 16 && wanted != 8)
+        return PyErr_Format(PyExc_ValueError, "vectors of %d numbers instead of 16 or 8", wanted);
+    lanes = wanted;
+    return PyLong_FromLong(before);
 }
 
 #define FUNCTION(name) {#name, (PyCFunction)(void (*)(void))py_##name, METH_FASTCALL, NULL}
@@ -276,15 +246,17 @@ static PyMethodDef functions[] = {
     FUNCTION(adamw_step),
     FUNCTION(attention_backward),
     FUNCTION(attention_forward),
+    FUNCTION(encoder_forward),
     FUNCTION(grad_norm),
 #ifdef HAS_AMX
     FUNCTION(attention_tiles),
-    FUNCTION(encoder_forward),
     FUNCTION(int8_linears),
 #endif
     FUNCTION(layernorm_backward),
     FUNCTION(layernorm_forward),
+    FUNCTION(linear_float32),
     FUNCTION(rotate),
+    FUNCTION(use_lanes),
 #ifdef HAS_BF16_DOT
     FUNCTION(gated_backward),
     FUNCTION(gated_forward),
@@ -298,6 +270,11 @@ static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "kernels", NULL, 0, f
 
 PyMODINIT_FUNC PyInit_kernels(void) {
     PyObject *made = PyModule_Create(&module);
+#if defined(__x86_64__)
+    if (!__builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx2") &&
+        __builtin_cpu_supports("fma"))
+        lanes = 8;
+#endif
 #ifdef HAS_BF16_DOT
     has_bf16_dot = __builtin_cpu_supports("avx512bf16") != 0;
 #endif

@@ -24,8 +24,9 @@ static void rotate_token(const Rotary *a, int64_t token) {
     memcpy(a->output + value, a->qkv + value, width * size);
 }
 
-void rotate(const Rotary *a, int n_threads) {
+int DEFINE(rotate)(const Rotary *a, int n_threads) {
     int64_t n = a->n_tokens * a->n_heads * a->head_size;
 #pragma omp parallel for num_threads(threads_for(n, n_threads))
     for (int64_t token = 0; token < a->n_tokens; token++) rotate_token(a, token);
+    return 0;
 }

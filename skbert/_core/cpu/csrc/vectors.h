@@ -1,4 +1,4 @@
-/* Vectors of sixteen numbers, which a compiler lays out for the processor at hand.
+/* Vectors of LANES numbers, sixteen or eight, which a compiler lays out for the processor at hand.
 
 They pass between inlined functions only. */
 
@@ -15,18 +15,26 @@ They pass between inlined functions only. */
 #ifdef __clang__
 #error "clang passes no wide vectors to functions that are inlined: use gcc"
 #endif
-#define FOR_EACH_PROCESSOR \
-    __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#if LANES == 8
+#define FOR_EACH_PROCESSOR __attribute__((target("arch=x86-64-v3")))
+#else
+#define FOR_EACH_PROCESSOR __attribute__((target_clones("arch=x86-64-v4", "default")))
+#endif
 #else
 #define FOR_EACH_PROCESSOR
 #endif
 #endif
+#if LANES == 8
+#define NUMBERS {0, 1, 2, 3, 4, 5, 6, 7}
+#else
+#define NUMBERS {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}
+#endif
 #define INLINE static inline __attribute__((always_inline))
 
-typedef float floats __attribute__((vector_size(64), aligned(4), may_alias));
-typedef int32_t ints __attribute__((vector_size(64), aligned(4), may_alias));
-typedef uint32_t uints __attribute__((vector_size(64), aligned(4), may_alias));
-typedef uint16_t ushorts __attribute__((vector_size(32), aligned(2), may_alias));
+typedef float floats __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+typedef int32_t ints __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+typedef uint32_t uints __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+typedef uint16_t ushorts __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
 
 /* ---- Reading and writing; offsets are in numbers ---- */
 
@@ -60,20 +68,24 @@ INLINE floats blend(ints mask, floats x, floats y) {
 /* Which of the indices from `first` on are below `end`. */
 INLINE ints mask_before(int end, int first) {
     if (first + LANES <= end) return (ints){0} - 1;
-    floats steps = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    floats steps = NUMBERS;
     return steps + (float)first < (float)end;
 }
 
 INLINE int round_up(int n, int step) { return (n + step - 1) / step * step; }
 
-/* ---- Within a vector, and across sixteen ---- */
+/* ---- Within a vector, and across as many as it has numbers ---- */
 
-#define SWAP(step, at) ((at) & step ? 16 + (at)-step : (at))
-#define BACK(step, at) ((at) & step ? 16 + (at) : (at) + step)
-#define ALL(pick, s)                                                                       \
-    pick(s, 0), pick(s, 1), pick(s, 2), pick(s, 3), pick(s, 4), pick(s, 5), pick(s, 6),    \
-        pick(s, 7), pick(s, 8), pick(s, 9), pick(s, 10), pick(s, 11), pick(s, 12),         \
-        pick(s, 13), pick(s, 14), pick(s, 15)
+#define SWAP(step, at) ((at) & step ? LANES + (at)-step : (at))
+#define BACK(step, at) ((at) & step ? LANES + (at) : (at) + step)
+#define EIGHT(pick, s, at)                                                                 \
+    pick(s, at), pick(s, at + 1), pick(s, at + 2), pick(s, at + 3), pick(s, at + 4),       \
+        pick(s, at + 5), pick(s, at + 6), pick(s, at + 7)
+#if LANES == 8
+#define ALL(pick, s) EIGHT(pick, s, 0)
+#else
+#define ALL(pick, s) EIGHT(pick, s, 0), EIGHT(pick, s, 8)
+#endif
 #define BACK_OF(x, step) __builtin_shufflevector(x, x, ALL(BACK, step))
 #define EXCHANGE(step)                                                                     \
     for (int i = 0; i < LANES; i++)                                                        \
@@ -84,14 +96,15 @@ INLINE int round_up(int n, int step) { return (n + step - 1) / step * step; }
         }
 
 INLINE float sum(floats x) {
-    x += BACK_OF(x, 8);
+    if (LANES > 8) x += BACK_OF(x, 8);
     x += BACK_OF(x, 4);
     x += BACK_OF(x, 2);
     return x[0] + x[1];
 }
 
 INLINE float maximum(floats x) {
-    floats y = BACK_OF(x, 8);
+    floats y = x;
+    if (LANES > 8) y = BACK_OF(x, 8);
     x = blend(y > x, y, x);
     y = BACK_OF(x, 4);
     x = blend(y > x, y, x);
@@ -101,7 +114,9 @@ INLINE float maximum(floats x) {
 }
 
 INLINE void transpose(floats x[LANES]) { /* blocks of 8, then of 4, 2 and 1 change places */
+#if LANES > 8
     EXCHANGE(8)
+#endif
     EXCHANGE(4)
     EXCHANGE(2)
     EXCHANGE(1)
