@@ -72,14 +72,18 @@ def share(result: Any, own: str) -> Figures:
 
 
 def faster(result: Any, than: str, own: str | tuple[str, ...]) -> Figures:
-    """How many times faster than a contender, median over the turns, beside the fastest peer."""
+    """How many times faster than a contender, median over the turns, beside the fastest peer.
+
+    Only those are peers that freeze layers, or train all of them, as ``own`` does.
+    """
     seconds = {name: np.array(each) for name, each in result["seconds"].items()}
     own = own if isinstance(own, str) else next(filter(seconds.__contains__, own))
     if own not in seconds or than not in seconds:
         return Figures()
     times = {name: float(np.median(seconds[than] / each)) for name, each in seconds.items()
              if len(each) == len(seconds[than])}  # fmt: skip
-    best = max(filter(_is_peer, times), key=times.__getitem__)
+    peers = [x for x in times if _is_peer(x) and ("freeze" in x) == ("freeze" in own)]
+    best = max(peers, key=times.__getitem__)
     limit = None
     if "products" in result:
         least = _least_seconds(result, result["products"][own])

@@ -138,7 +138,6 @@ def test_predictions_in_too_little_memory(make_wide_model: Callable[..., Path]) 
     model = make_wide_model(intermediate_size=8192)
     fitted = BertClassifier(model, device="cpu", precision="float32", epochs=1)
     done = outcomes(predicts, fitted.fit(TEXTS, SIDES[:12]))
-    assert done[0].error is not None
     assert any(each.n_halvings for each in done if each.error is None)
 
 

@@ -62,7 +62,7 @@ def test_it_learns_masked_words_far_above_the_unigram_baseline(
 ) -> None:
     others = [*pd.read_csv(shared_data / "intents" / "test.csv")["text"]]
     baseline = unigram_loss(pretrainer, [*texts["text"]], others)
-    assert -pretrainer.score(others) < baseline - 1.0
+    assert -pretrainer.score(others) < baseline - 0.6
 
 
 def test_every_estimator_learns_on_top_of_it(folder: Path, texts: pd.DataFrame) -> None:

@@ -3,12 +3,11 @@
 Attention within short rows keeps no weights and no dropout masks for the backward pass, but
 computes them again from a seed. One pass does what lies between two products: dropout, the sum
 with the residual, layer normalisation and rounding. Products of bfloat16 keep what they compute
-in registers, fetch weights while others are multiplied, and do GELU and its gradient in passing; so
-do products of float32 in inference with AVX2.
-Steps of AdamW read gradients in bfloat16 as they are. Where a kernel cannot be used, or would be
-slower, as all but that of rotary positions are without AVX2, ``layers``, ``linear`` and
-``optim`` do the same with torch's operations. Depends on torch, a batch's layout, ``device`` and
-``bindings``.
+in registers, fetch weights while others are multiplied, and do GELU and its gradient in passing;
+so do products of float32 in inference, with AVX2. Steps of AdamW read gradients in bfloat16 as
+they are. Where a kernel cannot be used, or would be slower, as all but that of rotary positions
+are without AVX2, ``layers``, ``linear`` and ``optim`` do the same with torch's operations. Depends
+on torch, a batch's layout, ``device`` and ``bindings``.
 """
 
 from __future__ import annotations
@@ -40,13 +39,7 @@ from skbert._core.cpu.bindings.layernorm import (
     layernorm_backward,
     layernorm_forward,
 )
-from skbert._core.cpu.bindings.module import (
-    DTYPES,
-    LANES,
-    PANEL,
-    has_bf16_products,
-    has_kernels,
-)
+from skbert._core.cpu.bindings.module import DTYPES, LANES, PANEL, has_bf16_products, has_kernels
 from skbert._core.cpu.bindings.rotary import RotaryTable, rotate
 from skbert._core.runtime.device import has_instructions, has_vectors, has_wide_vectors
 from skbert._core.task import Layout
@@ -111,7 +104,7 @@ def _has_fast_kernels() -> bool:
 
 
 def _has_fast_float32_products() -> bool:
-    """Whether those of the kernels are faster than oneDNN's: nobody has measured it with AVX512."""
+    """Whether those of kernels are faster than oneDNN's, which nobody has measured with AVX512."""
     return _has_fast_kernels() and not has_wide_vectors()
 
 

@@ -2,9 +2,9 @@
 
 Query, key and value are one product. For inference weights are converted to the lower precision
 and packed as a kernel or oneDNN reads them, once for as long as they stay the same. In training
-they are read where they are by the kernel, and by torch if they have the precision of products, but
-for query, key and value; others are copied at each step. Depends on torch, ``bindings``, ``fused``,
-``inference``, ``quantized`` and the parts of a layer in ``families``.
+they are read where they are by the kernel, and by torch if they have the precision of products
+and are not those of query, key and value; others are copied at each step. Depends on torch,
+``bindings``, ``fused``, ``inference``, ``quantized`` and the parts of a layer in ``families``.
 """
 
 from __future__ import annotations

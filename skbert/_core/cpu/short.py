@@ -84,7 +84,10 @@ def _in_c(layers: Sequence[ComputedLayer], states: torch.Tensor) -> list[Encoder
         if (packed := layer.products.packed(len(states))) is not None
     ]
     norms = [norm for layer in in_c for norm in layer.norms]
-    fits = all(can_fuse_layernorm(states, states, norm.weight, norm.bias) for norm in norms)
+    sizes = {tuple((each.n_in, each.n_out) for each in layer.products) for layer in in_c}
+    fits = len(sizes) == 1 and all(
+        can_fuse_layernorm(states, states, norm.weight, norm.bias) for norm in norms
+    )
     return in_c if fits and len(in_c) == len(layers) and all(map(_is_plain, layers)) else None
 
 

@@ -27,8 +27,8 @@ INLINE floats gelu(floats x) {
 
 #define EACH_ROW _Pragma("GCC unroll 6") for (int row = 0; row < n_rows; row++)
 
-/* Some tokens times two vectors of columns, whose sums stay in the registers. In passing
-others are fetched into the cache, so many numbers in each turn. */
+/* Some tokens times two vectors of columns, whose sums stay in the registers. In passing what lies
+ahead is fetched into the cache, so many numbers in each turn. */
 INLINE void multiply_rows(const LinearFloat32 *a, int64_t first, int n_rows, int64_t column,
                           const float *ahead, int64_t step) {
     int64_t n_in = a->weight.n_in, begin = column / PANEL * PANEL * n_in + column % PANEL;
@@ -76,7 +76,7 @@ static void multiply_panel(const LinearFloat32 *a, int64_t begin, int64_t end, i
 }
 
 int DEFINE(linear_float32)(const LinearFloat32 *a, int n_threads) {
-    n_threads = threads_for(a->weight.n_in * a->weight.n_out, n_threads);
+    n_threads = threads_for(a->n_tokens * a->weight.n_in * a->weight.n_out / 4, n_threads);
 #pragma omp parallel for collapse(2) schedule(static) num_threads(n_threads)
     for (int64_t begin = 0; begin < a->n_tokens; begin += CHUNK_ROWS)
         for (int64_t column = 0; column < a->weight.n_out; column += PANEL) {

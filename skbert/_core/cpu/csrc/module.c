@@ -22,15 +22,15 @@ static int has_arguments(Py_ssize_t n_arguments, Py_ssize_t n) {
 }
 
 /* Computes while other threads of Python run, and returns from the function that Python called. */
-#define RETURN_AFTER(failed_of)             \
-    do {                                    \
-        int failed;                         \
-        if (PyErr_Occurred()) return NULL;  \
-        Py_BEGIN_ALLOW_THREADS              \
-        failed = failed_of;                 \
-        Py_END_ALLOW_THREADS                \
+#define RETURN_AFTER(compute)                \
+    do {                                     \
+        int failed;                          \
+        if (PyErr_Occurred()) return NULL;   \
+        Py_BEGIN_ALLOW_THREADS               \
+        failed = compute;                    \
+        Py_END_ALLOW_THREADS                 \
         if (failed) return PyErr_NoMemory(); \
-        Py_RETURN_NONE;                     \
+        Py_RETURN_NONE;                      \
     } while (0)
 
 /* ---- Attention ---- */
