@@ -35,7 +35,7 @@ def texts(shared_data: Path) -> pd.DataFrame:
 def pretrainer(texts: pd.DataFrame) -> BertPretrainer:
     return BertPretrainer(
         None, family="modernbert", vocab_size=1000, hidden_size=96, num_hidden_layers=2,
-        num_attention_heads=3, intermediate_size=144, max_position_embeddings=LIMIT, epochs=6,
+        num_attention_heads=3, intermediate_size=144, max_position_embeddings=LIMIT, epochs=8,
         mask_fraction=0.25, learning_rate=3e-3, device="cpu", random_state=0,
     ).fit(texts["text"])  # fmt: skip
 
@@ -62,7 +62,7 @@ def test_it_learns_masked_words_far_above_the_unigram_baseline(
 ) -> None:
     others = [*pd.read_csv(shared_data / "intents" / "test.csv")["text"]]
     baseline = unigram_loss(pretrainer, [*texts["text"]], others)
-    assert -pretrainer.score(others) < baseline - 0.6
+    assert -pretrainer.score(others) < baseline - 1.0
 
 
 def test_every_estimator_learns_on_top_of_it(folder: Path, texts: pd.DataFrame) -> None:

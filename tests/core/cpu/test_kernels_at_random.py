@@ -365,45 +365,38 @@ def gelu_error(x: torch.Tensor) -> torch.Tensor:
 
 
 def packed_product(draw: Draw) -> Case:
-    n_tokens, n_in, n_out = draw(TOKENS), draw(sizes(2, 300)), draw(sizes(32, 160))
-    has_bias, gelu = draw(st.booleans()), draw(st.booleans())
-    tensors = {
-        "x": numbers(draw, n_tokens, n_in, dtype=torch.bfloat16),
-        "weight": numbers(draw, n_out, n_in, dtype=torch.bfloat16),
-    }
-    if has_bias:
-        tensors["bias"] = numbers(draw, n_out, dtype=torch.float32)
-
-    def compute(t: Tensors) -> Tensors:
-        weights = PackedWeights(weight=t["weight"], bias=t.get("bias"))
-        return {"output": packed_linear(x=t["x"], weights=weights, gelu=gelu)}
-
-    exact, off = product(tensors["x"], tensors["weight"], tensors.get("bias"))
-    if gelu:
-        exact, off = F.gelu(exact), 1.2 * off + gelu_error(exact)
-    return Case(
-        tensors, compute, {"output": exact}, {"output": off},
-        rows=torch.arange(n_tokens), poisoned="x",
-    )  # fmt: skip
+    return inference_product(draw, PackedWeights, packed_linear, TOKENS, gelu_error)
 
 
 def float32_product(draw: Draw) -> Case:
-    n_tokens, n_in, n_out = draw(TOKENS_OF_CHUNKS), draw(sizes(1, 300)), draw(sizes(32, 160))
+    return inference_product(
+        draw, Float32Weights, linear_float32, TOKENS_OF_CHUNKS, lambda x: 4 * EPS * x.abs()
+    )
+
+
+def inference_product(
+    draw: Draw,
+    kind: Any,
+    linear: Any,
+    tokens: st.SearchStrategy[int],
+    off_by_gelu: Callable[[torch.Tensor], torch.Tensor],
+) -> Case:
+    n_tokens, n_in, n_out = draw(tokens), draw(sizes(kind.together, 300)), draw(sizes(32, 160))
     has_bias, gelu = draw(st.booleans()), draw(st.booleans())
     tensors = {
-        "x": numbers(draw, n_tokens, n_in, dtype=torch.float32),
-        "weight": numbers(draw, n_out, n_in, dtype=torch.float32),
+        "x": numbers(draw, n_tokens, n_in, dtype=kind.dtype),
+        "weight": numbers(draw, n_out, n_in, dtype=kind.dtype),
     }
     if has_bias:
         tensors["bias"] = numbers(draw, n_out, dtype=torch.float32)
 
     def compute(t: Tensors) -> Tensors:
-        weights = Float32Weights(weight=t["weight"], bias=t.get("bias"))
-        return {"output": linear_float32(x=t["x"], weights=weights, gelu=gelu)}
+        weights = kind(weight=t["weight"], bias=t.get("bias"))
+        return {"output": linear(x=t["x"], weights=weights, gelu=gelu)}
 
-    exact, off = product(tensors["x"], tensors["weight"], tensors.get("bias"), torch.float32)
+    exact, off = product(tensors["x"], tensors["weight"], tensors.get("bias"), kind.dtype)
     if gelu:
-        exact, off = F.gelu(exact), 1.2 * off + 4 * EPS * exact.abs()
+        exact, off = F.gelu(exact), 1.2 * off + off_by_gelu(exact)
     return Case(
         tensors, compute, {"output": exact}, {"output": off},
         rows=torch.arange(n_tokens), poisoned="x",

@@ -38,7 +38,6 @@ __all__ = ["EncoderLayer", "EncoderNorm", "EncoderWeights", "ProductWeights", "e
 
 ProductWeights = PackedWeights | Float32Weights | Int8Weights
 
-
 # What products may read and write.
 _DTYPES: dict[type, Sequence[torch.dtype]] = {
     PackedWeights: [torch.bfloat16],
@@ -58,9 +57,8 @@ class EncoderNorm(NamedTuple):
 class EncoderLayer(NamedTuple):
     """The packed weights of a layer, and its norms, which are read where they are."""
 
-    products: Sequence[
-        ProductWeights
-    ]  # of qkv, attention_out, mlp_in and mlp_out, before which GELU is
+    # Of qkv, attention_out, mlp_in and mlp_out, before which GELU is.
+    products: Sequence[ProductWeights]
     norms: Sequence[EncoderNorm]  # after attention_out, and after mlp_out
 
 
@@ -88,7 +86,7 @@ class EncoderWeights:
         """What C reads of a layer."""
         row: list[int] = []
         for weights, gelu in zip(layer.products, (False, False, True, False), strict=True):
-            check_type("weights", weights, (PackedWeights, Float32Weights, Int8Weights))
+            check_type("weights", weights, (*_DTYPES,))
             columns = weights.columns if isinstance(weights, Int8Weights) else weights.bias
             if isinstance(weights, Int8Weights) and weights.gelu != gelu:
                 raise ValueError("a kernel takes layers in which GELU follows mlp_in, no other")

@@ -20,6 +20,7 @@ from skbert._core.cpu.bindings.module import PANEL, check_processor
 
 __all__ = [
     "PackedWeights",
+    "Panels",
     "StackedWeights",
     "linear_grad_input",
     "linear_grad_weight",
@@ -30,26 +31,35 @@ __all__ = [
 _NO_EPILOGUE, _GELU, _GELU_COPY, _GELU_BACKWARD = range(4)  # what follows a product
 
 
-class PackedWeights:
-    """A copy of a linear layer's weight and bias, as `packed_linear` reads them.
+class Panels:
+    """A copy of a linear layer's weight and bias, in panels of columns.
 
     Parameters
     ----------
     weight : Tensor of shape (n_out, n_in)
-        In bfloat16.
+        In ``dtype``.
     bias : Tensor of shape (n_out,) or None
         In float32.
     """
 
+    dtype: torch.dtype
+    together: int  # numbers of a row that lie side by side
+
     def __init__(self, *, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
         self.n_out, self.n_in = shape = shape_of("weight", weight, 2)
         check_multiple("a number of outputs", self.n_out, PANEL)
-        check_multiple("a number of inputs", self.n_in, 2)
-        address_of("weight", weight, shape, torch.bfloat16)
+        check_multiple("a number of inputs", self.n_in, self.together)
+        address_of("weight", weight, shape, self.dtype)
         optional_address("bias", bias, (self.n_out,), torch.float32)
-        panels = weight.detach().view(self.n_out // PANEL, PANEL, self.n_in // 2, 2)
+        panels = weight.detach().view(self.n_out // PANEL, PANEL, -1, self.together)
         self.panels = panels.transpose(1, 2).clone(memory_format=torch.contiguous_format)
         self.bias = None if bias is None else bias.detach().clone()
+
+
+class PackedWeights(Panels):
+    """A copy of a linear layer in bfloat16, as `packed_linear` reads it."""
+
+    dtype, together = torch.bfloat16, 2
 
 
 class StackedWeights:

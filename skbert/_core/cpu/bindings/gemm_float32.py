@@ -1,43 +1,20 @@
-"""Linear layers of few tokens in float32, for inference. Depends on torch only."""
+"""Linear layers in float32, for inference. Depends on torch only."""
 
 from __future__ import annotations
 
 import torch
 
 from skbert._core.cpu.bindings import module
-from skbert._core.cpu.bindings.checks import (
-    address_of,
-    addresses,
-    check_multiple,
-    check_type,
-    optional_address,
-    shape_of,
-)
-from skbert._core.cpu.bindings.module import PANEL
+from skbert._core.cpu.bindings.checks import address_of, addresses, check_type, shape_of
+from skbert._core.cpu.bindings.gemm_bf16 import Panels
 
 __all__ = ["Float32Weights", "linear_float32"]
 
 
-class Float32Weights:
-    """A copy of a linear layer's weight and bias, as `linear_float32` reads them.
+class Float32Weights(Panels):
+    """A copy of a linear layer in float32, as `linear_float32` reads it."""
 
-    Parameters
-    ----------
-    weight : Tensor of shape (n_out, n_in)
-        In float32.
-    bias : Tensor of shape (n_out,) or None
-        In float32.
-    """
-
-    def __init__(self, *, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
-        self.n_out, self.n_in = shape = shape_of("weight", weight, 2)
-        check_multiple("a number of outputs", self.n_out, PANEL)
-        check_multiple("a number of inputs", self.n_in, 1)
-        address_of("weight", weight, shape, torch.float32)
-        optional_address("bias", bias, (self.n_out,), torch.float32)
-        panels = weight.detach().view(self.n_out // PANEL, PANEL, self.n_in)
-        self.panels = panels.transpose(1, 2).clone(memory_format=torch.contiguous_format)
-        self.bias = None if bias is None else bias.detach().clone()
+    dtype, together = torch.float32, 1
 
 
 def linear_float32(*, x: torch.Tensor, weights: Float32Weights, gelu: bool) -> torch.Tensor:
