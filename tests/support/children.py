@@ -72,18 +72,26 @@ def _tell(pipe: Any, job: Callable[..., Any], given: tuple[object, ...]) -> None
 def limit_memory(mb: float) -> None:
     """Let this process have so much address space in addition to what it has.
 
-    What it has freed and kept, as processes of long test runs have, is taken first, so that large
-    blocks are not made of it.
+    What it has freed and kept, and what it has reserved for threads, as processes of long test
+    runs have, is taken first, so that large blocks are not made of it.
     """
     libc = ctypes.CDLL(None)
-    libc.malloc.argtypes, libc.malloc.restype = [ctypes.c_size_t], ctypes.c_size_t
-    mmap_threshold, large, is_mapped = -3, 1 << 16, 2  # as glibc has them
+    libc.malloc.argtypes, libc.malloc.restype = [ctypes.c_size_t], ctypes.c_void_p
+    mmap_threshold, large = -3, 1 << 23  # the first as glibc has it
     libc.mallopt(mmap_threshold, large)
-    while not ctypes.c_size_t.from_address(libc.malloc(large) - 8).value & is_mapped:
+    _limit_address_space(_address_space())
+    while libc.malloc(large):
         pass
+    _limit_address_space(_address_space() + int(mb * 2**20))
+
+
+def _address_space() -> int:
     pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0])
-    room = pages * resource.getpagesize() + int(mb * 2**20)
-    resource.setrlimit(resource.RLIMIT_AS, (room, resource.getrlimit(resource.RLIMIT_AS)[1]))
+    return pages * resource.getpagesize()
+
+
+def _limit_address_space(n_bytes: int) -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (n_bytes, resource.getrlimit(resource.RLIMIT_AS)[1]))
 
 
 def resident_mb() -> float:
