@@ -4,7 +4,7 @@ Attention within short rows keeps no weights and no dropout masks for the backwa
 computes them again from a seed. One pass does what lies between two products: dropout, the sum
 with the residual, layer normalisation and rounding. Products of bfloat16 keep what they compute
 in registers, fetch weights while others are multiplied, and do GELU and its gradient in passing;
-so do products of float32 in inference, with AVX2. Steps of AdamW read gradients in bfloat16 as
+so do products of float32 in inference. Steps of AdamW read gradients in bfloat16 as
 they are. Where a kernel cannot be used, or would be slower, as all but that of rotary positions
 are without AVX2, ``layers``, ``linear`` and ``optim`` do the same with torch's operations. Depends
 on torch, a batch's layout, ``device`` and ``bindings``.
@@ -41,7 +41,7 @@ from skbert._core.cpu.bindings.layernorm import (
 )
 from skbert._core.cpu.bindings.module import DTYPES, LANES, PANEL, has_bf16_products, has_kernels
 from skbert._core.cpu.bindings.rotary import RotaryTable, rotate
-from skbert._core.runtime.device import has_instructions, has_vectors, has_wide_vectors
+from skbert._core.runtime.device import has_instructions, has_vectors
 from skbert._core.task import Layout
 
 __all__ = [
@@ -101,11 +101,6 @@ def _draw_seed(dropout: float) -> int:
 def _has_fast_kernels() -> bool:
     """Whether there are kernels, and the processor has vectors as wide as theirs."""
     return has_kernels() and has_vectors()
-
-
-def _has_fast_float32_products() -> bool:
-    """Whether those of kernels are faster than oneDNN's, which nobody has measured with AVX512."""
-    return _has_fast_kernels() and not has_wide_vectors()
 
 
 # --- attention -----------------------------------------------------------------------------------
@@ -365,7 +360,7 @@ def max_packed_tokens(n_in: int, n_out: int, dtype: torch.dtype) -> float:
     if n_out % PANEL:
         return 0
     if dtype == torch.float32:
-        return math.inf if _has_fast_float32_products() else 0
+        return math.inf if _has_fast_kernels() else 0
     if dtype != torch.bfloat16 or n_in % 2 or not has_bf16_products():
         return 0
     return _MAX_TOKENS_WITH_AMX if has_instructions("amx_bf16") else math.inf

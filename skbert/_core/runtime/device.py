@@ -136,13 +136,27 @@ def _has_fast_bfloat16(device: torch.device) -> bool:
     bound = os.environ.get("ONEDNN_MAX_CPU_ISA", "ALL").upper()
     if device.type != "cpu" or _WITHOUT_BFLOAT16.fullmatch(bound):
         return False
-    return has_instructions("avx512_bf16") or has_instructions("amx_bf16")
+    if has_instructions("amx_bf16"):
+        return True
+    return has_instructions("avx512_bf16") and not _lacks_its_tiles()
+
+
+def _lacks_its_tiles() -> bool:
+    """Whether the processor was built with tiles for bfloat16 that the system does not offer.
+
+    In vectors such a processor multiplies half as many numbers in bfloat16 as in float32.
+    """
+    return "Intel" in _capabilities().get("cpu_name", "") and has_instructions("avx512_fp16")
 
 
 def has_instructions(name: str) -> bool:
     """Whether torch reports that the processor has these instructions, such as avx512_bf16."""
-    capabilities: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()
-    return bool(capabilities.get(name))
+    return bool(_capabilities().get(name))
+
+
+def _capabilities() -> dict[str, Any]:
+    found: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+    return found
 
 
 def has_vectors() -> bool:
