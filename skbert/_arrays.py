@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Array", "BoolArray", "FloatArray", "IntArray", "arange_within", "objects"]
+__all__ = ["Array", "BoolArray", "FloatArray", "IntArray", "arange_within", "is_arange", "objects"]
 
 Array = np.ndarray[Any, Any]
 BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
@@ -20,6 +20,11 @@ def arange_within(counts: IntArray) -> IntArray:
     ends = np.cumsum(counts)
     values: IntArray = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - counts, counts)
     return values
+
+
+def is_arange(values: IntArray, n: int) -> bool:
+    """Whether these are ``arange(n)``: all of so many, in order."""
+    return len(values) == n and bool((values == np.arange(n)).all())
 
 
 def objects(values: Sequence[Any]) -> Array:

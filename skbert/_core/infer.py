@@ -90,6 +90,8 @@ def _distinct_rows(rows: Items) -> tuple[IntArray, IntArray]:
         keys = list(zip(keys, map(bytes, rows.features), strict=True))
     numbers: dict[Any, int] = {}
     equal_to = np.array([numbers.setdefault(key, len(numbers)) for key in keys])
+    if len(numbers) == len(equal_to):
+        return equal_to, equal_to
     _, firsts = np.unique(equal_to, return_index=True)
     return firsts, equal_to
 

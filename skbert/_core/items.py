@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from skbert._arrays import Array, FloatArray, IntArray, arange_within
+from skbert._arrays import Array, FloatArray, IntArray, arange_within, is_arange
 from skbert._core.text.spill import GrowingArray
 from skbert._core.text.tokens import EncodedTexts, Ragged, TokenTable
 from skbert.exceptions import NonFiniteError
@@ -113,6 +113,8 @@ class Items:
 
     def by_row(self) -> Items:
         """Every row as an item of its own, without targets, which is enough for a forward pass."""
+        if self.targets is None and is_arange(self.rows, len(self) + 1):
+            return self
         owner = np.repeat(np.arange(len(self)), np.diff(self.rows))
         return Items(
             self.tokens, np.arange(len(owner) + 1), self.samples[owner], self.weights[owner],
@@ -128,6 +130,8 @@ class Items:
 
     def take(self, item_indices: IntArray) -> Items:
         """The items with these indices, in that order."""
+        if is_arange(item_indices, len(self)):
+            return self
         counts = np.diff(self.rows)[item_indices]
         rows = np.repeat(self.rows[item_indices], counts) + arange_within(counts)
         targets = self.targets

@@ -125,6 +125,8 @@ def distinct(texts: Texts) -> tuple[Texts, IntArray]:
     places: dict[Any, int] = {}
     rows = zip(*texts.columns, strict=True)
     owner = np.array([places.setdefault(row, len(places)) for row in rows])
+    if len(places) == len(owner):
+        return texts, owner
     return texts.take(np.unique(owner, return_index=True)[1]), owner
 
 

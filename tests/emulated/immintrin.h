@@ -14,6 +14,7 @@ read and write is memory that sanitizers watch, which they cannot do for tiles. 
 
 #define EMULATED static __attribute__((noinline, unused)) /* inlined they take long to compile */
 #define EACH for (int i = 0; i < 16; i++)
+#define STAY(sum) /* in no register */
 
 typedef float e_numbers __attribute__((vector_size(64), aligned(4), may_alias));
 typedef int32_t e_wholes __attribute__((vector_size(64), aligned(4), may_alias));

@@ -99,7 +99,7 @@ def pool(hidden: torch.Tensor, layout: Layout, pooling: str) -> torch.Tensor:
     import torch
 
     parts = [TOKEN_POOLINGS[part].packed(hidden, layout) for part in parts_of(pooling)]
-    return torch.cat(parts, dim=1)
+    return torch.cat(parts, dim=1) if len(parts) > 1 else parts[0]
 
 
 def pool_padded(hidden: torch.Tensor, mask: torch.Tensor | None, pooling: str) -> torch.Tensor:

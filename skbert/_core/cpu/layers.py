@@ -14,7 +14,6 @@ from torch.nn import functional as F
 
 from skbert._core.cpu import postnorm, prenorm
 from skbert._core.cpu.attention import Rows
-from skbert._core.cpu.bindings.gemm_int8 import can_multiply_int8
 from skbert._core.cpu.fused import can_fuse_linear, max_packed_tokens
 from skbert._core.cpu.linear import Bf16State, ComputedLayer, ProductCache
 from skbert._core.cpu.short import ShortBatches
@@ -22,7 +21,7 @@ from skbert._core.families.record import AttentionNames, Family, LayerParts, enc
 from skbert._core.runtime.device import uses_int8
 from skbert._core.task import Layout
 
-__all__ = ["Layers", "can_compute", "can_quantize"]
+__all__ = ["Layers", "can_compute"]
 
 # oneDNN, unlike the kernels, prepares a product anew for each number of tokens, and keeps 2 MB for
 # those of a layer.
@@ -64,10 +63,15 @@ class Layers:
         """
         if not numbers:
             return []
-        modules = family.layers(model)[numbers.start : numbers.stop]
-        dtype, n_tokens = states.dtype, len(states)
+        dtype = states.dtype
         if torch.is_autocast_enabled("cpu"):
             dtype = torch.get_autocast_dtype("cpu")
+        made_for = model, numbers, dtype, uses_int8()
+        run = self.short_batches.repeat(made_for, states, layout)
+        if run is not None:
+            return run
+        modules = family.layers(model)[numbers.start : numbers.stop]
+        n_tokens = len(states)
         training = torch.is_grad_enabled() or any(module.training for module in modules[:1])
         caches = [self._cache_of(family, module) for module in modules]
         rows = Rows(layout, training=training)
@@ -77,7 +81,7 @@ class Layers:
         layers = _computed(modules, caches, dtype, training=training, int8=int8)
         with torch.autocast("cpu", enabled=False):
             if family.prenorm is None:
-                run = self._run_postnorm(layers, family.attention, states, dtype, rows)
+                run = self._run_postnorm(layers, family.attention, states, dtype, rows, made_for)
             else:
                 plan = _prenorm_run(family, model, numbers)
                 run = prenorm.run_layers(plan, layers, states, dtype, rows)
@@ -90,13 +94,19 @@ class Layers:
         states: torch.Tensor,
         dtype: torch.dtype,
         rows: Rows,
+        made_for: object,
     ) -> list[torch.Tensor]:
         """Hidden states after each layer, of a short batch in one call where that is possible."""
         if rows.training:
+            self.short_batches.plan = None  # a step changes weights, but not their versions
             return postnorm.run_layers(layers, names, states, dtype, rows)
         read = [*layers]
-        run = self.short_batches(read, names, states, dtype, rows)
+        run = self.short_batches(made_for, read, names, states, dtype, rows.layout)
         return run or postnorm.run_layers(read, names, states, dtype, rows)
+
+    def can_quantize(self, family: Family, model: Any) -> bool:
+        """Whether the products of all layers, which can be computed, have sizes for int8."""
+        return all(self._cache_of(family, x).has_int8_sizes for x in family.layers(model))
 
     def _cache_of(self, family: Family, module: Any) -> ProductCache:
         if module not in self.products:
@@ -112,15 +122,6 @@ def can_compute(family: Family, module: Any) -> bool:
     if isinstance(parts, LayerParts):
         return postnorm.can_compute(parts, family.attention)
     return prenorm.can_compute(parts, family.attention)
-
-
-def can_quantize(family: Family, module: Any) -> bool:
-    """Whether the products of a layer, one that can be computed, have sizes for int8."""
-    cache = ProductCache(family.layer_parts(module))
-    shapes = [
-        (sum(len(x.weight) for x in each), each[0].weight.shape[1]) for each in cache.linears
-    ]
-    return all(can_multiply_int8(n_in, n_out) for n_out, n_in in shapes)
 
 
 def _computed(

@@ -20,6 +20,7 @@ from torch.utils.checkpoint import checkpoint
 from skbert._core.cpu.activation import Gate, TensorFunction, is_gelu
 from skbert._core.cpu.bindings.checks import addresses
 from skbert._core.cpu.bindings.encoder import ProductWeights
+from skbert._core.cpu.bindings.gemm_int8 import can_multiply_int8
 from skbert._core.cpu.fused import Context, StackedLinear, can_fuse_linear
 from skbert._core.cpu.inference import InferenceLinear, biases_of
 from skbert._core.cpu.quantized import Int8Linear, Int8MLP
@@ -115,6 +116,14 @@ class ProductCache:
             made = self._int8() if int8 else self._inference(dtype)
             self.for_inference = state, made
         return made
+
+    @cached_property
+    def has_int8_sizes(self) -> bool:
+        """Whether the products can be computed in int8."""
+        shapes = (
+            (sum(len(x.weight) for x in one), one[0].weight.shape[1]) for one in self.linears
+        )
+        return all(can_multiply_int8(n_in, n_out) for n_out, n_in in shapes)
 
     def _training(self, weight_key: WeightKey) -> LayerProducts:
         made_for, made = self.for_training

@@ -7,13 +7,15 @@ and ``bindings``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from operator import attrgetter, getitem, is_
+from typing import Any, NamedTuple
 
 import torch
 
 from skbert._core.attention.relative import has_distances
-from skbert._core.cpu.attention import Rows, dropout_rate, settings_of
+from skbert._core.cpu.attention import dropout_rate, settings_of
+from skbert._core.cpu.bindings.attention import AttentionSettings, PackedRows
 from skbert._core.cpu.bindings.checks import addresses
 from skbert._core.cpu.bindings.encoder import (
     EncoderLayer,
@@ -24,54 +26,112 @@ from skbert._core.cpu.bindings.encoder import (
 from skbert._core.cpu.fused import can_fuse_attention, can_fuse_layernorm
 from skbert._core.cpu.linear import ComputedLayer
 from skbert._core.families.record import AttentionNames, LayerParts
+from skbert._core.task import Layout
 
 __all__ = ["ShortBatches"]
 
+_VERSION = attrgetter("_version")
 _MOST_TOKENS = 512  # of a batch of which the calls take a part of the time that can be noticed
+
+
+class _Watch:
+    """Notices when a weight of layers is changed, replaced or moved, or the epsilon of a norm."""
+
+    def __init__(self, layers: Sequence[ComputedLayer]) -> None:
+        norms = [norm for layer in layers for norm in _norm_modules(layer.parts)]
+        linears = [linear for layer in layers for linear in _linear_modules(layer.parts)]
+        places = [
+            (module._parameters, name)
+            for module in (*linears, *norms)
+            for name, weight in module._parameters.items()
+            if weight is not None
+        ]
+        self._n_weights = len(places)
+        places += [(vars(norm), "eps") for norm in norms]
+        self._owners, self._names = zip(*places, strict=True)
+        self._values = self._now()
+        self._seen = self._state()
+
+    def _now(self) -> list[Any]:
+        return [*map(getitem, self._owners, self._names)]
+
+    def _state(self) -> tuple[list[int], list[int]]:
+        weights = self._values[: self._n_weights]
+        return addresses(*weights), [*map(_VERSION, weights)]
+
+    def has_changed(self) -> bool:
+        """Whether something is not as it was when this was made."""
+        is_same = all(map(is_, self._now(), self._values))
+        return not is_same or self._state() != self._seen
+
+
+class _Plan(NamedTuple):
+    """How a short batch is computed in one call."""
+
+    made_for: object
+    first: Any  # module of the first layer, whose mode is that of all
+    fits: Callable[[int], object]  # None where kernels compute no products of so many tokens
+    weights: EncoderWeights
+    settings: AttentionSettings
+    dtype: torch.dtype
+    watch: _Watch
 
 
 class ShortBatches:
     """Runs layers, and keeps what C reads of their weights until these change."""
 
     def __init__(self) -> None:
-        self.made: tuple[object, EncoderWeights | None] = None, None
+        self.plan: _Plan | None = None
+
+    def repeat(
+        self, made_for: object, states: torch.Tensor, layout: Layout
+    ) -> list[torch.Tensor] | None:
+        """What the last call would compute of these states, if it was for the same.
+
+        None where another plan is needed: a weight has changed, for example.
+        """
+        plan = self.plan
+        if plan is None or plan.made_for != made_for:
+            return None
+        if plan.first.training or torch.is_grad_enabled():
+            return None
+        n_tokens = len(states)
+        fits = n_tokens <= _MOST_TOKENS and plan.fits(n_tokens) is not None
+        return _run(plan, states, layout) if fits and not plan.watch.has_changed() else None
 
     def __call__(
         self,
+        made_for: object,
         layers: Sequence[ComputedLayer],
         names: AttentionNames,
         states: torch.Tensor,
         dtype: torch.dtype,
-        rows: Rows,
+        layout: Layout,
     ) -> list[torch.Tensor] | None:
         """Hidden states after each layer; None where the layers are to be run one by one."""
         in_c = _in_c(layers, states)
         if in_c is None:
             return None
         settings, *others = {settings_of(layer.parts.attention, names) for layer in layers}
-        like_qkv = states.new_empty(0, dtype=dtype)
-        fits = can_fuse_attention(like_qkv, rows.layout, settings)
-        if others or settings.dropout or not fits:
+        if others or settings.dropout:
             return None
-        return [
-            *encoder_forward(
-                states=states.contiguous(), weights=self._weights(in_c),
-                rows=rows.packed, settings=settings, dtype=dtype,
-            )
-        ]  # fmt: skip
+        self.plan = _Plan(
+            made_for, layers[0].module, layers[0].products.packed, EncoderWeights(in_c), settings,
+            dtype, _Watch(layers),
+        )  # fmt: skip
+        return _run(self.plan, states, layout)
 
-    def _weights(self, layers: list[EncoderLayer]) -> EncoderWeights:
-        """What C reads, made anew if one of the layers or the place of a norm has changed."""
-        norms = [norm for layer in layers for norm in layer.norms]
-        state = (
-            [layer.products for layer in layers],
-            [(*addresses(norm.weight, norm.bias), norm.epsilon) for norm in norms],
+
+def _run(plan: _Plan, states: torch.Tensor, layout: Layout) -> list[torch.Tensor] | None:
+    like_qkv = states.new_empty(0, dtype=plan.dtype)
+    if not can_fuse_attention(like_qkv, layout, plan.settings):
+        return None
+    return [
+        *encoder_forward(
+            states=states.contiguous(), weights=plan.weights, rows=PackedRows(layout.cu_seqlens),
+            settings=plan.settings, dtype=plan.dtype,
         )
-        made_for, made = self.made
-        if made is None or made_for != state:
-            made = EncoderWeights(layers)
-            self.made = state, made
-        return made
+    ]  # fmt: skip
 
 
 def _in_c(layers: Sequence[ComputedLayer], states: torch.Tensor) -> list[EncoderLayer] | None:
@@ -99,6 +159,13 @@ def _is_plain(layer: ComputedLayer) -> bool:
     return not (drops or chunked or has_distances(parts.attention))
 
 
+def _linear_modules(parts: LayerParts[Any]) -> tuple[Any, ...]:
+    return *parts.qkv, parts.attention_out, parts.mlp_in, parts.mlp_out
+
+
+def _norm_modules(parts: LayerParts[Any]) -> tuple[Any, Any]:
+    return parts.attention_norm, parts.mlp_norm
+
+
 def _norms(parts: LayerParts[Any]) -> list[EncoderNorm]:
-    norms = parts.attention_norm, parts.mlp_norm
-    return [EncoderNorm(norm.weight, norm.bias, norm.eps) for norm in norms]
+    return [EncoderNorm(norm.weight, norm.bias, norm.eps) for norm in _norm_modules(parts)]

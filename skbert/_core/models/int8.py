@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from skbert._core.cpu.bindings.module import has_int8_products
-from skbert._core.cpu.layers import can_quantize
 from skbert._core.models.network import Network, runs_layers
 from skbert.exceptions import InputError
 
@@ -24,7 +23,7 @@ def check_int8(network: Network) -> None:
             f" {type(network.model).__name__} runs by its own modules here: it has other layers,"
             " or its modules were changed, hooked or compiled. Use precision='auto'."
         )
-    if not all(can_quantize(family, layer) for layer in family.layers(network.model)):
+    if not network.layer_runner.can_quantize(family, network.model):
         raise InputError(
             "precision='int8' needs layers whose sizes are multiples of 32, and this model has"
             " others: use precision='auto'."

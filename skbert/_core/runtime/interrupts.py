@@ -52,9 +52,9 @@ class _Deferral:
             os.kill(os.getpid(), self._number)
 
 
-def _deferral_of(number: signal.Signals) -> _Deferral | None:
-    """The deferral that handles a signal now, if one does."""
-    owner = getattr(signal.getsignal(number), "__self__", None)
+def _deferral_by(handler: _Handler) -> _Deferral | None:
+    """The deferral that a handler of a signal belongs to, if it does to one."""
+    owner = getattr(handler, "__self__", None)
     return owner if isinstance(owner, _Deferral) else None
 
 
@@ -62,19 +62,18 @@ def _deferrals() -> list[_Deferral]:
     """The deferrals that handle signals now; none outside the main thread."""
     if threading.current_thread() is not threading.main_thread():
         return []
-    found = map(_deferral_of, _SIGNALS)
+    found = (_deferral_by(signal.getsignal(number)) for number in _SIGNALS)
     return [deferral for deferral in found if deferral is not None]
 
 
 @contextmanager
-def _deferred(number: signal.Signals) -> Iterator[None]:
-    handler = signal.getsignal(number)
+def _deferred(number: signal.Signals, handler: _Handler) -> Iterator[None]:
     deferral = _Deferral(number, handler)
     signal.signal(number, deferral.handle)
     try:
         yield
     finally:
-        if _deferral_of(number) is deferral:
+        if _deferral_by(signal.getsignal(number)) is deferral:
             signal.signal(number, handler)
         deferral.pass_on()
 
@@ -83,11 +82,11 @@ def _deferred(number: signal.Signals) -> Iterator[None]:
 def deferred_interrupts() -> Iterator[None]:
     """Defer Ctrl-C inside the ``with``; in threads other than the main one nothing changes."""
     is_main = threading.current_thread() is threading.main_thread()
-    is_handled = callable(signal.getsignal(signal.SIGINT))
-    if not (is_main and is_handled) or _deferral_of(signal.SIGINT) is not None:
+    handler = signal.getsignal(signal.SIGINT)
+    if not (is_main and callable(handler)) or _deferral_by(handler) is not None:
         yield
         return
-    with _deferred(signal.SIGINT):
+    with _deferred(signal.SIGINT, handler):
         yield
 
 
@@ -101,7 +100,8 @@ def before_interrupts(action: Callable[[], object] | None) -> Iterator[None]:
     is_main = threading.current_thread() is threading.main_thread()
     handler = signal.getsignal(signal.SIGTERM)
     can_defer = is_main and (callable(handler) or handler is signal.SIG_DFL)
-    with _deferred(signal.SIGTERM) if can_defer else nullcontext(), deferred_interrupts():
+    own = _deferred(signal.SIGTERM, handler) if can_defer else nullcontext()
+    with own, deferred_interrupts():
         deferrals = _deferrals()
         for deferral in deferrals:
             deferral.before = action

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from tokenizers import Tokenizer, models
 
-from skbert._arrays import Array, BoolArray, IntArray, arange_within
+from skbert._arrays import Array, BoolArray, IntArray, arange_within, is_arange
 from skbert._core.text.places import located, with_marks
 from skbert._core.text.prefix import BytePrefix, WordPrefix
 from skbert._core.text.skim import Skimmer
@@ -50,7 +50,9 @@ class Ragged:
     @classmethod
     def of(cls, values: Array, lengths: IntArray) -> Ragged:
         """Rows of these lengths, one after another in ``values``."""
-        return cls(values, np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
+        starts = np.zeros(len(lengths) + 1, np.int64)
+        np.cumsum(lengths, out=starts[1:])
+        return cls(values, starts)
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -77,6 +79,8 @@ class Ragged:
 
     def take(self, rows: IntArray) -> Ragged:
         """The rows with these indices, in that order."""
+        if is_arange(rows, len(self)):
+            return self
         return self.cut(rows, np.zeros(len(rows), np.int64), self.lengths[rows])
 
     def cut(self, rows: IntArray, begins: IntArray, lengths: IntArray) -> Ragged:
@@ -99,6 +103,8 @@ class Ragged:
 
     def truncate(self, lengths: IntArray) -> Ragged:
         """Every row cut to the first ``lengths`` of its values."""
+        if (lengths == self.lengths).all():
+            return self
         return self.cut(np.arange(len(self)), np.zeros(len(self), np.int64), lengths)
 
 
@@ -411,6 +417,9 @@ def constant(ids: tuple[int, ...], n_rows: int) -> Ragged:
 
 def interleave(parts: Sequence[Ragged]) -> Ragged:
     """For each row, the rows of all parts one after another."""
+    if len(parts[0]) == 1:
+        joined = np.concatenate([part.values for part in parts])
+        return Ragged.of(joined, np.array([len(joined)]))
     lengths = np.stack([part.lengths for part in parts])  # (n_parts, n_rows)
     values = parts[0].values
     empty = np.empty((int(lengths.sum()), *values.shape[1:]), values.dtype)

@@ -802,10 +802,8 @@ def test_where_they_serve(monkeypatch: pytest.MonkeyPatch) -> None:
         assert max_packed_tokens(2, 32, torch.bfloat16) == expected
         has_products = module.has_bf16_products()
         assert can_fuse_linear([weight], torch.bfloat16) is (has_products and not amx)
-    for wide in (False, True):
-        monkeypatch.setattr(fused, "has_wide_vectors", lambda wide=wide: wide)
-        assert max_packed_tokens(3, 32, torch.float32) == (0 if wide else math.inf)
-        assert not max_packed_tokens(3, 31, torch.float32)
+    assert max_packed_tokens(3, 32, torch.float32) == math.inf
+    assert not max_packed_tokens(3, 31, torch.float32)
     assert not max_packed_tokens(2, 31, torch.bfloat16)
     assert not max_packed_tokens(3, 32, torch.bfloat16)
     assert not can_fuse_linear([weight], torch.float32)

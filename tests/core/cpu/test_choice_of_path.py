@@ -28,6 +28,7 @@ AVX2 = {"avx2"}
 AVX512 = AVX2 | {"avx512_vl"}
 BF16 = AVX512 | {"avx512_bf16"}
 AMX = BF16 | {"amx_bf16"}
+WITHOUT_ITS_TILES = BF16 | {"avx512_fp16"}  # as Intel's, where a system offers no AMX
 
 
 class Choice(NamedTuple):
@@ -36,21 +37,24 @@ class Choice(NamedTuple):
     precision: torch.dtype
     float32_kernels: bool
     onednn_gelu: bool
-    bf16_products: bool  # of the kernels, for many tokens, and in training
+    float32_products: bool  # of the kernels, for many tokens
+    bf16_products: bool  # the same, and in training
 
 
 CHOICES = {
-    "SSE4": (SSE4, Choice(torch.float32, False, False, False)),
-    "AVX2": (AVX2, Choice(torch.float32, True, False, False)),
-    "AVX512": (AVX512, Choice(torch.float32, True, True, False)),
-    "AVX512 bf16": (BF16, Choice(torch.bfloat16, True, True, True)),
-    "AMX": (AMX, Choice(torch.bfloat16, True, True, False)),
+    "SSE4": (SSE4, Choice(torch.float32, False, False, False, False)),
+    "AVX2": (AVX2, Choice(torch.float32, True, False, True, False)),
+    "AVX512": (AVX512, Choice(torch.float32, True, True, True, False)),
+    "AVX512 bf16": (BF16, Choice(torch.bfloat16, True, True, True, True)),
+    "no AMX": (WITHOUT_ITS_TILES, Choice(torch.float32, True, True, True, True)),
+    "AMX": (AMX, Choice(torch.bfloat16, True, True, True, False)),
 }
 
 
 def pretend(monkeypatch: pytest.MonkeyPatch, instructions: set[str]) -> None:
     """Let the processor have these instructions."""
-    capabilities = dict.fromkeys(instructions, True)
+    capabilities: dict[str, object] = dict.fromkeys(instructions, True)
+    capabilities["cpu_name"] = "Intel Xeon" if "avx512_fp16" in instructions else "AMD EPYC"
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
     for name, needed in (("has_bf16_dot", "avx512_bf16"), ("has_amx", "amx_bf16")):
         monkeypatch.setattr(module.kernels, name, needed in instructions)
@@ -74,9 +78,11 @@ def choice() -> Choice:
     }
     (float32_kernels,), (bf16_products,) = kernels, products  # all alike
     product = InferenceLinear([torch.nn.Linear(64, 64)], Gelu(), torch.float32)
+    float32_products = fused.max_packed_tokens(64, 64, torch.float32) > 1000
     return Choice(
-        Precision("auto", CPU).compute_dtype, float32_kernels, product.onednn_gelu, bf16_products
-    )
+        Precision("auto", CPU).compute_dtype, float32_kernels, product.onednn_gelu,
+        float32_products, bf16_products,
+    )  # fmt: skip
 
 
 class Gelu:

@@ -44,9 +44,8 @@ SOME = [5, 3, 3, 12, 1, 40]
 
 @pytest.fixture(autouse=True, params=["with AMX", "without AMX"])
 def amx(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both of the ways that products and attention are computed; float32 as with AVX2 only."""
+    """Both of the ways that products and attention are computed, with any vectors."""
     monkeypatch.setattr(fused, "has_vectors", lambda: True)
-    monkeypatch.setattr(fused, "has_wide_vectors", lambda: False)
     if request.param == "with AMX" and not module.has_amx():
         pytest.skip("this processor has no AMX")
     if request.param == "without AMX":
@@ -139,6 +138,33 @@ def test_changed_weights_are_read(
         assert torch.equal(found, one_by_one(monkeypatch, network, ONE, precision))
         before = found
     assert called.count("encoder_forward") == len(changes) + 1
+
+
+@PRECISIONS
+def test_what_c_reads_is_kept_until_a_weight_changes(
+    tiny_model: Path, precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network, made = open_model(tiny_model), []
+
+    def make(layers: list[EncoderLayer]) -> EncoderWeights:
+        made.append(len(layers))
+        return EncoderWeights(layers)
+
+    monkeypatch.setattr(short, "EncoderWeights", make)
+    dense = network.model.bert.encoder.layer[1].output.dense
+    changes: list[Callable[[], object]] = [
+        lambda: None,
+        lambda: dense.bias.requires_grad_(False).add_(1),
+        lambda: None,
+        lambda: setattr(dense, "weight", torch.nn.Parameter(dense.weight.detach().clone())),
+    ]
+    counts = []
+    for change in changes:
+        change()
+        states(network, ONE, precision)
+        states(network, SOME, precision)
+        counts.append(len(made))
+    assert counts == [1, 2, 2, 3]
 
 
 def drop(network: Network) -> None:

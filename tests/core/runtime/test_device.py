@@ -140,6 +140,9 @@ def test_what_each_precision_computes_in(
         ({}, torch.float32),
         ({"avx512_bf16": False, "amx_bf16": False, "avx2": True}, torch.float32),
         ({"avx512_bf16": True}, torch.bfloat16),
+        ({"avx512_bf16": True, "avx512_fp16": True, "cpu_name": "AMD"}, torch.bfloat16),
+        ({"avx512_bf16": True, "cpu_name": "Intel Xeon"}, torch.bfloat16),
+        ({"avx512_bf16": True, "avx512_fp16": True, "cpu_name": "Intel Xeon"}, torch.float32),
         ({"amx_bf16": True}, torch.bfloat16),
     ],
 )

@@ -69,8 +69,10 @@ INLINE void gemm(int m, int n, int k, const float *a, int row_stride, int column
 BF16_DOT INLINE floats dot_pairs(floats sum, const uint16_t *pair, const uint16_t *pairs) {
     int32_t both;
     memcpy(&both, pair, sizeof both);
-    return (floats)_mm512_dpbf16_ps((__m512)sum, (__m512bh)_mm512_set1_epi32(both),
-                                    (__m512bh)_mm512_loadu_si512(pairs));
+    sum = (floats)_mm512_dpbf16_ps((__m512)sum, (__m512bh)_mm512_set1_epi32(both),
+                                   (__m512bh)_mm512_loadu_si512(pairs));
+    STAY(sum);
+    return sum;
 }
 
 /* Like gemm_block in bfloat16: a is (m, k), b (k / 2, n, 2). */

@@ -20,7 +20,7 @@ each some columns. */
 
 #define INT8_DOT __attribute__((target("arch=x86-64-v4,avx512vnni")))
 #define BLOCK_TOKENS 128 /* that a thread takes through all layers */
-#define VECTOR_ROWS 8   /* whose sums fit in the registers */
+#define VECTOR_ROWS 12  /* whose sums fit in the registers */
 #define FEW_TOKENS 32   /* of which threads share the columns */
 
 /* ---- Rounding ---- */
@@ -86,6 +86,13 @@ INT8_DOT INLINE void finish(const Block *a, int token, int64_t column, const __m
     }
 }
 
+/* A sum, and the products of four numbers and four weights for each number of the sum. */
+INT8_DOT INLINE __m512i add_products(__m512i sum, __m512i four, __m512i weights) {
+    sum = _mm512_dpbusd_epi32(sum, four, weights);
+    STAY(sum);
+    return sum;
+}
+
 /* Some tokens, whose sums stay in the registers. */
 INT8_DOT INLINE void compute_rows(const Block *a, int64_t column, int first, int n_rows) {
     int64_t width = padded(a->weight->n_in);
@@ -100,8 +107,8 @@ INT8_DOT INLINE void compute_rows(const Block *a, int64_t column, int first, int
             int32_t four;
             memcpy(&four, q + row * width + i, sizeof four);
             __m512i same = _mm512_set1_epi32(four);
-            total[row][0] = _mm512_dpbusd_epi32(total[row][0], same, left);
-            total[row][1] = _mm512_dpbusd_epi32(total[row][1], same, right);
+            total[row][0] = add_products(total[row][0], same, left);
+            total[row][1] = add_products(total[row][1], same, right);
         }
     }
     for (int row = 0; row < n_rows; row++) {
@@ -117,11 +124,14 @@ INT8_DOT INLINE void compute_rows(const Block *a, int64_t column, int first, int
     case n: compute_rows(a, column, first, n); break;
 
 INT8_DOT static void compute_by_vectors(const Block *a, int64_t column) {
-    for (int first = 0; first < a->n_tokens; first += VECTOR_ROWS)
-        switch (a->n_tokens - first) { /* each with its own registers */
-            CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6) CASE(7)
-            default: compute_rows(a, column, first, VECTOR_ROWS);
+    int n_blocks = (a->n_tokens + VECTOR_ROWS - 1) / VECTOR_ROWS;
+    for (int block = 0; block < n_blocks; block++) {
+        int first = block * a->n_tokens / n_blocks, last = (block + 1) * a->n_tokens / n_blocks;
+        switch (last - first) { /* each with its own registers */
+            CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6)
+            CASE(7) CASE(8) CASE(9) CASE(10) CASE(11) CASE(12)
         }
+    }
 }
 
 /* ---- The same in tiles ---- */

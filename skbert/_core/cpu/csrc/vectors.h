@@ -30,6 +30,10 @@ They pass between inlined functions only. */
 #define NUMBERS {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}
 #endif
 #define INLINE static inline __attribute__((always_inline))
+/* A sum stays in its register, from which gcc would move it and back in each turn of a loop. */
+#ifndef STAY
+#define STAY(sum) __asm__("" : "+v"(sum))
+#endif
 
 typedef float floats __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef int32_t ints __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
