@@ -1,8 +1,9 @@
 """How long one text takes, and how long an import does.
 
 One message at a time through a fitted ``BertTransformer`` and ``BertClassifier``,
-sentence-transformers, transformers' own pipeline for features, ONNX Runtime and OpenVINO, in turns
-and in the precisions that the processor has instructions for; and ``import skbert``,
+sentence-transformers, transformers' own pipeline for features, ONNX Runtime and OpenVINO, in the
+precisions that the processor has instructions for, in turns of 20 messages each with a pause
+before: threads that still wait for work slow others down. And ``import skbert``,
 ``import sentence_transformers`` in fresh processes.
 
     python examples/benchmarks/latency.py
@@ -28,18 +29,20 @@ from turns import table, take_turns
 
 from skbert import BertClassifier, BertTransformer
 
+TEXTS_IN_A_TURN, PAUSE = 20, 0.2
 TEXT = "Where is the parcel that I ordered last week?"
 
 
 def main() -> None:
     """Time and print both tables."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=200)
+    parser.add_argument("--repeats", type=int, default=30)
     parser.add_argument("--out", type=Path, help="write the result to this JSON file")
     options = parser.parse_args()
     plain.be_quiet()
     print(machine.headline(machine.describe()), flush=True)
-    one_text = take_turns(_one_text(), options.repeats, warm_up=10)
+    turns = take_turns(_turns_of_texts(), options.repeats, warm_up=1, pause=PAUSE)
+    one_text = {name: [each / TEXTS_IN_A_TURN for each in own] for name, own in turns.items()}
     print(table("one text", one_text))
     names = ("sentence_transformers", "torch", "skbert")
     imports = take_turns({name: partial(_import, name) for name in names}, 5, warm_up=1)
@@ -51,6 +54,15 @@ def main() -> None:
         "peak_tflops": ceiling.peaks(machine.precisions()),
     }
     record.write(options.out, result)
+
+
+def _turns_of_texts() -> dict[str, Callable[[], object]]:
+    return {name: partial(_repeat, embed) for name, embed in _one_text().items()}
+
+
+def _repeat(embed: Callable[[], object]) -> None:
+    for _ in range(TEXTS_IN_A_TURN):
+        embed()
 
 
 def _one_text() -> dict[str, Callable[[], object]]:

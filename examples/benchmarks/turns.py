@@ -14,7 +14,11 @@ HEADER = "median seconds | fastest to slowest | times faster"
 
 
 def take_turns(
-    contenders: Mapping[str, Callable[[], object]], repeats: int, *, warm_up: int = 0
+    contenders: Mapping[str, Callable[[], object]],
+    repeats: int,
+    *,
+    warm_up: int = 0,
+    pause: float = 0,
 ) -> dict[str, list[float]]:
     """Time every contender, in turns that each start with another of them.
 
@@ -26,6 +30,8 @@ def take_turns(
         How many turns.
     warm_up : int, default=0
         How many untimed turns to take first.
+    pause : float, default=0
+        Seconds before each contender, until threads of the one before wait no longer for work.
 
     Returns
     -------
@@ -37,6 +43,7 @@ def take_turns(
     for turn in range(-warm_up, repeats):
         first = turn % len(names)
         for name in names[first:] + names[:first]:
+            time.sleep(pause)
             began = time.perf_counter()
             contenders[name]()
             took = time.perf_counter() - began
