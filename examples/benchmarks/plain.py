@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-import machine
 import numpy as np
 import torch
 import transformers
@@ -144,6 +143,7 @@ def trainer_fit(
     seed: int = 0,
     max_length: int | None = None,
     tuned: bool = False,
+    bf16: bool = False,
     folder: str | None = None,
 ) -> float:
     """Do the same fine-tuning with transformers' Trainer and its default arguments.
@@ -159,8 +159,9 @@ def trainer_fit(
     passes, batch_size, seed, max_length
         As for ``fit_predict``.
     tuned : bool, default=False
-        Train on batches of similar lengths, and in bf16 where the machine has instructions for it:
-        the Trainer's own ways to be fast.
+        Train on batches of similar lengths.
+    bf16 : bool, default=False
+        Train in bf16. Both are the Trainer's own ways to be fast.
     folder : str or None, default=None
         Of another model than the benchmarks' encoder.
 
@@ -186,7 +187,7 @@ def trainer_fit(
             disable_tqdm=True,
             use_cpu=DEVICE == "cpu",
             dataloader_pin_memory=DEVICE == "cuda",
-            bf16=tuned and "bfloat16" in machine.precisions(),
+            bf16=bf16,
             train_sampling_strategy="group_by_length" if tuned else "random",
         )
         # A list of dicts is the fastest data set that the Trainer takes.
