@@ -8,7 +8,7 @@ and ``bindings``.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from operator import attrgetter, getitem, is_
+from operator import attrgetter, is_
 from typing import Any, NamedTuple
 
 import torch
@@ -53,7 +53,7 @@ class _Watch:
         self._seen = self._state()
 
     def _now(self) -> list[Any]:
-        return [*map(getitem, self._owners, self._names)]
+        return [*map(dict.get, self._owners, self._names)]
 
     def _state(self) -> tuple[list[int], list[int]]:
         weights = self._values[: self._n_weights]

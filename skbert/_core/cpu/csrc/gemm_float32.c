@@ -77,12 +77,11 @@ static void multiply_panel(const LinearFloat32 *a, int64_t begin, int64_t end, i
 }
 
 int DEFINE(linear_float32)(const LinearFloat32 *a, int n_threads) {
-    n_threads = threads_for(a->n_tokens * a->weight.n_in * a->weight.n_out / 4, n_threads);
+    int64_t n = a->n_tokens, n_chunks = (n + CHUNK_ROWS - 1) / CHUNK_ROWS;
+    n_threads = threads_for(n * a->weight.n_in * a->weight.n_out / 4, n_threads);
 #pragma omp parallel for collapse(2) schedule(static) num_threads(n_threads)
-    for (int64_t begin = 0; begin < a->n_tokens; begin += CHUNK_ROWS)
-        for (int64_t column = 0; column < a->weight.n_out; column += PANEL) {
-            int64_t end = begin + CHUNK_ROWS < a->n_tokens ? begin + CHUNK_ROWS : a->n_tokens;
-            multiply_panel(a, begin, end, column);
-        }
+    for (int64_t chunk = 0; chunk < n_chunks; chunk++)
+        for (int64_t column = 0; column < a->weight.n_out; column += PANEL)
+            multiply_panel(a, chunk * n / n_chunks, (chunk + 1) * n / n_chunks, column);
     return 0;
 }
