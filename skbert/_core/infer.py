@@ -39,6 +39,9 @@ _NOT_FINITE = (
     " precision='float32'."
 )
 INFERENCE_TOKENS = {"cpu": 4096, "cuda": 65536, "mps": 8192}
+# On a CPU as many of these, down to the second number, as keep a layer's widest result so small:
+# a larger one gets fresh memory from the system each time, which is slow to touch first.
+_MOST_BYTES, _FEWEST_TOKENS = 24 << 20, 1024
 
 
 @deferred_interrupts()
@@ -193,13 +196,23 @@ def in_parts(
         yield item_indices, computed
 
 
+def _most_tokens(network: Network, precision: Precision) -> int:
+    """How many tokens are computed together while memory lasts."""
+    most = INFERENCE_TOKENS[network.device.type]
+    if network.device.type != "cpu":
+        return most
+    name = network.family.settings.get("intermediate_size", "intermediate_size")
+    token_bytes = getattr(network.model.config, name) * precision.compute_dtype.itemsize
+    return min(most, max(_FEWEST_TOKENS, _MOST_BYTES // token_bytes))
+
+
 def _batch_by_batch(
     network: Network, items: Items, precision: Precision, compute: Callable[[Batch], Computed]
 ) -> Iterator[tuple[IntArray, Computed]]:
     """Item indices, and what is computed for them, in smaller batches where memory runs out."""
     if precision.is_int8:
         check_int8(network)
-    budget = Budget(INFERENCE_TOKENS[network.device.type])
+    budget = Budget(_most_tokens(network, precision))
     sizes = items.sizes
     waiting = by_length(sizes, budget.tokens)[::-1]
     while waiting:
