@@ -202,7 +202,8 @@ def _most_tokens(network: Network, precision: Precision) -> int:
     if network.device.type != "cpu":
         return most
     name = network.family.settings.get("intermediate_size", "intermediate_size")
-    token_bytes = getattr(network.model.config, name) * precision.compute_dtype.itemsize
+    width: int = getattr(network.model.config, name)
+    token_bytes = width * precision.compute_dtype.itemsize
     return min(most, max(_FEWEST_TOKENS, _MOST_BYTES // token_bytes))
 
 
