@@ -132,6 +132,28 @@ def test_the_budget_of_tokens_does_not_matter(
     assert sum(sizes) == items.sizes.sum()  # not one token of padding, and none twice
 
 
+@pytest.mark.parametrize(
+    ("precision", "fewest", "most"),
+    [("float32", 20, 64), ("bfloat16", 20, 128), ("float64", 20, 32), ("float64", 50, 50)],
+)
+def test_results_of_wide_layers_stay_small(
+    precision: str,
+    fewest: int,
+    most: int,
+    network: Network,
+    batches: list[Batch],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    width = network.model.config.intermediate_size
+    monkeypatch.setattr(infer_module, "_MOST_BYTES", 64 * 4 * width)
+    monkeypatch.setattr(infer_module, "_FEWEST_TOKENS", fewest)
+    items = make(network)
+    infer(network, items, Precision(precision, CPU))
+    sizes = [batch.input_ids.shape[1] for batch in batches]
+    assert most - items.sizes.max() < max(sizes) <= most
+    assert sum(sizes) == items.sizes.sum()
+
+
 def test_bfloat16_stays_near(network: Network) -> None:
     items = make(network)
     want = infer(network, items, SINGLE, forward=Network.features).values
