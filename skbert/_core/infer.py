@@ -39,8 +39,8 @@ _NOT_FINITE = (
     " precision='float32'."
 )
 INFERENCE_TOKENS = {"cpu": 4096, "cuda": 65536, "mps": 8192}
-# On a CPU as many of these, down to the second number, as keep a layer's widest result so small:
-# a larger one gets fresh memory from the system each time, which is slow to touch first.
+# On a CPU fewer, down to the second number, so that what lies between a layer's last two products
+# takes no more bytes: a larger result gets fresh memory each time, which is slow to touch first.
 _MOST_BYTES, _FEWEST_TOKENS = 24 << 20, 1024
 
 

@@ -114,7 +114,7 @@ class Items:
     def by_row(self) -> Items:
         """Every row as an item of its own, without targets, which is enough for a forward pass."""
         if self.targets is None and is_arange(self.rows, len(self) + 1):
-            return self
+            return self if self.places is None else replace(self, places=None)
         owner = np.repeat(np.arange(len(self)), np.diff(self.rows))
         return Items(
             self.tokens, np.arange(len(owner) + 1), self.samples[owner], self.weights[owner],

@@ -70,7 +70,7 @@ class _Plan(NamedTuple):
 
     made_for: object
     first: Any  # module of the first layer, whose mode is that of all
-    fits: Callable[[int], object]  # None where kernels compute no products of so many tokens
+    fits: Callable[[int], object]  # gives None for more tokens than kernels take in products
     weights: EncoderWeights
     settings: AttentionSettings
     dtype: torch.dtype
@@ -78,7 +78,12 @@ class _Plan(NamedTuple):
 
 
 class ShortBatches:
-    """Runs layers, and keeps what C reads of their weights until these change."""
+    """Runs layers, and keeps what C reads of their weights until these change.
+
+    Modules and settings are not watched: a model that somebody else holds is run by `Layers` of
+    its own in each prediction. Changes by ``.data`` and by fused optimizers do not show, so that
+    who trains drops the plan.
+    """
 
     def __init__(self) -> None:
         self.plan: _Plan | None = None
@@ -86,7 +91,7 @@ class ShortBatches:
     def repeat(
         self, made_for: object, states: torch.Tensor, layout: Layout
     ) -> list[torch.Tensor] | None:
-        """What the last call would compute of these states, if it was for the same.
+        """Hidden states after each layer by the plan that is kept, if it was made for the same.
 
         None where another plan is needed: a weight has changed, for example.
         """
@@ -115,11 +120,11 @@ class ShortBatches:
         settings, *others = {settings_of(layer.parts.attention, names) for layer in layers}
         if others or settings.dropout:
             return None
-        self.plan = _Plan(
+        plan = self.plan = _Plan(
             made_for, layers[0].module, layers[0].products.packed, EncoderWeights(in_c), settings,
             dtype, _Watch(layers),
         )  # fmt: skip
-        return _run(self.plan, states, layout)
+        return _run(plan, states, layout)
 
 
 def _run(plan: _Plan, states: torch.Tensor, layout: Layout) -> list[torch.Tensor] | None:

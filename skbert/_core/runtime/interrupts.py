@@ -53,7 +53,7 @@ class _Deferral:
 
 
 def _deferral_by(handler: _Handler) -> _Deferral | None:
-    """The deferral that a handler of a signal belongs to, if it does to one."""
+    """The deferral that a handler of a signal belongs to, if it belongs to one."""
     owner = getattr(handler, "__self__", None)
     return owner if isinstance(owner, _Deferral) else None
 
