@@ -68,8 +68,9 @@ def compare(options: argparse.Namespace, train: Rows, folder: str) -> dict[str, 
     """
     peaks = ceiling.peaks({"float32", "bfloat16"} & {*machine.precisions()})
     fast = max(peaks, key=peaks.__getitem__)
-    settings = {"batch_size": options.batch_size, "folder": folder}
-    arguments = {**settings, "bf16": fast == "bfloat16"}
+    arguments: dict[str, Any] = {
+        "batch_size": options.batch_size, "folder": folder, "bf16": fast == "bfloat16"
+    }  # fmt: skip
     for name in options.contenders:
         # An untimed fit, so that imports and first-time set-up are not counted.
         fit(name, contender.first_rows(train), passes=1, **arguments)

@@ -71,15 +71,13 @@ def infer(
     compute = Network.logits if forward is None else forward
     every_row = items.by_row()
     distinct, equal_to = _distinct_rows(every_row)
-    rows = every_row if len(distinct) == len(every_row) else every_row.take(distinct)
+    rows = every_row.take(distinct)
     dtype = precision.weight_dtype
     batches = _batch_by_batch(
         network, rows, precision, lambda batch: compute(network, batch).to(dtype).cpu().numpy()
     )
     counted = _counted(batches, every_row.samples, equal_to, on_samples)
-    outputs = gathered(rows, network.head, counted, _NOT_FINITE)
-    if rows is not every_row:
-        outputs = outputs.take(equal_to)
+    outputs = gathered(rows, network.head, counted, _NOT_FINITE).take(equal_to)
     return Ragged(outputs.values, outputs.starts[items.rows])
 
 

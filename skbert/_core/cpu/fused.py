@@ -4,10 +4,10 @@ Attention within short rows keeps no weights and no dropout masks for the backwa
 computes them again from a seed. One pass does what lies between two products: dropout, the sum
 with the residual, layer normalisation and rounding. Products of bfloat16 keep what they compute
 in registers, fetch weights while others are multiplied, and do GELU and its gradient in passing;
-so do products of float32 in inference. Steps of AdamW read gradients in bfloat16 as
-they are. Where a kernel cannot be used, or would be slower, as all but that of rotary positions
-are without AVX2, ``layers``, ``linear`` and ``optim`` do the same with torch's operations. Depends
-on torch, a batch's layout, ``device`` and ``bindings``.
+so do products of float32 in inference. Steps of AdamW read gradients in bfloat16 as they are.
+Where a kernel cannot be used, or would be slower, as all but that of rotary positions are without
+AVX2, ``layers``, ``linear`` and ``optim`` do the same with torch's operations. Depends on torch, a
+batch's layout, ``device`` and ``bindings``.
 """
 
 from __future__ import annotations

@@ -96,13 +96,9 @@ class ShortBatches:
         None where another plan is needed: a weight has changed, for example.
         """
         plan = self.plan
-        if plan is None or plan.made_for != made_for:
+        if plan is None or plan.made_for != made_for or not _serves(plan, len(states), layout):
             return None
-        if plan.first.training or torch.is_grad_enabled():
-            return None
-        n_tokens = len(states)
-        fits = n_tokens <= _MOST_TOKENS and plan.fits(n_tokens) is not None
-        return _run(plan, states, layout) if fits and not plan.watch.has_changed() else None
+        return _run(plan, states, layout)
 
     def __call__(
         self,
@@ -118,7 +114,7 @@ class ShortBatches:
         if in_c is None:
             return None
         settings, *others = {settings_of(layer.parts.attention, names) for layer in layers}
-        if others or settings.dropout:
+        if others or settings.dropout or not _can_attend(settings, dtype, layout):
             return None
         plan = self.plan = _Plan(
             made_for, layers[0].module, layers[0].products.packed, EncoderWeights(in_c), settings,
@@ -127,10 +123,20 @@ class ShortBatches:
         return _run(plan, states, layout)
 
 
-def _run(plan: _Plan, states: torch.Tensor, layout: Layout) -> list[torch.Tensor] | None:
-    like_qkv = states.new_empty(0, dtype=plan.dtype)
-    if not can_fuse_attention(like_qkv, layout, plan.settings):
-        return None
+def _serves(plan: _Plan, n_tokens: int, layout: Layout) -> bool:
+    """Whether a plan is for such a batch, and its weights are as they were when it was made."""
+    is_inference = not (plan.first.training or torch.is_grad_enabled())
+    is_short = n_tokens <= _MOST_TOKENS and plan.fits(n_tokens) is not None
+    can_run = is_inference and is_short and _can_attend(plan.settings, plan.dtype, layout)
+    return can_run and not plan.watch.has_changed()
+
+
+def _can_attend(settings: AttentionSettings, dtype: torch.dtype, layout: Layout) -> bool:
+    like_qkv = torch.empty(0, dtype=dtype, device="cpu")
+    return can_fuse_attention(like_qkv, layout, settings)
+
+
+def _run(plan: _Plan, states: torch.Tensor, layout: Layout) -> list[torch.Tensor]:
     return [
         *encoder_forward(
             states=states.contiguous(), weights=plan.weights, rows=PackedRows(layout.cu_seqlens),

@@ -79,12 +79,12 @@ class Ragged:
 
     def take(self, rows: IntArray) -> Ragged:
         """The rows with these indices, in that order."""
-        if is_arange(rows, len(self)):
-            return self
         return self.cut(rows, np.zeros(len(rows), np.int64), self.lengths[rows])
 
     def cut(self, rows: IntArray, begins: IntArray, lengths: IntArray) -> Ragged:
         """Parts of ``rows``, each of so many values as ``lengths`` says, from ``begins`` on."""
+        if is_arange(rows, len(self)) and (lengths == self.lengths).all():
+            return self
         cut = Ragged.of(self.values, lengths)
         first = self.starts[rows] + begins - cut.starts[:-1]  # where the values of a row are
         n_values = int(cut.starts[-1])
@@ -103,8 +103,6 @@ class Ragged:
 
     def truncate(self, lengths: IntArray) -> Ragged:
         """Every row cut to the first ``lengths`` of its values."""
-        if (lengths == self.lengths).all():
-            return self
         return self.cut(np.arange(len(self)), np.zeros(len(self), np.int64), lengths)
 
 

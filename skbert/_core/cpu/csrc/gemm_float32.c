@@ -71,7 +71,9 @@ static void multiply_panel(const LinearFloat32 *a, int64_t begin, int64_t end, i
             int64_t last = begin + (block + 1) * (end - begin) / n_blocks;
             switch (last - first) { /* each with its own registers */
                 CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6)
+#if LANES == 16
                 CASE(7) CASE(8) CASE(9) CASE(10) CASE(11) CASE(12)
+#endif
             }
         }
 }
