@@ -1,6 +1,6 @@
 """Memory that runs out, really, and memory that must not grow.
 
-Each fit has a process of its own whose address space is limited, so that an allocation fails
+Each fit has a process of its own whose writable memory is limited, so that an allocation fails
 somewhere in torch, oneDNN, numpy or Python itself.
 """
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.long  # dozens of processes, or hundreds of fits
 
-MB = (1, 48, 112, 144, 176)  # what is left for work that takes some 300 more
+MB = (1, *range(48, 180, 16))  # what is left for work that takes some 300 more
 ROWS = [f"{'good' if row % 2 else 'bad'} " * (100 + 4 * row) for row in range(40)]
 SIDES = ["a", "b"] * 20
 ADVICE = "Use gradient_checkpointing=True, a smaller max_length"
@@ -104,13 +104,13 @@ def fits(mb: float | None, model: Path, validation: dict[str, Any]) -> dict[str,
 
 
 def predicts(mb: float | None, fitted: Any) -> dict[str, Any]:
-    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     if mb is not None:
         limit_memory(mb)
     try:
         return {"proba": fitted.predict_proba(ROWS)}
     except MemoryError:
-        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
         assert np.isfinite(fitted.predict_proba(ROWS)).all()  # it is as it was
         raise
 

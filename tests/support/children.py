@@ -70,28 +70,30 @@ def _tell(pipe: Any, job: Callable[..., Any], given: tuple[object, ...]) -> None
 
 
 def limit_memory(mb: float) -> None:
-    """Let this process have so much address space in addition to what it has.
+    """Let this process have so much writable memory in addition to what it has.
 
-    What it has freed and kept, and what it has reserved for threads, as processes of long test
-    runs have, is taken first, so that large blocks are not made of it.
+    What it has freed and kept, as processes of long test runs have, is taken first, so that large
+    blocks are not made of it. Address space that glibc merely reserves for threads, 64 MB at a
+    time, does not count: with it more memory could serve less.
     """
     libc = ctypes.CDLL(None)
     libc.malloc.argtypes, libc.malloc.restype = [ctypes.c_size_t], ctypes.c_void_p
     mmap_threshold, large = -3, 1 << 23  # the first as glibc has it
     libc.mallopt(mmap_threshold, large)
-    _limit_address_space(_address_space())
+    _limit_writable_memory(_writable_memory())
     while libc.malloc(large):
         pass
-    _limit_address_space(_address_space() + int(mb * 2**20))
+    _limit_writable_memory(_writable_memory() + int(mb * 2**20))
 
 
-def _address_space() -> int:
-    pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0])
+def _writable_memory() -> int:
+    pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[5])
     return pages * resource.getpagesize()
 
 
-def _limit_address_space(n_bytes: int) -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (n_bytes, resource.getrlimit(resource.RLIMIT_AS)[1]))
+def _limit_writable_memory(n_bytes: int) -> None:
+    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    resource.setrlimit(resource.RLIMIT_DATA, (n_bytes, hard))
 
 
 def resident_mb() -> float:
