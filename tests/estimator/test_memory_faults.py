@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.long  # dozens of processes, or hundreds of fits
 
-MB = (1, *range(48, 180, 16))  # what is left for work that takes some 300 more
+MB = (1, 48, 112, 144, 176)  # what is left for work that takes some 300 more
+ENOUGH = 480  # for that work
 ROWS = [f"{'good' if row % 2 else 'bad'} " * (100 + 4 * row) for row in range(40)]
 SIDES = ["a", "b"] * 20
 ADVICE = "Use gradient_checkpointing=True, a smaller max_length"
@@ -70,6 +71,11 @@ def outcomes(work: Callable[..., dict[str, Any]], *given: object) -> list[Outcom
     """Do the same in ever more memory; equal results, or an error that says what to do."""
     want = in_a_child(work, None, *given)
     done = [in_a_child(Outcome, work, mb, *given) for mb in MB]
+    less, more = 1, ENOUGH  # MB between which steps begin to be halved, on whatever machine
+    while more - less > 4:
+        middle = (less + more) // 2
+        done.append(in_a_child(Outcome, work, middle, *given))
+        less, more = (middle, more) if done[-1].n_halvings else (less, middle)
     for outcome in done:
         if outcome.error is not None:
             assert ADVICE in str(outcome.error)
