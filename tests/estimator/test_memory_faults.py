@@ -68,7 +68,7 @@ class Outcome:
 
 
 def outcomes(work: Callable[..., dict[str, Any]], *given: object) -> list[Outcome]:
-    """Do the same in ever more memory; equal results, or an error that says what to do."""
+    """Do the same in more or less memory; equal results, or an error that says what to do."""
     want = in_a_child(work, None, *given)
     done = [in_a_child(Outcome, work, mb, *given) for mb in MB]
     less, more = 1, ENOUGH  # MB between which steps begin to be halved, on whatever machine

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _FORK = multiprocessing.get_context("fork")
 _NEW_MOUNTS, _PRIVATE, _REMOUNT_READ_ONLY = 0x20000, 0x44000, 0x21
 _ADMIN = 21  # the number of the right to mount
+_RESIDENT, _WRITABLE = 1, 5  # columns of /proc/self/statm
 
 
 @contextmanager
@@ -80,26 +81,27 @@ def limit_memory(mb: float) -> None:
     libc.malloc.argtypes, libc.malloc.restype = [ctypes.c_size_t], ctypes.c_void_p
     mmap_threshold, large = -3, 1 << 23  # the first as glibc has it
     libc.mallopt(mmap_threshold, large)
-    _limit_writable_memory(_writable_memory())
+    _limit_growth(0)
     while libc.malloc(large):
         pass
-    _limit_writable_memory(_writable_memory() + int(mb * 2**20))
+    _limit_growth(int(mb * 2**20))
 
 
-def _writable_memory() -> int:
-    pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[5])
-    return pages * resource.getpagesize()
-
-
-def _limit_writable_memory(n_bytes: int) -> None:
+def _limit_growth(n_bytes: int) -> None:
+    """Let this process have so much writable memory in addition to what it has."""
     hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
-    resource.setrlimit(resource.RLIMIT_DATA, (n_bytes, hard))
+    resource.setrlimit(resource.RLIMIT_DATA, (_n_bytes(_WRITABLE) + n_bytes, hard))
 
 
 def resident_mb() -> float:
     """How much memory this process occupies."""
-    pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[1])
-    return pages * resource.getpagesize() / 2**20
+    return _n_bytes(_RESIDENT) / 2**20
+
+
+def _n_bytes(column: int) -> int:
+    """How much memory of one kind this process has."""
+    pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[column])
+    return pages * resource.getpagesize()
 
 
 # --- disks ---------------------------------------------------------------------------------------
