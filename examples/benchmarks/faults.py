@@ -74,7 +74,8 @@ DATA: dict[str, tuple[list[Any], list[Any] | None]] = {
     "BertPretrainer": (TEXTS, None),
 }
 
-steps_taken = FORK.Value("q", 0)  # by all processes
+# By all processes, of which one trains at a time: a lock would be lost with one that is killed.
+steps_taken = FORK.RawValue("q", 0)
 
 
 @dataclass
@@ -117,13 +118,16 @@ def run(
     process.start()
     theirs.close()
     with ours:
-        is_done = ours.poll(HANGS if seconds is None else seconds)
-        if not is_done:
-            _kill(process.pid, how if seconds is not None else signal.SIGKILL)
         try:
+            is_done = ours.poll(HANGS if seconds is None else seconds)
+            if not is_done:
+                _kill(process.pid, how if seconds is not None else signal.SIGKILL)
             answer = ours.recv()
         except EOFError:
             answer = None
+        except BaseException:  # such as a test's limit of time
+            process.kill()
+            raise
     process.join()
     if answer is None:
         wanted = CTRL_C if how == signal.SIGINT else -how
@@ -174,8 +178,7 @@ def count_steps() -> None:
 
     def counted(stepper: Any, chosen: Any) -> None:
         whole(stepper, chosen)
-        with steps_taken.get_lock():
-            steps_taken.value += 1
+        steps_taken.value += 1
 
     Stepper.step = counted  # type: ignore[method-assign]
 

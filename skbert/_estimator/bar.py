@@ -1,16 +1,39 @@
-"""A progress bar over rows, for all long work but training. Depends on tqdm."""
+"""Progress bars: tqdm's with a lock of its own, and one over rows, for all work but training.
+
+Depends on tqdm only.
+"""
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable
 from types import TracebackType
 from typing import Protocol, Self
 
 from tqdm.auto import tqdm
 
-__all__ = ["ProgressBar"]
+__all__ = ["Bar", "ProgressBar"]
 
 _DELAY = 1.0  # seconds before it is shown
+
+
+class Bar(tqdm):  # type: ignore[misc]
+    """A progress bar of tqdm that waits for no other process.
+
+    tqdm's own lock is shared with forked processes, whether they show bars or not: one that is
+    killed while it holds the lock keeps it, and all others wait for ever.
+    """
+
+    @classmethod
+    def renew_lock(cls) -> None:
+        """Replace the lock by one that is free."""
+        cls.set_lock(threading.RLock())
+
+
+Bar.renew_lock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=Bar.renew_lock)  # a thread of the parent may hold it
 
 
 class _Verbose(Protocol):
@@ -44,7 +67,7 @@ class ProgressBar:
         self, estimator: _Verbose, total: int, unit: str = "row", n_done: int = 0
     ) -> None:
         # The mean rate: short rows are computed first, so the newest rate says less.
-        self._bar = tqdm(
+        self._bar = Bar(
             total=total,
             initial=n_done,
             desc=type(estimator).__name__,

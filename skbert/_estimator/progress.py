@@ -1,6 +1,6 @@
 """What a fit shows while it runs: a progress bar, and scikit-learn's callbacks.
 
-Depends on tqdm, scikit-learn and ``_core``; imports no estimator.
+Depends on scikit-learn, ``_core`` and its neighbours; imports no estimator.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from sklearn.base import BaseEstimator
-from tqdm.auto import tqdm
 
 from skbert._core.models.network import copy_network
+from skbert._estimator.bar import Bar
 from skbert._estimator.fitted import Fitted
 from skbert._estimator.held_out import best_pass
 from skbert._estimator.resuming import FitCheckpoints
@@ -44,7 +44,7 @@ class Report:
         self, estimator: BaseEstimator, fitted: Fitted, run: Run, done: FitCheckpoints, X: Any,
         y: Any, sample_weight: Any,
     ) -> None:  # fmt: skip
-        self.bar = tqdm(
+        self.bar = Bar(
             total=run.recipe.epochs * run.recipe.steps_per_pass(run.train_items),
             initial=done.n_steps,
             desc=type(estimator).__name__,

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from tqdm.auto import tqdm
 
 import skbert
 from skbert import runtime
@@ -23,6 +22,7 @@ from skbert._catalogue import ESTIMATORS
 from skbert._core.checkpoints import archive
 from skbert._core.checkpoints.find import find
 from skbert._core.checkpoints.vet import vet
+from skbert._estimator.bar import Bar
 from skbert._streaming.results import Columns, Model, predicted, vectors
 from skbert._streaming.sources import (
     Part,
@@ -198,8 +198,8 @@ def _naming(part: Part, source: Path) -> Iterator[None]:
         raise type(error)(said) from error
 
 
-def _bar(n_rows: int) -> Any:
-    return tqdm(total=n_rows, unit="row", smoothing=0.0, mininterval=1.0)
+def _bar(n_rows: int) -> Bar:
+    return Bar(total=n_rows, unit="row", smoothing=0.0, mininterval=1.0)
 
 
 def _with(part: Part, columns: Columns) -> Any:

@@ -127,6 +127,24 @@ def _imported(tiny_model: Path) -> None:
     BertClassifier(tiny_model, device="cpu", epochs=1).fit(TEXTS, SIDES[:12]).predict(TEXTS)
 
 
+def mb_to_be_had(size: int) -> float:
+    """MB that a process with 300 free blocks of 1 MB gets within a limit of 8, block by block."""
+    pairs = [(np.ones(2**20, np.uint8), np.ones(100, np.uint8)) for _ in range(300)]
+    pairs = [pair[1:] for pair in pairs]  # what is left keeps the free blocks apart
+    limit_memory(8)
+    blocks: list[Any] = []
+    try:
+        while True:
+            blocks.append(np.empty(size, np.uint8))
+    except MemoryError:
+        return len(blocks) * size / 2**20
+
+
+@pytest.mark.parametrize("size", [2**15, 2**18, 2**20])
+def test_memory_that_was_freed_does_not_add_to_a_limit(size: int) -> None:
+    assert 4 < in_a_child(mb_to_be_had, size) < 12
+
+
 def test_a_fit_in_too_little_memory(make_wide_model: Callable[..., Path]) -> None:
     done = outcomes(fits, make_wide_model(intermediate_size=2048), {})
     assert done[0].error is not None

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import re
+import signal
+import threading
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from sklearn.base import clone
+from support.children import child, in_a_child
+from tqdm.auto import tqdm
 
 from skbert import (
     BertChoiceRanker,
@@ -21,7 +27,7 @@ from skbert import (
 from skbert._core import infer as inference
 from skbert._estimator import bar as bars
 from skbert._estimator import base, predicting
-from skbert._estimator.bar import ProgressBar
+from skbert._estimator.bar import Bar, ProgressBar
 from skbert.exceptions import NonFiniteError
 
 if TYPE_CHECKING:
@@ -231,3 +237,43 @@ def test_predictions_are_the_same_with_a_bar(
         quiet, model.set_params(verbose=1).predict_proba(sentiment.texts)
     )
     assert clone(model).verbose == 1
+
+
+# --- other processes -----------------------------------------------------------------------------
+
+
+def die_with(lock: Any) -> None:
+    lock.acquire()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("verbose", [0, 1])
+def test_a_process_killed_while_it_shows_a_bar_stops_no_other(
+    verbose: int, tiny_model: Path
+) -> None:
+    def work() -> int:
+        tqdm.set_lock(multiprocessing.RLock())  # another one than in the parent, which lives on
+        for lock in (tqdm.get_lock(), Bar.get_lock()):
+            with child(die_with, lock) as process:
+                process.join()
+        return len(classifier(tiny_model, verbose=verbose).predict(TEXTS))
+
+    assert in_a_child(work, seconds=60) == 40
+
+
+def test_a_fork_beside_a_thread_that_shows_a_bar_shows_its_own(tiny_model: Path) -> None:
+    model, holds, may_end = classifier(tiny_model, verbose=1), threading.Event(), threading.Event()
+
+    def show() -> None:
+        with Bar.get_lock():
+            holds.set()
+            may_end.wait()
+
+    thread = threading.Thread(target=show)
+    thread.start()
+    holds.wait()
+    try:
+        assert len(in_a_child(model.predict, TEXTS, seconds=60)) == 40
+    finally:
+        may_end.set()
+        thread.join()

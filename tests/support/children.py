@@ -25,6 +25,8 @@ _FORK = multiprocessing.get_context("fork")
 _NEW_MOUNTS, _PRIVATE, _REMOUNT_READ_ONLY = 0x20000, 0x44000, 0x21
 _ADMIN = 21  # the number of the right to mount
 _RESIDENT, _WRITABLE = 1, 5  # columns of /proc/self/statm
+_MMAP_THRESHOLD = -3  # as glibc has it
+_SMALLEST = 1 << 14  # bytes
 
 
 @contextmanager
@@ -73,17 +75,18 @@ def _tell(pipe: Any, job: Callable[..., Any], given: tuple[object, ...]) -> None
 def limit_memory(mb: float) -> None:
     """Let this process have so much writable memory in addition to what it has.
 
-    What it has freed and kept, as processes of long test runs have, is taken first, so that large
-    blocks are not made of it. Address space that glibc merely reserves for threads, 64 MB at a
-    time, does not count: with it more memory could serve less.
+    What it has freed and kept, as processes of long test runs have, is taken first, so that no
+    block of `_SMALLEST` or more is made of it. Address space that glibc merely reserves for
+    threads, 64 MB at a time, does not count: with it more memory could serve less.
     """
     libc = ctypes.CDLL(None)
     libc.malloc.argtypes, libc.malloc.restype = [ctypes.c_size_t], ctypes.c_void_p
-    mmap_threshold, large = -3, 1 << 23  # the first as glibc has it
-    libc.mallopt(mmap_threshold, large)
+    n_bytes = 1 << 23
+    libc.mallopt(_MMAP_THRESHOLD, n_bytes)
     _limit_growth(0)
-    while libc.malloc(large):
-        pass
+    while n_bytes >= _SMALLEST:
+        if not libc.malloc(n_bytes):
+            n_bytes //= 2
     _limit_growth(int(mb * 2**20))
 
 
