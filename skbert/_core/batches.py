@@ -72,14 +72,16 @@ def collate(
 ) -> Batch:
     """Pack the items with these indices; floating targets and weights come in ``dtype``."""
     part = items.take(item_indices)
-    order = np.argsort(part.tokens.lengths, kind="stable")
-    table = part.tokens.take(order)
+    order = back = np.arange(len(part.tokens))
+    table = part.tokens
+    in_order = bool((table.lengths[1:] >= table.lengths[:-1]).all())
+    if not in_order:
+        order = np.argsort(table.lengths, kind="stable")
+        table, back = table.take(order), np.argsort(order, kind="stable")
     lengths, starts = table.lengths, table.ids.starts
     row_of_token = np.repeat(np.arange(len(table)), lengths)
-    positions = np.arange(len(row_of_token)) - starts[row_of_token]
-    in_order = bool((order[1:] > order[:-1]).all())
-    back = np.argsort(order, kind="stable")
-    tokens_back = Ragged(np.arange(len(row_of_token)), starts)
+    tokens = np.arange(len(row_of_token))
+    positions = tokens - starts[row_of_token]
     send = partial(_send, device=device, dtype=dtype)
     known = partial(_send_known, device=device, dtype=dtype)
     targets = part.targets.values if isinstance(part.targets, Ragged) else part.targets
@@ -93,7 +95,7 @@ def collate(
             send(row_of_token),
         ),
         row_order=None if in_order else send(back),
-        token_order=None if in_order else send(tokens_back.take(back).values),
+        token_order=None if in_order else send(Ragged(tokens, starts).take(back).values),
         rows_per_item=send(np.diff(part.rows)),
         tokens_per_item=send(part.sizes),
         weights=send(part.weights),
@@ -121,7 +123,7 @@ def _send(values: Array, device: torch.device, dtype: torch.dtype) -> torch.Tens
         tensor = tensor.to(dtype)
     if device.type == "cuda":
         return tensor.pin_memory().to(device, non_blocking=True)
-    return tensor.to(device)
+    return tensor if device.type == "cpu" else tensor.to(device)
 
 
 def _send_known(

@@ -196,8 +196,8 @@ def in_parts(
 
 def _most_tokens(network: Network, precision: Precision) -> int:
     """How many tokens are computed together while memory lasts."""
-    most = INFERENCE_TOKENS[network.device.type]
-    if network.device.type != "cpu":
+    most = INFERENCE_TOKENS[precision.device.type]
+    if precision.device.type != "cpu":
         return most
     name = network.family.settings.get("intermediate_size", "intermediate_size")
     width: int = getattr(network.model.config, name)
@@ -218,12 +218,12 @@ def _batch_by_batch(
         item_indices = waiting.pop()
         try:
             with deferred_forks(), torch.inference_mode(), precision.autocast():
-                batch = collate(items, item_indices, network.device, precision.weight_dtype)
+                batch = collate(items, item_indices, precision.device, precision.weight_dtype)
                 computed = compute(batch)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
-            budget.halve(error, network.device, int(sizes[item_indices].min()))
+            budget.halve(error, precision.device, int(sizes[item_indices].min()))
             rest = np.concatenate([item_indices, *waiting[::-1]])  # all of it is planned again
             parts = by_length(sizes[rest], budget.tokens)
             waiting = [rest[part] for part in parts][::-1]

@@ -177,7 +177,7 @@ def gathered(
             out = np.empty((len(where.values), values.shape[1]), values.dtype)
         if not np.isfinite(values).all():
             raise NonFiniteError(problem.format(row=rows.samples[batch].min()))
-        out[where.take(batch).values] = values
+        out[batch if head.reads == "rows" else where.take(batch).values] = values
     assert out is not None, "items are never empty: X is checked first"
     return Ragged(out, where.starts)
 

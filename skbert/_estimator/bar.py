@@ -67,16 +67,14 @@ class ProgressBar:
         self, estimator: _Verbose, total: int, unit: str = "row", n_done: int = 0
     ) -> None:
         # The mean rate: short rows are computed first, so the newest rate says less.
-        self._bar = Bar(
-            total=total,
-            initial=n_done,
-            desc=type(estimator).__name__,
-            unit=unit,
-            delay=_DELAY,
-            smoothing=0.0,
-            disable=not estimator.verbose,
-        )
-        self.on_rows: Callable[[int], object] | None = None if self._bar.disable else self._update
+        self._bar: Bar | None = None
+        self.on_rows: Callable[[int], object] | None = None
+        if estimator.verbose:
+            title = type(estimator).__name__
+            self._bar = Bar(
+                total=total, initial=n_done, desc=title, unit=unit, delay=_DELAY, smoothing=0.0
+            )
+            self.on_rows = self._update
 
     def __enter__(self) -> Self:
         return self
@@ -85,16 +83,19 @@ class ProgressBar:
         self, kind: type[BaseException] | None, error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:  # fmt: skip
+        if self._bar is None:
+            return
         if kind is None:
             self._update(self._bar.total)
         self._bar.close()
 
     def skip(self, n_rows: int) -> None:
         """Show rows as done that took no computing, which the rate leaves out."""
-        if not self._bar.disable:
+        if self._bar is not None:
             self._bar.initial += n_rows
             self._update(n_rows)
 
     def _update(self, n_rows: int) -> None:
         """Show more rows as done; rows that are computed again are not counted again."""
+        assert self._bar is not None
         self._bar.update(min(n_rows, self._bar.total - self._bar.n))

@@ -296,7 +296,8 @@ class Family:
 
 def encoder_part(model: Any, path: str) -> Any:
     """The module that lies at a path in the encoder of a model."""
-    return attrgetter(path)(model.base_model)
+    # As `base_model`, which takes long to find that a model is the encoder itself.
+    return attrgetter(path)(model._modules.get(model.base_model_prefix, model))
 
 
 def optional_part(encoder: torch.nn.Module, path: str) -> Any:

@@ -173,7 +173,8 @@ class Network:
 
     def to(self, device: torch.device, dtype: torch.dtype) -> None:
         """Move the weights to a device and a type."""
-        if (self.device, self.dtype) != (device, dtype):
+        table = _word_table(self.model)
+        if (table.device, table.dtype) != (device, dtype):
             with deferred_interrupts(), default_modes():
                 self.model.to(device, dtype)
 

@@ -20,8 +20,6 @@ __all__ = ["before_interrupts", "deferred_interrupts", "is_interrupted", "raise_
 
 _Handler = Callable[[int, FrameType | None], object] | int | None
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
 
 class _Deferral:
     """Notes a signal instead of passing it on to the handler that was there before."""
@@ -52,6 +50,9 @@ class _Deferral:
             os.kill(os.getpid(), self._number)
 
 
+_innermost: dict[signal.Signals, _Deferral] = {}  # of the main thread
+
+
 def _deferral_by(handler: _Handler) -> _Deferral | None:
     """The deferral that a handler of a signal belongs to, if it belongs to one."""
     owner = getattr(handler, "__self__", None)
@@ -59,20 +60,22 @@ def _deferral_by(handler: _Handler) -> _Deferral | None:
 
 
 def _deferrals() -> list[_Deferral]:
-    """The deferrals that handle signals now; none outside the main thread."""
-    if threading.current_thread() is not threading.main_thread():
-        return []
-    found = (_deferral_by(signal.getsignal(number)) for number in _SIGNALS)
-    return [deferral for deferral in found if deferral is not None]
+    """The deferrals of now, innermost for each signal; none outside the main thread."""
+    is_main = threading.current_thread() is threading.main_thread()
+    return [*_innermost.values()] if is_main else []
 
 
 @contextmanager
 def _deferred(number: signal.Signals, handler: _Handler) -> Iterator[None]:
-    deferral = _Deferral(number, handler)
+    deferral, outer = _Deferral(number, handler), _innermost.get(number)
     signal.signal(number, deferral.handle)
+    _innermost[number] = deferral
     try:
         yield
     finally:
+        del _innermost[number]
+        if outer is not None:
+            _innermost[number] = outer
         if _deferral_by(signal.getsignal(number)) is deferral:
             signal.signal(number, handler)
         deferral.pass_on()

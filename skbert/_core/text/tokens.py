@@ -398,19 +398,20 @@ def _shares(a: Ragged, b: Ragged | None, max_tokens: int) -> tuple[IntArray, Int
 
 def assemble(tokenizer: TextTokenizer, a: Ragged, b: Ragged | None) -> TokenTable:
     """Token rows of texts, or of pairs of texts, with special tokens."""
-    parts = [constant(tokenizer.prefix, len(a)), a]
-    if b is not None:
-        parts += [constant(tokenizer.middle, len(a))]
-    second = np.sum([part.lengths for part in parts], axis=0)
-    parts += [constant(tokenizer.suffix, len(a))] if b is None else [
-        b, constant(tokenizer.suffix, len(a))]  # fmt: skip
-    ids = interleave(parts)
-    return TokenTable(ids, ids.lengths if b is None else second)
+    first = [constant(tokenizer.prefix, len(a)), a]
+    suffix = constant(tokenizer.suffix, len(a))
+    if b is None:
+        ids = interleave([*first, suffix])
+        return TokenTable(ids, ids.lengths)
+    first += [constant(tokenizer.middle, len(a))]
+    second = np.sum([part.lengths for part in first], axis=0)
+    return TokenTable(interleave([*first, b, suffix]), second)
 
 
 def constant(ids: tuple[int, ...], n_rows: int) -> Ragged:
     """The same ids in each row."""
-    return Ragged.of(np.tile(np.array(ids, np.int32), n_rows), np.full(n_rows, len(ids)))
+    rows = np.full((n_rows, len(ids)), ids, np.int32)
+    return Ragged(rows.ravel(), np.arange(n_rows + 1) * len(ids))
 
 
 def interleave(parts: Sequence[Ragged]) -> Ragged:

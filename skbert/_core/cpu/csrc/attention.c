@@ -302,8 +302,9 @@ static int for_all_units(const Attention *a, Compute *compute, int n_threads) {
     int n_units = a->n_rows * a->n_heads;
     if (!n_units) return 0;
     int64_t n = unit_memory(a), n_scores = (int64_t)a->max_seqlen * (a->max_seqlen + LANES);
-    n_threads = threads_for(n_units * n_scores, n_threads);
+    n_threads = threads_for(n_units * n_scores * a->head_size / 2, n_threads);
     int n_at_once = n_units < 64 * n_threads ? 1 : 8;
+    if (a->n_rows == 1) n_at_once = (n_units + n_threads - 1) / n_threads; /* all alike */
     float *memory = malloc(n_threads * n * sizeof(float));
     if (!memory) return -1;
 #pragma omp parallel for schedule(dynamic, n_at_once) num_threads(n_threads)

@@ -22,6 +22,7 @@ each some columns. */
 #define BLOCK_TOKENS 128 /* that a thread takes through all layers */
 #define VECTOR_ROWS 12  /* whose sums fit in the registers */
 #define FEW_TOKENS 32   /* of which threads share the columns */
+#define AHEAD 2048      /* bytes of weights that are fetched before they are needed */
 
 /* ---- Rounding ---- */
 
@@ -93,8 +94,10 @@ INT8_DOT INLINE __m512i add_products(__m512i sum, __m512i four, __m512i weights)
     return sum;
 }
 
-/* Some tokens, whose sums stay in the registers. */
-INT8_DOT INLINE void compute_rows(const Block *a, int64_t column, int first, int n_rows) {
+/* Some tokens, whose sums stay in the registers. Weights are fetched ahead where few tokens need
+them, which wait for memory; more tokens find them in the cache. */
+INT8_DOT INLINE void compute_rows(const Block *a, int64_t column, int first, int n_rows,
+                                  int fetches) {
     int64_t width = padded(a->weight->n_in);
     const uint8_t *q = a->quantized + first * width;
     const int8_t *weights = (const int8_t *)a->weight->packed + column * width;
@@ -103,6 +106,7 @@ INT8_DOT INLINE void compute_rows(const Block *a, int64_t column, int first, int
         total[row][0] = total[row][1] = _mm512_setzero_si512();
     for (int64_t i = 0; i < width; i += 4, weights += 4 * PANEL) {
         __m512i left = _mm512_loadu_si512(weights), right = _mm512_loadu_si512(weights + 64);
+        if (fetches) __builtin_prefetch(weights + AHEAD), __builtin_prefetch(weights + AHEAD + 64);
         for (int row = 0; row < n_rows; row++) {
             int32_t four;
             memcpy(&four, q + row * width + i, sizeof four);
@@ -121,9 +125,9 @@ INT8_DOT INLINE void compute_rows(const Block *a, int64_t column, int first, int
 }
 
 #define CASE(n)                                                                            \
-    case n: compute_rows(a, column, first, n); break;
+    case n: compute_rows(a, column, first, n, fetches); break;
 
-INT8_DOT static void compute_by_vectors(const Block *a, int64_t column) {
+INT8_DOT INLINE void compute_by_vectors(const Block *a, int64_t column, int fetches) {
     int n_blocks = (a->n_tokens + VECTOR_ROWS - 1) / VECTOR_ROWS;
     for (int block = 0; block < n_blocks; block++) {
         int first = block * a->n_tokens / n_blocks, last = (block + 1) * a->n_tokens / n_blocks;
@@ -201,21 +205,20 @@ int find_amx(void) {
 
 /* ---- Layers ---- */
 
-INT8_DOT static void quantize_block(const Block *a, const char *x) {
+INT8_DOT static void quantize_token(const Block *a, const char *x, int64_t token) {
     int64_t n_in = a->weight->n_in, width = padded(n_in);
-    for (int token = 0; token < a->n_tokens; token++) {
-        uint8_t *to = a->quantized + token * width;
-        a->ranges[token] = quantize(x, token * n_in, n_in, a->is_bf16, to);
-        memset(to + n_in, 0, width - n_in);
-    }
+    uint8_t *to = a->quantized + token * width;
+    a->ranges[token] = quantize(x, token * n_in, n_in, a->is_bf16, to);
+    memset(to + n_in, 0, width - n_in);
 }
 
-static void compute_column(const Block *a, int64_t column) {
+INT8_DOT static void compute_column(const Block *a, int64_t column) {
     if (a->use_amx) compute_by_tiles(a, column);
-    else compute_by_vectors(a, column);
+    else if (a->n_tokens <= FEW_TOKENS) compute_by_vectors(a, column, 1);
+    else compute_by_vectors(a, column, 0);
 }
 
-/* A block that a thread works on in its memory. */
+/* A block of so many tokens in memory of a thread. */
 static Block block_in(const Int8Linears *a, int n_tokens, char *memory) {
     return (Block){.ranges = (Range *)memory,
                    .quantized = (uint8_t *)memory + BLOCK_TOKENS * sizeof(Range),
@@ -243,21 +246,22 @@ static void compute_block(const Int8Linears *a, int64_t first, int64_t n_tokens,
         block.output = memory + bytes_of_block(a);
         if (i == a->n_weights - 1)
             block.output = a->output + first * block.weight->n_out * size;
-        quantize_block(&block, x);
+        for (int token = 0; token < block.n_tokens; token++) quantize_token(&block, x, token);
         for (int64_t column = 0; column < block.weight->n_out; column += PANEL)
             compute_column(&block, column);
         x = block.output;
     }
 }
 
-/* All tokens, whose columns the threads of a team share; `between` is theirs together. */
-static void share_columns(const Int8Linears *a, char *memory, char *between) {
-    Block block = block_in(a, a->n_tokens, memory);
+/* All tokens: the threads of a team share these, to round them, and then the columns. */
+static void share_columns(const Int8Linears *a, char *shared) {
+    Block block = block_in(a, a->n_tokens, shared);
     const char *x = a->x;
     for (int i = 0; i < a->n_weights; i++) {
         block.weight = a->weights + i;
-        block.output = i == a->n_weights - 1 ? a->output : between;
-        quantize_block(&block, x);
+        block.output = i == a->n_weights - 1 ? a->output : shared + bytes_of_block(a);
+#pragma omp for schedule(static)
+        for (int token = 0; token < block.n_tokens; token++) quantize_token(&block, x, token);
 #pragma omp for schedule(static)
         for (int64_t column = 0; column < block.weight->n_out; column += PANEL)
             compute_column(&block, column);
@@ -272,11 +276,11 @@ static int64_t tokens_of_blocks(int64_t n_tokens, int n_threads) {
     return n_blocks ? round_up((int)((n_tokens + n_blocks - 1) / n_blocks), TILE_ROWS) : TILE_ROWS;
 }
 
-static void compute_team(const Int8Linears *a, char *memory, char *between, int64_t n_tokens) {
+static void compute_team(const Int8Linears *a, char *memory, char *shared, int64_t n_tokens) {
     TileConfig before;
     if (a->use_amx) before = configure_tiles(&OWN_TILES);
     if (a->n_tokens <= FEW_TOKENS) {
-        share_columns(a, memory, between);
+        share_columns(a, shared);
     } else {
 #pragma omp for schedule(dynamic)
         for (int64_t first = 0; first < a->n_tokens; first += n_tokens)
@@ -289,12 +293,12 @@ int int8_linears(const Int8Linears *a, int n_threads) {
     size_t n_bytes = bytes_of_block(a) + bytes_between(a);
     int64_t n_tokens = tokens_of_blocks(a->n_tokens, n_threads);
     int failed = 0;
-    char *between = scratch(n_bytes); /* of this thread, for all */
+    char *shared = scratch(n_bytes); /* of this thread */
 #pragma omp parallel num_threads(n_threads) reduction(| : failed)
     failed = !scratch(n_bytes); /* which stays until the next */
-    if (failed || !between) return -1;
+    if (failed || !shared) return -1;
 #pragma omp parallel num_threads(n_threads)
-    compute_team(a, scratch(n_bytes), between + bytes_of_block(a), n_tokens);
+    compute_team(a, scratch(n_bytes), shared, n_tokens);
     return 0;
 }
 #endif
