@@ -6,6 +6,7 @@ somewhere in torch, oneDNN, numpy or Python itself.
 
 from __future__ import annotations
 
+import errno
 import gc
 import resource
 from functools import partial
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+import transformers
 from support.children import in_a_child, limit_memory, resident_mb
 from support.job import TEXTS, Job
 from support.jobs import JOBS
@@ -140,7 +142,7 @@ def mb_to_be_had(size: int) -> float:
         return len(blocks) * size / 2**20
 
 
-@pytest.mark.parametrize("size", [2**15, 2**18, 2**20])
+@pytest.mark.parametrize("size", [2**16, 2**18, 2**20])
 def test_memory_that_was_freed_does_not_add_to_a_limit(size: int) -> None:
     assert 4 < in_a_child(mb_to_be_had, size) < 12
 
@@ -179,6 +181,17 @@ def test_a_model_that_is_too_large_for_the_memory(make_tiny_model: Callable[...,
     message = in_a_child(opens, model)
     assert message.startswith("Out of memory")
     assert ADVICE in message
+
+
+def test_memory_that_the_system_refuses_is_no_fault_of_a_folder(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_given: object, **_settings: object) -> None:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", refuse)
+    with pytest.raises(MemoryError, match=f"^Out of memory.*{ADVICE}"):
+        BertClassifier(tiny_model, device="cpu").fit(TEXTS, SIDES[:12])
 
 
 # --- memory stays flat ---------------------------------------------------------------------------

@@ -26,7 +26,7 @@ _NEW_MOUNTS, _PRIVATE, _REMOUNT_READ_ONLY = 0x20000, 0x44000, 0x21
 _ADMIN = 21  # the number of the right to mount
 _RESIDENT, _WRITABLE = 1, 5  # columns of /proc/self/statm
 _MMAP_THRESHOLD = -3  # as glibc has it
-_SMALLEST = 1 << 14  # bytes
+_SMALLEST = 1 << 16  # bytes
 
 
 @contextmanager

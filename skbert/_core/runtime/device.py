@@ -5,6 +5,7 @@ Depends on torch and the other modules of this folder.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Iterator
@@ -195,6 +196,8 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error says that memory ran out, on any device."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
     return isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error)) is not None
 
 
@@ -203,7 +206,7 @@ def memory_advice() -> Iterator[None]:
     """Say what to do where memory runs out inside the ``with``, whatever asked for it."""
     try:
         yield
-    except (RuntimeError, MemoryError) as error:
+    except (RuntimeError, MemoryError, OSError) as error:
         if not is_out_of_memory(error) or _ADVICE in str(error):
             raise
         found = f": {error}" if str(error) else "."

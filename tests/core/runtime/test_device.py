@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import threading
 import time
@@ -388,6 +389,8 @@ def test_what_was_learned_before_memory_ran_out_in_a_step_is_forgotten(
         (RuntimeError("could not create a primitive descriptor for the matmul primitive"), False),
         (RuntimeError("shapes do not match"), False),
         (ValueError("memory"), False),
+        (OSError(errno.ENOMEM, "Cannot allocate memory", "folder"), True),
+        (OSError(errno.ENOENT, "No such file or directory", "out of memory"), False),
         (KeyboardInterrupt(), False),
     ],
 )
