@@ -823,7 +823,7 @@ OTHER_THINGS: dict[str, set[str]] = {
         "settings.dropout", "dropout=", "result.output",
     },
     "skbert._core.cpu.attention": {"ctx.scaling", "settings.dropout", "settings.scaling"},
-    "skbert._core.cpu.short": {"settings.dropout"},
+    "skbert._core.cpu.whole": {"settings.dropout"},
     "skbert._core.cpu.activation": {"F.dropout"},
     "skbert._core.cpu.postnorm": {"nn.LayerNorm"},
     "skbert._core.cpu.prenorm": {"nn.LayerNorm"},

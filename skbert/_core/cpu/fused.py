@@ -39,7 +39,14 @@ from skbert._core.cpu.bindings.layernorm import (
     layernorm_backward,
     layernorm_forward,
 )
-from skbert._core.cpu.bindings.module import DTYPES, LANES, PANEL, has_bf16_products, has_kernels
+from skbert._core.cpu.bindings.module import (
+    DTYPES,
+    LANES,
+    PANEL,
+    has_amx,
+    has_bf16_products,
+    has_kernels,
+)
 from skbert._core.cpu.bindings.rotary import RotaryTable, rotate
 from skbert._core.runtime.device import has_instructions, has_vectors
 from skbert._core.task import Layout
@@ -63,7 +70,7 @@ __all__ = [
 ]
 
 _MAX_SEQLEN = 512  # tokens of a row up to which torch's products are no faster
-_MAX_SEQLEN_WITH_AMX = 128  # whose products of bfloat16 are many times as fast as float32's
+_MAX_SEQLEN_WITH_AMX = 128  # if torch has no numbers to draw: it multiplies many times as fast
 _MAX_TOKENS_WITH_AMX = 16  # tokens up to which oneDNN is no faster
 
 
@@ -115,7 +122,7 @@ def can_fuse_attention(qkv: torch.Tensor, layout: Layout, settings: AttentionSet
         and layout.max_seqlen <= MAX_SIZE
         and (
             _can_use_tiles(qkv, layout.max_seqlen, settings)
-            or _is_short(layout.max_seqlen, qkv.dtype)
+            or _is_short(layout.max_seqlen, qkv.dtype, settings.dropout)
             or _saves_work(layout.max_seqlen, settings)
         )
     )
@@ -132,11 +139,9 @@ def _saves_work(max_seqlen: int, settings: AttentionSettings) -> bool:
     return is_local or (settings.dropout > 0 and max_seqlen > _MAX_SEQLEN)
 
 
-def _is_short(max_seqlen: int, dtype: torch.dtype) -> bool:
-    if max_seqlen <= _MAX_SEQLEN_WITH_AMX:
-        return True
+def _is_short(max_seqlen: int, dtype: torch.dtype, dropout: float) -> bool:
     amx = dtype == torch.bfloat16 and has_instructions("amx_bf16")
-    return max_seqlen <= _MAX_SEQLEN and not amx
+    return max_seqlen <= (_MAX_SEQLEN_WITH_AMX if amx and not dropout else _MAX_SEQLEN)
 
 
 def fused_attention(
@@ -363,7 +368,7 @@ def max_packed_tokens(n_in: int, n_out: int, dtype: torch.dtype) -> float:
         return math.inf if _has_fast_kernels() else 0
     if dtype != torch.bfloat16 or n_in % 2 or not has_bf16_products():
         return 0
-    return _MAX_TOKENS_WITH_AMX if has_instructions("amx_bf16") else math.inf
+    return math.inf if _has_fastest_products(n_in) else _MAX_TOKENS_WITH_AMX
 
 
 def can_fuse_linear(weights: Iterable[torch.Tensor], dtype: torch.dtype) -> bool:
@@ -372,7 +377,12 @@ def can_fuse_linear(weights: Iterable[torch.Tensor], dtype: torch.dtype) -> bool
     if dtype != torch.bfloat16 or not has_bf16_products():
         return False
     fits = all(size % PANEL == 0 for weight in weights for size in weight.shape)
-    return fits and _are_plain(weights, [torch.float32]) and not has_instructions("amx_bf16")
+    return fits and _are_plain(weights, [torch.float32]) and _has_fastest_products(PANEL)
+
+
+def _has_fastest_products(n_in: int) -> bool:
+    """Whether a product of bfloat16 of so many inputs uses tiles, if torch would."""
+    return not has_instructions("amx_bf16") or (has_amx() and n_in % PANEL == 0)
 
 
 class StackedLinear:

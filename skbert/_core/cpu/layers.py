@@ -1,6 +1,6 @@
 """Encoder layers over packed batches on a CPU, with few passes over memory.
 
-Depends on torch, ``attention``, ``postnorm``, ``prenorm``, ``linear``, ``short`` and the record of
+Depends on torch, ``attention``, ``postnorm``, ``prenorm``, ``linear``, ``whole`` and the record of
 a family; knows no task.
 """
 
@@ -16,7 +16,7 @@ from skbert._core.cpu import postnorm, prenorm
 from skbert._core.cpu.attention import Rows
 from skbert._core.cpu.fused import can_fuse_linear, max_packed_tokens
 from skbert._core.cpu.linear import Bf16State, ComputedLayer, ProductCache
-from skbert._core.cpu.short import ShortBatches
+from skbert._core.cpu.whole import WholeEncoder
 from skbert._core.families.record import AttentionNames, Family, LayerParts, encoder_part
 from skbert._core.runtime.device import uses_int8
 from skbert._core.task import Layout
@@ -43,12 +43,12 @@ class Layers:
         self.is_enabled = is_enabled
         self.products: dict[Any, ProductCache] = {}  # by the layer's module
         self.bf16_state: Bf16State | None = None
-        self.short_batches = ShortBatches()
+        self.whole_encoder = WholeEncoder()
 
     def reset(self, bf16_state: Bf16State | None = None) -> None:
         """Clear the caches, and share what is in bfloat16 in ``bf16_state`` from now on."""
         self.products, self.bf16_state = {}, bf16_state
-        self.short_batches = ShortBatches()
+        self.whole_encoder = WholeEncoder()
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle without the caches."""
@@ -67,7 +67,7 @@ class Layers:
         if torch.is_autocast_enabled("cpu"):
             dtype = torch.get_autocast_dtype("cpu")
         made_for = model, numbers, dtype, uses_int8()
-        run = self.short_batches.repeat(made_for, states, layout)
+        run = self.whole_encoder.repeat(made_for, states, layout)
         if run is not None:
             return run
         modules = family.layers(model)[numbers.start : numbers.stop]
@@ -96,12 +96,12 @@ class Layers:
         rows: Rows,
         made_for: object,
     ) -> list[torch.Tensor]:
-        """Hidden states after each layer, of a short batch in one call where that is possible."""
+        """Hidden states after each layer, of all layers in one call where that is possible."""
         if rows.training:
-            self.short_batches.plan = None  # a step changes weights, but not their versions
+            self.whole_encoder.plan = None  # a step changes weights, but not their versions
             return postnorm.run_layers(layers, names, states, dtype, rows)
         read = [*layers]
-        run = self.short_batches(made_for, read, names, states, dtype, rows.layout)
+        run = self.whole_encoder(made_for, read, names, states, dtype, rows.layout)
         return run or postnorm.run_layers(read, names, states, dtype, rows)
 
     def can_quantize(self, family: Family, model: Any) -> bool:

@@ -84,7 +84,7 @@ def test_a_change_of_the_interface_raises_its_version() -> None:
     sources = "".join((CSRC / name).read_text("utf-8") for name in ("kernels.h", "module.c"))
     code = "".join(re.sub(r"/\*.*?\*/", "", sources, flags=re.DOTALL).split())
     digest = hashlib.sha256(code.encode()).hexdigest()[:16]
-    assert (module.INTERFACE_VERSION, digest) == (5, "cae4a5ab891e20dc"), (
+    assert (module.INTERFACE_VERSION, digest) == (6, "f002e78c28d16bd0"), (
         "raise the version in module.c and bindings/module.py if a function or a struct changed, "
         "and note both here"
     )
@@ -525,8 +525,18 @@ needs_bf16_products = pytest.mark.skipif(
 )
 
 
+@pytest.fixture(params=["tiles", "vectors"])
+def either_registers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With products in tiles, and in vectors."""
+    if request.param == "vectors":
+        monkeypatch.setattr(module.kernels, "has_amx", 0)
+    elif not module.has_amx():
+        pytest.skip("this processor has no AMX")
+
+
 @needs_bf16_products
-@pytest.mark.parametrize("n_tokens", [*range(1, 14), 25, 36, 97])
+@pytest.mark.usefixtures("either_registers")
+@pytest.mark.parametrize("n_tokens", [*range(1, 14), 25, 36, 97, 300])
 @pytest.mark.parametrize(("n_in", "n_out"), [(2, 32), (34, 96), (384, 64)])
 @pytest.mark.parametrize("gelu", [False, True], ids=["alone", "gelu"])
 def test_products_for_inference(n_tokens: int, n_in: int, n_out: int, gelu: bool) -> None:
@@ -544,6 +554,7 @@ def test_products_for_inference(n_tokens: int, n_in: int, n_out: int, gelu: bool
 
 
 @needs_bf16_products
+@pytest.mark.usefixtures("either_registers")
 @pytest.mark.parametrize("value", [0.0, 1e-30, -3.0, -9.0, -50.0, 9.0, 3e38, torch.inf])
 def test_gelu_everywhere(value: float) -> None:
     x = torch.tensor([[value, 0.0]], dtype=torch.bfloat16)
@@ -587,6 +598,7 @@ def test_the_gate_of_hidden_states_and_its_gradient(n_tokens: int) -> None:
 
 
 @needs_bf16_products
+@pytest.mark.usefixtures("either_registers")
 def test_products_without_biases() -> None:
     torch.manual_seed(0)
     parts = [torch.nn.Linear(64, 32, bias=False) for _ in range(2)]
@@ -609,6 +621,7 @@ def assert_rounded(found: torch.Tensor, exact: torch.Tensor) -> None:
 
 
 @needs_bf16_products
+@pytest.mark.usefixtures("either_registers")
 @pytest.mark.parametrize("n_threads", [1, 2, 3, 4, 7])
 @pytest.mark.parametrize("n_tokens", [1, 2, 13, 97])
 @pytest.mark.parametrize(("n_parts", "n_in", "n_out"), [(1, 32, 96), (3, 64, 32), (1, 160, 64)])
@@ -795,13 +808,19 @@ def test_where_they_serve(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not can_fuse_layernorm(states[:, :24], states[:, :24], states[0, :24], states[0, :24])
     for amx in (False, True):
         monkeypatch.setattr(fused, "has_instructions", lambda name, amx=amx: amx)
+        monkeypatch.setattr(module.kernels, "has_amx", 0)
         assert can_fuse_attention(qkv.bfloat16(), layout_of([5, 512]), whole) is not amx
         assert can_fuse_attention(qkv.bfloat16(), layout_of([128]), whole)
+        assert can_fuse_attention(qkv.bfloat16(), layout_of([512]), whole._replace(dropout=0.1))
         assert can_fuse_attention(qkv, layout_of([512]), whole)
-        expected = (16 if amx else math.inf) if module.kernels.has_bf16_dot else 0
-        assert max_packed_tokens(2, 32, torch.bfloat16) == expected
+        few = (16 if amx else math.inf) if module.kernels.has_bf16_dot else 0
+        assert max_packed_tokens(2, 32, torch.bfloat16) == few
         has_products = module.has_bf16_products()
         assert can_fuse_linear([weight], torch.bfloat16) is (has_products and not amx)
+        monkeypatch.setattr(module.kernels, "has_amx", amx)
+        assert max_packed_tokens(2, 32, torch.bfloat16) == few  # tiles are filled with 32 inputs
+        assert max_packed_tokens(64, 32, torch.bfloat16) == (math.inf if has_products else 0)
+        assert can_fuse_linear([weight], torch.bfloat16) is has_products
     assert max_packed_tokens(3, 32, torch.float32) == math.inf
     assert not max_packed_tokens(3, 31, torch.float32)
     assert not max_packed_tokens(2, 31, torch.bfloat16)
@@ -837,8 +856,8 @@ def test_arguments_are_counted() -> None:
         wanted |= {
             "gated_backward": 6,
             "gated_forward": 5,
-            "linear_forward": 13,
-            "linear_grad_weight": 9,
+            "linear_forward": 14,
+            "linear_grad_weight": 10,
         }
     for name, n in wanted.items():
         with pytest.raises(TypeError, match=f"1 arguments instead of {n}$"):

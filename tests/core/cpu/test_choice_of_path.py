@@ -47,7 +47,7 @@ CHOICES = {
     "AVX512": (AVX512, Choice(torch.float32, True, True, True, False)),
     "AVX512 bf16": (BF16, Choice(torch.bfloat16, True, True, True, True)),
     "no AMX": (WITHOUT_ITS_TILES, Choice(torch.float32, True, True, True, True)),
-    "AMX": (AMX, Choice(torch.bfloat16, True, True, True, False)),
+    "AMX": (AMX, Choice(torch.bfloat16, True, True, True, True)),
 }
 
 

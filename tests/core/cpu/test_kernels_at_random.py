@@ -359,6 +359,17 @@ def rotary(draw: Draw) -> Case:
 # --- products of bfloat16 ------------------------------------------------------------------------
 
 
+def in_tiles_or_vectors(draw: Draw, compute: Callable[[Tensors], Tensors]) -> Any:
+    """The same, in tiles where a processor has them, or without."""
+    in_tiles = draw(st.booleans()) and module.kernels.has_amx
+
+    def run(t: Tensors) -> Tensors:
+        with mock.patch.object(module.kernels, "has_amx", in_tiles):
+            return compute(t)
+
+    return run
+
+
 def gelu_error(x: torch.Tensor) -> torch.Tensor:
     """How far from GELU, or its slope, the kernels' is."""
     return 4e-6 * (1 + x.abs().clamp(max=6))
@@ -398,7 +409,7 @@ def inference_product(
     if gelu:
         exact, off = F.gelu(exact), 1.2 * off + off_by_gelu(exact)
     return Case(
-        tensors, compute, {"output": exact}, {"output": off},
+        tensors, in_tiles_or_vectors(draw, compute), {"output": exact}, {"output": off},
         rows=torch.arange(n_tokens), poisoned="x",
     )  # fmt: skip
 
@@ -454,15 +465,12 @@ def int8_whole_numbers(draw: Draw) -> Case:
 def int8_case(
     draw: Draw, tensors: Tensors, *, gelu: bool, exact: torch.Tensor, within: torch.Tensor
 ) -> Case:
-    in_tiles = draw(st.booleans()) and module.kernels.has_amx
-
     def compute(t: Tensors) -> Tensors:
         weights = Int8Weights(weight=t["weight"], bias=t["bias"], gelu=gelu)
-        with mock.patch.object(module.kernels, "has_amx", in_tiles):
-            return {"output": int8_linears(x=t["x"], layers=[weights])}
+        return {"output": int8_linears(x=t["x"], layers=[weights])}
 
     return Case(
-        tensors, compute, {"output": exact}, {"output": within},
+        tensors, in_tiles_or_vectors(draw, compute), {"output": exact}, {"output": within},
         rows=torch.arange(len(tensors["x"])), poisoned="x",
     )  # fmt: skip
 
@@ -505,7 +513,7 @@ def stacked_product(draw: Draw) -> Case:
     found = {"output": exact, "gelu": F.gelu(exact)}
     rounded = 1.2 * (off + ROUNDING[torch.bfloat16] * exact.abs()) + gelu_error(exact)
     return Case(
-        tensors, compute, found if has_gelu else {"output": exact},
+        tensors, in_tiles_or_vectors(draw, compute), found if has_gelu else {"output": exact},
         {"output": off, "gelu": rounded}, rows=torch.arange(n_tokens), poisoned="x",
     )  # fmt: skip
 
@@ -529,7 +537,7 @@ def gradient_of_input(draw: Draw) -> Case:
         return {"output": found}
 
     return Case(
-        tensors, compute, {"output": exact}, {"output": off},
+        tensors, in_tiles_or_vectors(draw, compute), {"output": exact}, {"output": off},
         rows=torch.arange(n_tokens), poisoned="grad_output",
     )  # fmt: skip
 
@@ -562,7 +570,7 @@ def gradient_of_weight(draw: Draw) -> Case:
     }
     if has_bias:
         exact["bias"] = grads.sum(0)
-    return Case(tensors, compute, exact, within)
+    return Case(tensors, in_tiles_or_vectors(draw, compute), exact, within)
 
 
 def gate(draw: Draw) -> Case:

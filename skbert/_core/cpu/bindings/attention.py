@@ -67,6 +67,7 @@ class PackedRows:
             raise ValueError("a kernel takes cu_seqlens that ascend from 0 or more")
         self.cu_seqlens = cu_seqlens.clone()
         self.max_seqlen, self.n_tokens = max(lengths, default=0), bounds[-1]
+        self.first_token = bounds[0]
         check_integer("max_seqlen", self.max_seqlen, 0, MAX_SIZE)
 
 

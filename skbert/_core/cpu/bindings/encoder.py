@@ -105,8 +105,8 @@ def encoder_forward(
     rows: PackedRows,
     settings: AttentionSettings,
     dtype: torch.dtype,
-) -> torch.Tensor:
-    """States ``(n_layers, n_tokens, size)`` after each layer, from those before the first.
+) -> list[torch.Tensor]:
+    """States ``(n_tokens, size)`` after each layer, from those before the first.
 
     They are in float32, and what products read and write is in ``dtype``. All tokens belong to
     rows, and there is no dropout.
@@ -116,19 +116,20 @@ def encoder_forward(
     n_tokens = shape_of("states", states, 2)[0]
     _check_precision(weights, dtype)
     check_integer("a number of tokens", n_tokens, 1, rows.n_tokens)
+    check_integer("the first token of rows", rows.first_token, 0, 0)
     check_real("dropout", settings.dropout, 0, 0)
     address = address_of("states", states, (n_tokens, weights.size), torch.float32)
-    qkv = states.new_empty(n_tokens, 3 * weights.width, dtype=dtype)
-    context = states.new_empty(n_tokens, weights.width, dtype=dtype)
-    n_heads = check_attention(qkv, rows, settings, 0)[1]
-    x, output = states.to(dtype), states.new_empty(len(weights.layers), *states.shape)
+    like_qkv = states.new_empty((), dtype=dtype).expand(n_tokens, 3 * weights.width)
+    n_heads = check_attention(like_qkv, rows, settings, 0)[1]
+    x, outputs = states.to(dtype), [torch.empty_like(states) for _ in weights.layers]
+    table = torch.tensor(addresses(*outputs), dtype=torch.int64, device="cpu")
     module.kernels.encoder_forward(
         *addresses(weights.table, weights.epsilons), len(weights.layers), address,
-        *addresses(x, output, qkv, context), n_tokens, weights.kind is Int8Weights, has_amx(),
-        fits_tiles(qkv, rows.max_seqlen, settings),
-        *arguments_of_attention(qkv, n_heads, rows, settings, 0),
+        *addresses(x, table), n_tokens, weights.kind is Int8Weights, has_amx(),
+        fits_tiles(like_qkv, rows.max_seqlen, settings),
+        *arguments_of_attention(like_qkv, n_heads, rows, settings, 0),
     )  # fmt: skip
-    return output
+    return outputs
 
 
 def _check_precision(weights: EncoderWeights, dtype: torch.dtype) -> None:

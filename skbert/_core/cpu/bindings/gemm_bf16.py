@@ -16,7 +16,7 @@ from skbert._core.cpu.bindings.checks import (
     optional_address,
     shape_of,
 )
-from skbert._core.cpu.bindings.module import PANEL, check_processor
+from skbert._core.cpu.bindings.module import PANEL, check_processor, has_amx
 
 __all__ = [
     "PackedWeights",
@@ -95,7 +95,7 @@ def packed_linear(*, x: torch.Tensor, weights: PackedWeights, gelu: bool) -> tor
     panels, bias, to = addresses(weights.panels, weights.bias, output)
     module.kernels.linear_forward(
         address, panels, 0, bias, to, 0, n_tokens, n_in, n_out, 0, False,
-        _GELU if gelu else _NO_EPILOGUE, torch.get_num_threads(),
+        _GELU if gelu else _NO_EPILOGUE, has_amx(), torch.get_num_threads(),
     )  # fmt: skip
     return output
 
@@ -124,7 +124,8 @@ def linear_stacked(
     module.kernels.linear_forward(
         *inputs, *addresses(output), gelu_address,
         n_tokens, weights.n_in, weights.n_out, weights.n_rows, False,
-        _NO_EPILOGUE if gelu_output is None else _GELU_COPY, torch.get_num_threads(),
+        _NO_EPILOGUE if gelu_output is None else _GELU_COPY, has_amx(),
+        torch.get_num_threads(),
     )  # fmt: skip
     return output
 
@@ -152,7 +153,8 @@ def linear_grad_input(
     module.kernels.linear_forward(
         *inputs, *addresses(grad_input), before,
         n_tokens, weights.n_out, weights.n_in, weights.n_rows, True,
-        _NO_EPILOGUE if pre_activation is None else _GELU_BACKWARD, torch.get_num_threads(),
+        _NO_EPILOGUE if pre_activation is None else _GELU_BACKWARD, has_amx(),
+        torch.get_num_threads(),
     )  # fmt: skip
     return grad_input
 
@@ -182,5 +184,5 @@ def linear_grad_weight(
     written = [grad_weight] if grad_bias is None else [grad_weight, grad_bias]
     check_no_overlap(written, [grad_output, x])
     module.kernels.linear_grad_weight(
-        *begins, n_tokens, n_in, n_out, bool(gelu), torch.get_num_threads()
+        *begins, n_tokens, n_in, n_out, bool(gelu), has_amx(), torch.get_num_threads()
     )

@@ -10,7 +10,7 @@ after another get their scores, weights and output. */
 #include "scratch.h"
 #include "tiles.h"
 
-#ifdef HAS_AMX
+#ifdef HAS_BF16_DOT
 #define KEYS (2 * TILE_ROWS) /* of which the number is a multiple */
 #define TILE (TILE_ROWS * TILE_BYTES / 2) /* numbers of bfloat16 in a tile */
 

@@ -1,24 +1,29 @@
 /* All layers of an encoder as BERT's, one after another: the operations that Python would call for
-each, with the results that they have there. Of a few tokens the calls take longer than the work. */
+each, with the results that they have there. Of a few tokens the calls would take longer than the
+work, and all threads share each operation. Of many each thread takes groups of rows through all
+layers, so that what lies between the operations stays in its cache, and no thread waits. */
 
 #include <stdlib.h>
 
 #include "kernels.h"
 
 #define CACHE_LINE 64
+#define GROUP_TOKENS 256 /* of which what lies between operations stays in a cache */
 
 typedef struct { /* what lies between the operations, each of so many tokens */
-    char *sum, *hidden, *rounded, *states, *rstd;
+    char *qkv, *context, *sum, *hidden, *rounded, *states, *rstd, *cu_seqlens;
 } Between;
 
-/* Memory for these, which begins with `sum`; 0 where there is none. */
-static int allocate(const Encoder *a, Between *between) {
+/* Memory for these, which begins with `qkv`; 0 where there is none. */
+static int allocate(const Encoder *a, int64_t n_tokens, Between *between) {
     const EncoderLayer *layer = a->layers;
-    int64_t number = a->n_tokens * (a->attention.is_bf16 ? 2 : 4), size = layer->qkv.n_in;
-    int64_t n_bytes[] = {number * size, number * layer->mlp_in.n_out, number * size,
-                         4 * a->n_tokens * size, 4 * a->n_tokens};
-    char **places[] = {&between->sum, &between->hidden, &between->rounded, &between->states,
-                       &between->rstd};
+    int64_t number = n_tokens * (a->attention.is_bf16 ? 2 : 4), size = layer->qkv.n_in;
+    int64_t n_bytes[] = {number * layer->qkv.n_out, number * layer->attention_out.n_in,
+                         number * size, number * layer->mlp_in.n_out, number * size,
+                         4 * n_tokens * size, 4 * n_tokens, 4 * (a->attention.n_rows + 1)};
+    char **places[] = {&between->qkv, &between->context, &between->sum, &between->hidden,
+                       &between->rounded, &between->states, &between->rstd,
+                       &between->cu_seqlens};
     int64_t n = sizeof n_bytes / sizeof *n_bytes, total = 0;
     for (int i = 0; i < n; i++) {
         n_bytes[i] = (n_bytes[i] + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
@@ -37,7 +42,8 @@ static int multiply_by(const Encoder *a, const PackedWeight *weight, const char 
         Linear linear = {.x = (const uint16_t *)x, .packed_weight = weight->packed,
                          .bias = weight->columns, .n_tokens = a->n_tokens, .output = output,
                          .n_in = weight->n_in, .n_out = weight->n_out,
-                         .epilogue = weight->gelu ? GELU : NO_EPILOGUE};
+                         .epilogue = weight->gelu ? GELU : NO_EPILOGUE,
+                         .use_amx = a->use_amx};
         return linear_forward(&linear, n_threads);
     }
 #endif
@@ -49,7 +55,7 @@ static int multiply_by(const Encoder *a, const PackedWeight *weight, const char 
 /* One product or two, of which the second reads what the first one writes to `hidden`. */
 static int multiply(const Encoder *a, const PackedWeight *weights, int n_weights, const char *x,
                     char *hidden, char *output, int n_threads) {
-#ifdef HAS_AMX
+#ifdef HAS_BF16_DOT
     if (a->is_int8) {
         Int8Linears linears = {.weights = weights, .n_weights = n_weights, .x = x,
                                .output = output, .n_tokens = a->n_tokens,
@@ -63,7 +69,7 @@ static int multiply(const Encoder *a, const PackedWeight *weights, int n_weights
 }
 
 static int attend(const Encoder *a, int n_threads) {
-#ifdef HAS_AMX
+#ifdef HAS_BF16_DOT
     if (a->use_tiles) return attention_tiles(&a->attention, n_threads);
 #endif
     return attention_forward(&a->attention, n_threads);
@@ -97,18 +103,62 @@ static int run_layer(const Encoder *a, const Between *between, int number, const
     return failed;
 }
 
-int encoder_forward(const Encoder *a, int n_threads) {
-    Between between;
-    if (!allocate(a, &between)) return -1;
-    const float *states = a->states;
-    const char *x = a->x;
+/* Some rows through all layers. */
+static int run_rows(const Encoder *whole, const Between *between, int first, int last,
+                    int n_threads) {
+    Encoder own = *whole, *a = &own;
+    const int32_t *begins = whole->attention.cu_seqlens + first;
+    int64_t size = a->layers->qkv.n_in, offset = begins[0] * size;
+    int32_t *cu_seqlens = (int32_t *)between->cu_seqlens;
     int failed = 0;
+    for (int row = 0; row <= last - first; row++) cu_seqlens[row] = begins[row] - begins[0];
+    a->attention.cu_seqlens = cu_seqlens, a->attention.n_rows = last - first;
+    a->attention.qkv = between->qkv, a->attention.output = between->context;
+    a->n_tokens = cu_seqlens[last - first];
+    const float *states = a->states + offset;
+    const char *x = a->x + offset * (a->attention.is_bf16 ? 2 : 4);
     for (int number = 0; number < a->n_layers && !failed; number++) {
-        float *output = a->output + number * a->n_tokens * a->layers->qkv.n_in;
-        failed = run_layer(a, &between, number, states, x, output, n_threads);
+        float *output = a->outputs[number] + offset;
+        failed = run_layer(a, between, number, states, x, output, n_threads);
         states = output;
-        x = a->attention.is_bf16 ? between.rounded : (const char *)output;
+        x = a->attention.is_bf16 ? between->rounded : (const char *)output;
     }
-    free(between.sum);
+    return failed;
+}
+
+/* The first row that begins at a token or behind it. */
+static int row_from(const Encoder *a, int64_t token) {
+    int row = 0;
+    while (row < a->attention.n_rows && a->attention.cu_seqlens[row] < token) row++;
+    return row;
+}
+
+/* Each thread takes one group of rows after another through all layers. */
+static int run_groups(const Encoder *a, int64_t n_groups, int n_threads) {
+    int failed = 0;
+#pragma omp parallel num_threads(n_threads) reduction(| : failed)
+    {
+        Between between;
+        int has_memory = allocate(a, a->n_tokens / n_groups + 1 + a->attention.max_seqlen, &between);
+        failed |= !has_memory;
+#pragma omp for schedule(dynamic)
+        for (int64_t group = 0; group < n_groups; group++) {
+            int first = row_from(a, group * a->n_tokens / n_groups);
+            int last = row_from(a, (group + 1) * a->n_tokens / n_groups);
+            if (has_memory && first < last) failed |= run_rows(a, &between, first, last, 1);
+        }
+        if (has_memory) free(between.qkv);
+    }
+    return failed ? -1 : 0;
+}
+
+int encoder_forward(const Encoder *a, int n_threads) {
+    int64_t of_a_turn = (int64_t)GROUP_TOKENS * n_threads;
+    if (a->n_tokens > GROUP_TOKENS)
+        return run_groups(a, (a->n_tokens + of_a_turn - 1) / of_a_turn * n_threads, n_threads);
+    Between between;
+    if (!allocate(a, a->n_tokens, &between)) return -1;
+    int failed = run_rows(a, &between, 0, a->attention.n_rows, n_threads);
+    free(between.qkv);
     return failed;
 }

@@ -11,6 +11,11 @@
 #include <immintrin.h>
 #define AVX512 __attribute__((target("arch=x86-64-v4")))
 #define BF16_DOT __attribute__((target("arch=x86-64-v4,avx512bf16")))
+
+typedef struct { /* lines of memory to fetch into the cache */
+    const char *first;
+    int64_t n, stride;
+} Prefetch;
 #endif
 
 /* Columns of a factor in panels, of which each begins where the one before ends: as many as four

@@ -8,10 +8,12 @@ pairs, so that a vector holds a pair for each of sixteen columns. */
 #include <stdlib.h>
 
 #include "gelu.h"
+#include "tiles.h"
 
 #ifdef HAS_BF16_DOT
 #define BLOCK_ROWS 12 /* whose sums fit in the registers */
 #define CACHE_LINE 64
+#define CHUNK_TOKENS 256 /* by which a thread multiplies packed weights */
 #define PACKED_BYTES (1 << 22) /* of a factor that are packed at once */
 
 /* ---- The weights of a linear layer ---- */
@@ -22,13 +24,14 @@ static const float *weight_row(const Linear *a, int64_t row) {
     return a->weights[row / a->n_rows] + row % a->n_rows * weight_width(a);
 }
 
-typedef struct { /* lines of memory to fetch into the cache */
-    const char *first;
-    int64_t n, stride;
-} Prefetch;
-
-/* A share of the weights of a panel for each of the first blocks, nothing for later ones. */
-static Prefetch prefetch_weights(const Linear *a, int64_t column, int64_t block) {
+/* A share of the weights of a panel for each block; of some only for the first blocks. */
+static Prefetch prefetch_weights(const Linear *a, int64_t column, int64_t block,
+                                 int64_t n_blocks) {
+    if (a->packed_weight) {
+        int64_t n = (a->n_in + n_blocks - 1) / n_blocks;
+        return (Prefetch){(const char *)(a->packed_weight + column * a->n_in) +
+                              block * n * CACHE_LINE, n, CACHE_LINE};
+    }
     if (!a->transposed) { /* rows, one after another in memory */
         int64_t n = a->n_in / 2;
         return (Prefetch){(const char *)weight_row(a, column) + block * n * CACHE_LINE,
@@ -152,7 +155,7 @@ BF16_DOT static void compute_panel(const Panel *a, int64_t begin, int64_t end) {
         int64_t first = begin + block * (end - begin) / n_blocks;
         int64_t last = begin + (block + 1) * (end - begin) / n_blocks;
         Prefetch ahead = {0};
-        if (a->next) ahead = prefetch_weights(a->next, a->next_column, block);
+        if (a->next) ahead = prefetch_weights(a->next, a->next_column, block, n_blocks);
         if (!ahead.n)
             ahead = (Prefetch){(const char *)(a->x + last * a->n_in), a->n_pairs, CACHE_LINE};
         switch (last - first) { /* each with its own registers */
@@ -160,6 +163,66 @@ BF16_DOT static void compute_panel(const Panel *a, int64_t begin, int64_t end) {
             CASE(7) CASE(8) CASE(9) CASE(10) CASE(11) CASE(12)
         }
     }
+}
+
+/* ---- The same in tiles ---- */
+
+/* Tiles of so many rows, up to 2 * TILE_ROWS: those of the sums (0 to 3) and of x (4 and 5). */
+AMX static void use_rows(int n_rows, int *used) {
+    if (n_rows == *used) return;
+    *used = n_rows;
+    TileConfig config = OWN_TILES;
+    int upper = n_rows < TILE_ROWS ? n_rows : TILE_ROWS, lower = n_rows - upper;
+    config.n_rows[0] = config.n_rows[1] = config.n_rows[4] = upper;
+    if (lower) config.n_rows[2] = config.n_rows[3] = config.n_rows[5] = lower;
+    configure_tiles(&config);
+}
+
+typedef struct { /* rows of a panel, and their sums */
+    const Panel *panel;
+    int64_t first;
+    floats bias[2];
+    const float *sums;
+} TileRows;
+
+AMX INLINE void finish_row(const void *rows, int row) {
+    const TileRows *a = rows;
+    const floats *both = (const floats *)(a->sums + row * PANEL);
+    apply_epilogue(a->panel, (a->first + row) * a->panel->width, both[0] + a->bias[0],
+                   both[1] + a->bias[1]);
+}
+
+AMX static void finish_rows(const TileProduct *last) {
+    store_tiles(last->sums);
+    for (int row = 0; row < last->n_rows; row++) finish_row(last->rows, row);
+}
+
+AMX INLINE void multiply_rows(const Panel *a, int64_t first, int is_half, Prefetch ahead,
+                              const TileProduct *before) {
+    multiply_tiles(a->x + first * a->n_in, 2 * a->n_in, a->pairs, 4 * a->n_pairs, is_half, 1,
+                   ahead, before, finish_row);
+}
+
+AMX static void compute_panel_by_tiles(const Panel *a, int64_t begin, int64_t end, int *used) {
+    float sums[2 * TILE_ROWS * PANEL] __attribute__((aligned(64)));
+    TileRows rows[2];
+    TileProduct before = {0};
+    int64_t n_blocks = (end - begin + 2 * TILE_ROWS - 1) / (2 * TILE_ROWS);
+    for (int64_t block = 0; block < n_blocks; block++) {
+        int64_t first = begin + block * 2 * TILE_ROWS, n_left = end - first;
+        int n_rows = n_left < 2 * TILE_ROWS ? n_left : 2 * TILE_ROWS;
+        TileRows *own = rows + block % 2;
+        *own = (TileRows){.panel = a, .first = first, .sums = sums};
+        if (a->bias) memcpy(own->bias, a->bias, sizeof own->bias);
+        Prefetch ahead = {0};
+        if (a->next) ahead = prefetch_weights(a->next, a->next_column, block, n_blocks);
+        if (n_rows != *used && block) finish_rows(&before), before = (TileProduct){0};
+        use_rows(n_rows, used);
+        if (n_rows > TILE_ROWS) multiply_rows(a, first, 0, ahead, &before);
+        else multiply_rows(a, first, 1, ahead, &before);
+        before = (TileProduct){sums, own, n_rows};
+    }
+    if (n_blocks) finish_rows(&before);
 }
 
 /* ---- Linear layers ---- */
@@ -171,50 +234,98 @@ static Panel panel_of(const Linear *a, int64_t number, const uint16_t *packed) {
                    .width = a->n_out, .epilogue = a->epilogue};
     if (a->epilogue_operand) panel.epilogue_operand = a->epilogue_operand + 2 * column;
     if (a->packed_weight) panel.pairs = a->packed_weight + column * a->n_in;
-    else if (column + PANEL < a->n_out) panel.next = a, panel.next_column = column + PANEL;
+    if (column + PANEL < a->n_out && (a->use_amx || !a->packed_weight))
+        panel.next = a, panel.next_column = column + PANEL;
     return panel;
+}
+
+/* Whether tiles multiply chunks of tokens by packed weights, of which each chunk reads all. */
+static int by_chunks(const Linear *a) { return a->use_amx && a->packed_weight; }
+
+/* Parts of the tokens by which packed weights are multiplied one part after another, so that each
+stays in a thread's cache, or other weights once they are packed. */
+static int64_t parts_of_tokens(const Linear *a, int n_threads) {
+    int64_t n_panels = a->n_out / PANEL;
+    if (!by_chunks(a)) return (2 * n_threads + n_panels - 1) / n_panels;
+    int64_t n_chunks = (a->n_tokens + CHUNK_TOKENS - 1) / CHUNK_TOKENS;
+    return n_chunks > 1 ? (n_chunks + n_threads - 1) / n_threads * n_threads : 1;
 }
 
 /* Each thread has memory for a packed panel and for LANES rounded rows. */
 static void compute_panels(const Linear *a, uint16_t *memory, int n_threads) {
-    int64_t n_panels = a->n_out / PANEL, n_splits = (2 * n_threads + n_panels - 1) / n_panels;
+    int64_t n_panels = a->n_out / PANEL, n_parts = parts_of_tokens(a, n_threads);
+    int64_t n = a->n_tokens;
 #pragma omp parallel num_threads(n_threads)
     {
+        int used = 2 * TILE_ROWS;
+        TileConfig before;
+        if (a->use_amx) before = configure_tiles(&OWN_TILES);
         uint16_t *packed = NULL;
         if (memory) packed = memory + omp_get_thread_num() * a->n_in * (PANEL + LANES);
         int64_t last = -1;
 #pragma omp for schedule(static)
-        for (int64_t task = 0; task < n_panels * n_splits; task++) {
-            int64_t number = task / n_splits, split = task % n_splits;
+        for (int64_t task = 0; task < n_panels * n_parts; task++) {
+            int64_t number = task / n_parts, part = task % n_parts;
+            if (by_chunks(a)) number = task % n_panels, part = task / n_panels;
             if (packed && number != last) pack_weights(a, number * PANEL, packed);
             last = number;
             Panel panel = panel_of(a, number, packed);
-            compute_panel(&panel, a->n_tokens * split / n_splits,
-                          a->n_tokens * (split + 1) / n_splits);
+            int64_t begin = n * part / n_parts, end = n * (part + 1) / n_parts;
+            if (a->use_amx) compute_panel_by_tiles(&panel, begin, end, &used);
+            else compute_panel(&panel, begin, end);
         }
+        if (a->use_amx) configure_tiles(&before);
     }
 }
 
-int linear_forward(const Linear *a, int n_threads) {
+int linear_forward(const Linear *given, int n_threads) {
+    Linear a = *given;
+    a.use_amx = given->use_amx && a.n_in % (TILE_BYTES / 2) == 0;
     uint16_t *memory = NULL;
-    if (!a->packed_weight) {
-        memory = aligned_alloc(64, 2 * n_threads * a->n_in * (PANEL + LANES));
+    if (!a.packed_weight) {
+        memory = aligned_alloc(64, 2 * n_threads * a.n_in * (PANEL + LANES));
         if (!memory) return -1;
     }
-    compute_panels(a, memory, n_threads);
+    compute_panels(&a, memory, n_threads);
     free(memory);
     return 0;
 }
 
 /* ---- Gradients of weights and biases ---- */
 
+/* Bytes of a packed panel: pairs of tokens, and zeros up to a whole tile. */
+static int64_t bytes_of_panel(const GradWeight *a) {
+    return round_up((int)a->n_tokens, a->use_amx ? TILE_BYTES / 2 : 2) * 2 * PANEL;
+}
+
+BF16_DOT static void pack_zeros(const GradWeight *a, uint16_t *to) {
+    int64_t n = (a->n_tokens + 1) / 2 * 4 * PANEL;
+    memset((char *)to + n, 0, bytes_of_panel(a) - n);
+}
+
 BF16_DOT static void pack_input(const GradWeight *a, int64_t column, uint16_t *to) {
     if (a->gelu) pack_columns(a->x + 2 * column, a->n_in, a->n_tokens, 1, 1, to);
     else pack_columns(a->x + 2 * column, a->n_in, a->n_tokens, 1, 0, to);
+    pack_zeros(a, to);
 }
 
-BF16_DOT static void pack_grad_output(const GradWeight *a, int64_t column, uint16_t *to) {
+/* Pairs, (n_pairs, PANEL, 2), or behind them the same as rows for tiles, (PANEL, 2 * n_pairs). */
+BF16_DOT static uint16_t *pack_grad_output(const GradWeight *a, int64_t column, uint16_t *to) {
+    int64_t n_pairs = bytes_of_panel(a) / (4 * PANEL);
+    uint16_t *rows = to + 2 * n_pairs * PANEL;
     pack_columns(a->grad_output + 2 * column, a->n_out, a->n_tokens, 1, 0, to);
+    if (!a->use_amx) return to;
+    pack_zeros(a, to);
+    for (int64_t i = 0; i < n_pairs; i += LANES)
+        for (int half = 0; half < 2; half++) {
+            floats x[LANES];
+            for (int j = 0; j < LANES; j++)
+                x[j] = *(const floats *)(to + 2 * ((i + j) * PANEL + half * LANES));
+            transpose(x);
+            for (int j = 0; j < LANES; j++)
+                *(floats *)(rows + 2 * ((half * LANES + j) * n_pairs + i)) = x[j];
+        }
+    return rows;
 }
 
 BF16_DOT static void compute_grad_bias(const GradWeight *a, int64_t column) {
@@ -226,37 +337,50 @@ BF16_DOT static void compute_grad_bias(const GradWeight *a, int64_t column) {
         store(a->grad_bias, column + half * LANES, sums[half], 1);
 }
 
-/* Memory is for n_packed panels of x and one of each thread, PANEL by an even number of tokens. */
+/* The gradients of PANEL rows of weights, for some panels of x that are packed. */
+static void compute_grad_rows(const GradWeight *a, int64_t column, int64_t first, int64_t end,
+                              const uint16_t *inputs, uint16_t *memory) {
+    int64_t bytes = bytes_of_panel(a), n_pairs = bytes / (4 * PANEL);
+    const uint16_t *grads = pack_grad_output(a, column, memory);
+    int used = 2 * TILE_ROWS;
+    for (int64_t i = first; i < end; i++) {
+        Panel panel = {.x = grads, .n_in = a->use_amx ? 2 * n_pairs : 0, .n_pairs = n_pairs,
+                       .pairs = inputs + (i - first) * bytes / 2,
+                       .output = a->grad_weight + 2 * (column * a->n_in + i * PANEL),
+                       .width = a->n_in};
+        if (a->use_amx) compute_panel_by_tiles(&panel, 0, PANEL, &used);
+        else compute_panel(&panel, 0, PANEL);
+    }
+}
+
+/* Memory is for n_packed panels of x, and two of each thread. */
 static void compute_grad_weight(const GradWeight *a, uint16_t *memory, int64_t n_packed,
                                 int n_threads) {
-    int64_t n_pairs = (a->n_tokens + 1) / 2, size = 2 * n_pairs * PANEL;
-    int64_t n_panels = a->n_in / PANEL;
+    int64_t size = bytes_of_panel(a) / 2, n_panels = a->n_in / PANEL;
 #pragma omp parallel num_threads(n_threads)
-    for (int64_t first = 0; first < n_panels; first += n_packed) {
-        int64_t end = first + n_packed < n_panels ? first + n_packed : n_panels;
-        uint16_t *packed = memory + (n_packed + omp_get_thread_num()) * size;
+    {
+        TileConfig before;
+        if (a->use_amx) before = configure_tiles(&OWN_TILES);
+        for (int64_t first = 0; first < n_panels; first += n_packed) {
+            int64_t end = first + n_packed < n_panels ? first + n_packed : n_panels;
 #pragma omp for schedule(static)
-        for (int64_t i = first; i < end; i++)
-            pack_input(a, i * PANEL, memory + (i - first) * size);
+            for (int64_t i = first; i < end; i++)
+                pack_input(a, i * PANEL, memory + (i - first) * size);
 #pragma omp for schedule(static)
-        for (int64_t column = 0; column < a->n_out; column += PANEL) {
-            pack_grad_output(a, column, packed);
-            if (!first && a->grad_bias) compute_grad_bias(a, column);
-            for (int64_t i = first; i < end; i++) {
-                Panel panel = {.x = packed, .n_pairs = n_pairs,
-                               .pairs = memory + (i - first) * size,
-                               .output = a->grad_weight + 2 * (column * a->n_in + i * PANEL),
-                               .width = a->n_in};
-                compute_panel(&panel, 0, PANEL);
+            for (int64_t column = 0; column < a->n_out; column += PANEL) {
+                uint16_t *own = memory + (n_packed + 2 * omp_get_thread_num()) * size;
+                compute_grad_rows(a, column, first, end, memory, own);
+                if (!first && a->grad_bias) compute_grad_bias(a, column);
             }
         }
+        if (a->use_amx) configure_tiles(&before);
     }
 }
 
 int linear_grad_weight(const GradWeight *a, int n_threads) {
-    int64_t n_panels = a->n_in / PANEL, bytes = (a->n_tokens + 1) / 2 * 4 * PANEL;
+    int64_t n_panels = a->n_in / PANEL, bytes = bytes_of_panel(a);
     int64_t n_packed = bytes * n_panels < PACKED_BYTES ? n_panels : PACKED_BYTES / bytes + 1;
-    uint16_t *memory = aligned_alloc(64, (n_packed + n_threads) * bytes + CACHE_LINE);
+    uint16_t *memory = aligned_alloc(64, (n_packed + 2 * n_threads) * bytes + CACHE_LINE);
     if (!memory) return -1;
     compute_grad_weight(a, memory, n_packed, n_threads);
     free(memory);

@@ -14,7 +14,7 @@ each some columns. */
 #include "scratch.h"
 #include "tiles.h"
 
-#ifdef HAS_AMX
+#ifdef HAS_BF16_DOT
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -140,57 +140,47 @@ INT8_DOT INLINE void compute_by_vectors(const Block *a, int64_t column, int fetc
 
 /* ---- The same in tiles ---- */
 
-/* The sums (2 * TILE_ROWS, PANEL) of as many tokens, or of half of them. */
-AMX INLINE void multiply_tiles(const uint8_t *q, int64_t width, const int8_t *weights,
-                                    int32_t *sums, int is_half) {
-    int64_t row_bytes = 2 * TILE_BYTES;
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-    for (int64_t i = 0; i < width; i += TILE_BYTES, weights += TILE_BYTES * PANEL) {
-        _tile_loadd(6, weights, row_bytes);
-        _tile_loadd(7, weights + TILE_BYTES, row_bytes);
-        _tile_loadd(4, q + i, width);
-        _tile_dpbusd(0, 4, 6);
-        _tile_dpbusd(1, 4, 7);
-        if (is_half) continue;
-        _tile_loadd(5, q + i + TILE_ROWS * width, width);
-        _tile_dpbusd(2, 5, 6);
-        _tile_dpbusd(3, 5, 7);
-    }
-    _tile_stored(0, sums, row_bytes);
-    _tile_stored(1, sums + LANES, row_bytes);
-    if (is_half) return;
-    _tile_stored(2, sums + TILE_ROWS * PANEL, row_bytes);
-    _tile_stored(3, sums + TILE_ROWS * PANEL + LANES, row_bytes);
+typedef struct { /* rows of a block, and their sums */
+    const Block *block;
+    int64_t column;
+    int first;
+    const int32_t *sums;
+} TileRows;
+
+AMX INLINE void finish_row(const void *rows, int row) {
+    const TileRows *a = rows;
+    const int32_t *sums = a->sums + row * PANEL;
+    floats numbers[2];
+    __m512i both[2] = {_mm512_load_si512(sums), _mm512_load_si512(sums + LANES)};
+    finish(a->block, a->first + row, a->column, both, numbers);
+    int64_t offset = (a->first + row) * a->block->weight->n_out + a->column;
+    if (a->block->is_bf16) store_bf16(a->block->output + 2 * offset, numbers[0], numbers[1]);
+    else memcpy(a->block->output + 4 * offset, numbers, sizeof numbers);
 }
 
-AMX INLINE void store_sums(const Block *a, int first, int n_rows, int64_t column,
-                                const int32_t *sums, int is_bf16) {
-    for (int row = 0; row < n_rows; row++, sums += PANEL) {
-        floats numbers[2];
-        __m512i both[2] = {_mm512_load_si512(sums), _mm512_load_si512(sums + LANES)};
-        finish(a, first + row, column, both, numbers);
-        char *to = a->output + ((first + row) * a->weight->n_out + column) * (is_bf16 ? 2 : 4);
-        if (is_bf16) store_bf16(to, numbers[0], numbers[1]);
-        else memcpy(to, numbers, sizeof numbers);
-    }
+/* Rows of a block in tiles; those before them are finished meanwhile. */
+AMX INLINE void multiply_in_tiles(const Block *a, int64_t column, int first, int is_half,
+                                  const TileProduct *before) {
+    int64_t width = padded(a->weight->n_in);
+    const int8_t *weights = (const int8_t *)a->weight->packed + column * width;
+    multiply_tiles(a->quantized + first * width, width, weights, width, is_half, 0, (Prefetch){0},
+                   before, finish_row);
 }
 
 AMX static void compute_by_tiles(const Block *a, int64_t column) {
     int32_t sums[2 * TILE_ROWS * PANEL] __attribute__((aligned(64)));
-    int64_t width = padded(a->weight->n_in);
-    const int8_t *weights = (const int8_t *)a->weight->packed + column * width;
-    for (int first = 0; first < a->n_tokens; first += 2 * TILE_ROWS) {
-        const uint8_t *q = a->quantized + first * width;
+    TileRows rows[2];
+    TileProduct before = {0};
+    for (int first = 0, number = 0; first < a->n_tokens; first += 2 * TILE_ROWS, number ^= 1) {
         int n_left = a->n_tokens - first;
-        if (n_left > TILE_ROWS) multiply_tiles(q, width, weights, sums, 0);
-        else multiply_tiles(q, width, weights, sums, 1);
+        rows[number] = (TileRows){a, column, first, sums};
+        if (n_left > TILE_ROWS) multiply_in_tiles(a, column, first, 0, &before);
+        else multiply_in_tiles(a, column, first, 1, &before);
         int n_rows = n_left < 2 * TILE_ROWS ? n_left : 2 * TILE_ROWS;
-        if (a->is_bf16) store_sums(a, first, n_rows, column, sums, 1);
-        else store_sums(a, first, n_rows, column, sums, 0);
+        before = (TileProduct){sums, rows + number, n_rows};
     }
+    store_tiles(sums);
+    for (int row = 0; row < before.n_rows; row++) finish_row(before.rows, row);
 }
 
 #ifndef ARCH_REQ_XCOMP_PERM

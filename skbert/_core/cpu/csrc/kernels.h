@@ -14,11 +14,8 @@ function returns -1 where there is no memory of its own, otherwise 0. */
 #endif
 #define PANEL 32 /* columns of a product that are computed together */
 
-#if LANES == 16 && defined(__x86_64__) && __has_include(<avx512bf16intrin.h>)
-#define HAS_BF16_DOT /* the compiler knows products of bfloat16 */
-#if __has_include(<avx512vnniintrin.h>) && __has_include(<amxint8intrin.h>)
-#define HAS_AMX /* and of int8, and tiles */
-#endif
+#if LANES == 16 && defined(__x86_64__) && __has_include(<amxint8intrin.h>)
+#define HAS_BF16_DOT /* the compiler knows products of bfloat16 and int8, in vectors and tiles */
 #endif
 
 /* An operation that is compiled for vectors of 16 numbers, and in narrow.c for those of 8; the
@@ -112,6 +109,7 @@ typedef struct {
     int64_t n_tokens, n_in, n_out, n_rows;
     int transposed; /* weights are (n_in, n_out), otherwise (n_out, n_in) */
     int epilogue;
+    int use_amx; /* tiles, otherwise vectors: sums are added in another order */
 } Linear;
 
 /* The gradients of its weight and bias. */
@@ -120,6 +118,7 @@ typedef struct {
     char *grad_weight, *grad_bias; /* (n_out, n_in), (n_out,) or NULL */
     int64_t n_tokens, n_in, n_out;
     int gelu; /* the input was the GELU of x */
+    int use_amx;
 } GradWeight;
 
 extern int has_bf16_dot; /* the processor, too, has products of bfloat16 */
@@ -178,11 +177,11 @@ typedef struct {
     const float *epsilons; /* (n_layers, 2) */
     const float *states;   /* (n_tokens, size) */
     const char *x;         /* the same as the products read it, in bfloat16 or float32 */
-    float *output;         /* (n_layers, n_tokens, size) */
-    Attention attention;   /* of each layer, in the same memory */
+    float *const *outputs; /* of each layer (n_tokens, size) */
+    Attention attention;   /* of each layer, but for qkv and output */
     int64_t n_tokens;
     int n_layers, is_int8;
-    int use_amx, use_tiles; /* in products of int8, in attention */
+    int use_amx, use_tiles; /* in products, in attention */
 } Encoder;
 
 int encoder_forward(const Encoder *a, int n_threads);

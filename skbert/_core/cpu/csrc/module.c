@@ -7,7 +7,7 @@ pass them, which have checked them; addresses are whole numbers, 0 for none. */
 #include "kernels.h"
 
 /* To raise, here and in bindings/module.py, whenever a function or a struct of kernels.h changes. */
-#define INTERFACE_VERSION 5
+#define INTERFACE_VERSION 6
 
 #define ADDRESS(i) ((void *)PyLong_AsVoidPtr(arguments[i]))
 #define INTEGER(i) PyLong_AsLongLong(arguments[i])
@@ -65,7 +65,7 @@ static PyObject *py_attention_backward(PyObject *self, PyObject *const *argument
     RETURN_AFTER(attention_backward(&a, n_threads));
 }
 
-#ifdef HAS_AMX
+#ifdef HAS_BF16_DOT
 /* (qkv, output, cu_seqlens, n_rows, n_heads, head_size, max_seqlen, scaling, n_threads) */
 static PyObject *py_attention_tiles(PyObject *self, PyObject *const *arguments, Py_ssize_t n) {
     if (!has_arguments(n, 9)) return NULL;
@@ -133,7 +133,7 @@ static PyObject *py_linear_float32(PyObject *self, PyObject *const *arguments, P
     RETURN_AFTER(linear_float32(&a, n_threads));
 }
 
-#ifdef HAS_AMX
+#ifdef HAS_BF16_DOT
 /* (table of PackedWeight, n_weights, x, output, n_tokens, is_bf16, use_amx, n_threads) */
 static PyObject *py_int8_linears(PyObject *self, PyObject *const *arguments, Py_ssize_t n) {
     if (!has_arguments(n, 8)) return NULL;
@@ -145,41 +145,41 @@ static PyObject *py_int8_linears(PyObject *self, PyObject *const *arguments, Py_
 }
 #endif
 
-/* (table of EncoderLayer, epsilons, n_layers, states, x, output, qkv, context, n_tokens, is_int8,
+/* (table of EncoderLayer, epsilons, n_layers, states, x, table of outputs, n_tokens, is_int8,
    use_amx, use_tiles, and from cu_seqlens on what attention_forward takes) */
 static PyObject *py_encoder_forward(PyObject *self, PyObject *const *arguments, Py_ssize_t n) {
-    if (!has_arguments(n, 24)) return NULL;
+    if (!has_arguments(n, 22)) return NULL;
     Encoder a = {.layers = ADDRESS(0), .epsilons = ADDRESS(1), .n_layers = (int)INTEGER(2),
-                 .states = ADDRESS(3), .x = ADDRESS(4), .output = ADDRESS(5),
-                 .n_tokens = INTEGER(8), .is_int8 = (int)INTEGER(9),
-                 .use_amx = (int)INTEGER(10), .use_tiles = (int)INTEGER(11),
-                 .attention = attention_of(arguments + 12)};
-    a.attention.qkv = ADDRESS(6), a.attention.output = ADDRESS(7);
-    int n_threads = (int)INTEGER(23);
+                 .states = ADDRESS(3), .x = ADDRESS(4), .outputs = ADDRESS(5),
+                 .n_tokens = INTEGER(6), .is_int8 = (int)INTEGER(7),
+                 .use_amx = (int)INTEGER(8), .use_tiles = (int)INTEGER(9),
+                 .attention = attention_of(arguments + 10)};
+    int n_threads = (int)INTEGER(21);
     RETURN_AFTER(encoder_forward(&a, n_threads));
 }
 
 #ifdef HAS_BF16_DOT
 /* (x, packed_weight or 0, weights or 0, bias or 0, output, epilogue_operand or 0, n_tokens, n_in,
-   n_out, n_rows, transposed, epilogue, n_threads) */
+   n_out, n_rows, transposed, epilogue, use_amx, n_threads) */
 static PyObject *py_linear_forward(PyObject *self, PyObject *const *arguments, Py_ssize_t n) {
-    if (!has_arguments(n, 13)) return NULL;
+    if (!has_arguments(n, 14)) return NULL;
     Linear a = {.x = ADDRESS(0), .packed_weight = ADDRESS(1), .weights = ADDRESS(2),
                 .bias = ADDRESS(3), .output = ADDRESS(4), .epilogue_operand = ADDRESS(5),
                 .n_tokens = INTEGER(6), .n_in = INTEGER(7), .n_out = INTEGER(8),
                 .n_rows = INTEGER(9), .transposed = (int)INTEGER(10),
-                .epilogue = (int)INTEGER(11)};
-    int n_threads = (int)INTEGER(12);
+                .epilogue = (int)INTEGER(11), .use_amx = (int)INTEGER(12)};
+    int n_threads = (int)INTEGER(13);
     RETURN_AFTER(linear_forward(&a, n_threads));
 }
 
-/* (grad_output, x, grad_weight, grad_bias or 0, n_tokens, n_in, n_out, gelu, n_threads) */
+/* (grad_output, x, grad_weight, grad_bias or 0, n_tokens, n_in, n_out, gelu, use_amx,
+   n_threads) */
 static PyObject *py_linear_grad_weight(PyObject *self, PyObject *const *arguments, Py_ssize_t n) {
-    if (!has_arguments(n, 9)) return NULL;
+    if (!has_arguments(n, 10)) return NULL;
     GradWeight a = {.grad_output = ADDRESS(0), .x = ADDRESS(1), .grad_weight = ADDRESS(2),
                     .grad_bias = ADDRESS(3), .n_tokens = INTEGER(4), .n_in = INTEGER(5),
-                    .n_out = INTEGER(6), .gelu = (int)INTEGER(7)};
-    int n_threads = (int)INTEGER(8);
+                    .n_out = INTEGER(6), .gelu = (int)INTEGER(7), .use_amx = (int)INTEGER(8)};
+    int n_threads = (int)INTEGER(9);
     RETURN_AFTER(linear_grad_weight(&a, n_threads));
 }
 
@@ -248,7 +248,7 @@ static PyMethodDef functions[] = {
     FUNCTION(attention_forward),
     FUNCTION(encoder_forward),
     FUNCTION(grad_norm),
-#ifdef HAS_AMX
+#ifdef HAS_BF16_DOT
     FUNCTION(attention_tiles),
     FUNCTION(int8_linears),
 #endif
@@ -278,7 +278,7 @@ PyMODINIT_FUNC PyInit_kernels(void) {
 #ifdef HAS_BF16_DOT
     has_bf16_dot = __builtin_cpu_supports("avx512bf16") != 0;
 #endif
-#ifdef HAS_AMX
+#ifdef HAS_BF16_DOT
     has_int8_dot = __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vl");
     has_amx = has_int8_dot && has_bf16_dot && find_amx();
 #endif

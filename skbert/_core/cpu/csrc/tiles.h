@@ -5,7 +5,7 @@
 
 #include "gemm.h"
 
-#ifdef HAS_AMX
+#ifdef HAS_BF16_DOT
 #define AMX                                                                                    \
     __attribute__((target("arch=x86-64-v4,avx512vnni,avx512bf16,amx-tile,amx-int8,amx-bf16")))
 #define TILE_ROWS 16
@@ -32,6 +32,69 @@ AMX static TileConfig configure_tiles(const TileConfig *config) {
     _tile_storeconfig(&before);
     _tile_loadconfig(config);
     return before;
+}
+
+/* What follows the sums of a row. */
+typedef void (*FinishRow)(const void *rows, int row);
+
+typedef struct {     /* sums that are in the tiles */
+    void *sums;      /* where they are stored, (2 * TILE_ROWS, PANEL); NULL: none are */
+    const void *rows;
+    int n_rows;
+} TileProduct;
+
+AMX INLINE void store_tiles(void *sums) {
+    char *to = sums;
+    _tile_stored(0, to, 2 * TILE_BYTES);
+    _tile_stored(1, to + TILE_BYTES, 2 * TILE_BYTES);
+    _tile_stored(2, to + 2 * TILE_ROWS * TILE_BYTES, 2 * TILE_BYTES);
+    _tile_stored(3, to + (2 * TILE_ROWS + 1) * TILE_BYTES, 2 * TILE_BYTES);
+}
+
+#define ADD_PRODUCT(sum, x, columns)                      \
+    do {                                                  \
+        if (is_bf16) _tile_dpbf16ps(sum, x, columns);     \
+        else _tile_dpbusd(sum, x, columns);               \
+    } while (0)
+
+/* The first product of a sum; that of the block before leaves its tile. */
+#define START_SUM(sum, offset)                                                            \
+    if (!i) {                                                                             \
+        if (before->sums)                                                                 \
+            _tile_stored(sum, (char *)before->sums + (offset) * TILE_BYTES, row_bytes);   \
+        _tile_zero(sum);                                                                  \
+    }
+
+/* Into the tiles come products of rows and a panel, each of so many bytes a row of x, or of half as
+many rows: of pairs of bfloat16, or of int8 four by four. Meanwhile what was there is stored and
+its rows are finished, and a part of what lies ahead is fetched in each turn. */
+AMX INLINE void multiply_tiles(const void *x, int64_t stride, const void *panel, int64_t n_bytes,
+                               int is_half, int is_bf16, Prefetch ahead,
+                               const TileProduct *before, FinishRow finish_row) {
+    const char *rows = x, *columns = panel;
+    int64_t row_bytes = 2 * TILE_BYTES, n_turns = n_bytes / TILE_BYTES;
+    int64_t n_lines = (ahead.n + n_turns - 1) / n_turns;
+    int n_finished = 0, step = (int)(before->n_rows / n_turns + 1);
+    for (int64_t i = 0; i < n_bytes; i += TILE_BYTES, columns += TILE_BYTES * PANEL) {
+        _tile_loadd(6, columns, row_bytes);
+        _tile_loadd(7, columns + TILE_BYTES, row_bytes);
+        _tile_loadd(4, rows + i, stride);
+        START_SUM(0, 0)
+        ADD_PRODUCT(0, 4, 6);
+        START_SUM(1, 1)
+        ADD_PRODUCT(1, 4, 7);
+        if (!is_half) _tile_loadd(5, rows + i + TILE_ROWS * stride, stride);
+        START_SUM(2, 2 * TILE_ROWS)
+        if (!is_half) ADD_PRODUCT(2, 5, 6);
+        START_SUM(3, 2 * TILE_ROWS + 1)
+        if (!is_half) ADD_PRODUCT(3, 5, 7);
+        for (int64_t line = 0; line < n_lines; line++, ahead.first += ahead.stride)
+            __builtin_prefetch(ahead.first);
+        if (i)
+            for (int end = n_finished + step; n_finished < end && n_finished < before->n_rows;)
+                finish_row(before->rows, n_finished++);
+    }
+    while (n_finished < before->n_rows) finish_row(before->rows, n_finished++);
 }
 #endif
 

@@ -1,7 +1,8 @@
-"""Short batches in one call: the same as layer by layer, and only where kernels do all of it."""
+"""All layers in one call: the same as layer by layer, and only where kernels do all of it."""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from support.networks import CPU, Labels, open_model, sentences
 from torch.nn import functional as F
 
 from skbert._core.batches import collate
-from skbert._core.cpu import fused, short
+from skbert._core.cpu import fused, whole
 from skbert._core.cpu.bindings import module
 from skbert._core.cpu.bindings.attention import AttentionSettings, PackedRows
 from skbert._core.cpu.bindings.encoder import (
@@ -40,6 +41,7 @@ needs_low_precision = pytest.mark.skipif(
 PRODUCTS = {"float32": "linear_float32", "bfloat16": "linear_forward", "int8": "int8_linears"}
 ONE = [9]
 SOME = [5, 3, 3, 12, 1, 40]
+MANY = [50, 9, 1, 64, 30] * 20  # of which threads take groups
 
 
 @pytest.fixture(autouse=True, params=["with AMX", "without AMX"])
@@ -82,7 +84,8 @@ def states(network: Network, lengths: list[int], precision: str) -> torch.Tensor
 
 def one_by_one(monkeypatch: pytest.MonkeyPatch, *arguments: Any) -> torch.Tensor:
     with monkeypatch.context() as patch:
-        patch.setattr(short, "_MOST_TOKENS", 0)
+        patch.setattr(whole.WholeEncoder, "repeat", lambda *_: None)
+        patch.setattr(whole.WholeEncoder, "__call__", lambda *_: None)
         return states(*arguments)
 
 
@@ -93,7 +96,7 @@ PRECISIONS = pytest.mark.parametrize(
 
 
 @PRECISIONS
-@pytest.mark.parametrize("lengths", [ONE, [1], SOME], ids=["one", "a word", "some"])
+@pytest.mark.parametrize("lengths", [ONE, [1], SOME, MANY], ids=["one", "a word", "some", "many"])
 @pytest.mark.parametrize("changes", [{}, {"num_attention_heads": 1, "hidden_size": 64}], ids=str)
 def test_they_are_as_layer_by_layer(
     make_tiny_model: Callable[..., Path],
@@ -108,12 +111,9 @@ def test_they_are_as_layer_by_layer(
     assert "encoder_forward" not in called
     n_calls = len(called)
     assert torch.equal(states(network, lengths, precision), expected)
-    is_packed = (
-        precision != "bfloat16" or sum(lengths) < 16 or not fused.has_instructions("amx_bf16")
-    )
-    assert called[n_calls:].count("encoder_forward") == is_packed
+    assert called[n_calls:].count("encoder_forward") == 1
     # Of the layers; embeddings are normalised before them.
-    assert set(called[n_calls:]) <= {"encoder_forward", "layernorm_forward"} or not is_packed
+    assert set(called[n_calls:]) <= {"encoder_forward", "layernorm_forward"}
 
 
 @PRECISIONS
@@ -150,7 +150,7 @@ def test_what_c_reads_is_kept_until_a_weight_changes(
         made.append(len(layers))
         return EncoderWeights(layers)
 
-    monkeypatch.setattr(short, "EncoderWeights", make)
+    monkeypatch.setattr(whole, "EncoderWeights", make)
     dense = network.model.bert.encoder.layer[1].output.dense
     changes: list[Callable[[], object]] = [
         lambda: None,
@@ -193,16 +193,6 @@ def test_what_kernels_do_not_compute_runs_layer_by_layer(
     assert PRODUCTS[precision] in called
 
 
-@PRECISIONS
-def test_long_batches_run_layer_by_layer(
-    tiny_model: Path, precision: str, called: list[str]
-) -> None:
-    states(open_model(tiny_model), [50] * 11, precision)
-    assert "encoder_forward" not in called
-    by_onednn = precision == "bfloat16" and fused.has_instructions("amx_bf16")
-    assert (PRODUCTS[precision] in called) is not by_onednn
-
-
 # --- the call ------------------------------------------------------------------------------------
 
 
@@ -222,7 +212,7 @@ def layer_of(kind: type, size: int = 64, mlp_size: int = 96) -> EncoderLayer:
     return EncoderLayer(products, [norm, norm])
 
 
-def run(weights: EncoderWeights, **changes: Any) -> torch.Tensor:
+def run(weights: EncoderWeights, **changes: Any) -> list[torch.Tensor]:
     arguments: dict[str, Any] = {
         "states": torch.linspace(-1, 1, 7 * 64).view(7, 64),
         "rows": PackedRows(torch.tensor([0, 3, 7], dtype=torch.int32)),
@@ -246,22 +236,47 @@ def test_a_layer_is_as_torch_computes_it(kind: type) -> None:
     torch.manual_seed(0)
     layer = layer_of(kind)
     found = run(EncoderWeights([layer]))
-    assert found.shape == (1, 7, 64)
+    assert [each.shape for each in found] == [(7, 64)]
     norm = layer.norms[0]
     exact = F.layer_norm(torch.zeros(7, 64), (64,), norm.weight, norm.bias, norm.epsilon)
     assert not torch.equal(found[0], exact)
     for n_threads in (1, 2, 3):
         before = torch.get_num_threads()
         torch.set_num_threads(n_threads)
-        assert torch.equal(run(EncoderWeights([layer])), found)
+        assert torch.equal(run(EncoderWeights([layer]))[0], found[0])
         torch.set_num_threads(before)
+
+
+@KINDS
+def test_each_group_of_rows_is_as_alone(kind: type) -> None:
+    torch.manual_seed(0)
+    weights = EncoderWeights([layer_of(kind), layer_of(kind)])
+    lengths = [*torch.randint(0, 90, (50,)).tolist(), 600, 0, 1, 0]
+    starts = np.cumsum([0, *lengths])
+    states = torch.randn(starts[-1], 64)
+
+    def rows_from(bounds: Any) -> PackedRows:
+        return PackedRows(torch.tensor(bounds, dtype=torch.int32))
+
+    alone = [
+        run(weights, states=states[begin:end], rows=rows_from([0, end - begin]))
+        for begin, end in pairwise(starts)
+        if begin < end
+    ]
+    expected = [torch.cat(layer) for layer in zip(*alone, strict=True)]
+    before = torch.get_num_threads()
+    for n_threads in (1, 2, 3):
+        torch.set_num_threads(n_threads)
+        found = run(weights, states=states, rows=rows_from(starts))
+        torch.set_num_threads(before)
+        assert all(map(torch.equal, found, expected))
 
 
 @needs_low_precision
 def test_int8_layers_read_and_write_float32() -> None:
     torch.manual_seed(0)
     weights = EncoderWeights([layer_of(Int8Weights), layer_of(Int8Weights)])
-    exact, found = run(weights, dtype=torch.float32), run(weights)
+    exact, found = run(weights, dtype=torch.float32)[-1], run(weights)[-1]
     assert exact.dtype == found.dtype == torch.float32
     assert 0 < float((exact - found).norm() / exact.norm()) < 0.02
 
@@ -275,6 +290,7 @@ def test_int8_layers_read_and_write_float32() -> None:
         ({"states": torch.zeros(8, 64)}, "a number of tokens"),
         ({"states": torch.zeros(6, 64)}, "6 tokens, and rows of 7"),
         ({"states": torch.zeros(0, 64)}, "a number of tokens"),
+        ({"rows": PackedRows(torch.tensor([1, 7], dtype=torch.int32))}, "the first token of rows"),
         ({"settings": AttentionSettings(48, 0.2, False, 0.0)}, "heads of 48"),
         ({"settings": AttentionSettings(32, 0.2, False, 0.1)}, "dropout"),
         ({"dtype": torch.bfloat16}, r"no such layers in torch\.bfloat16"),

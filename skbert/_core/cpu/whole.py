@@ -1,8 +1,8 @@
-"""Short batches through layers as BERT's in one call, where kernels compute all of their steps.
+"""Layers as BERT's in one call, where kernels compute all of their steps.
 
-Of a text or some texts the steps of a layer are done in less time than torch takes to call them.
-What results is the same to the last bit. Depends on torch, ``attention``, ``fused``, ``linear``
-and ``bindings``.
+For a text or some texts the steps of a layer take less time than torch takes to call them; for
+many texts what lies between the steps stays in the cache of a thread. What results is the same to
+the last bit. Depends on torch, ``attention``, ``fused``, ``linear`` and ``bindings``.
 """
 
 from __future__ import annotations
@@ -28,10 +28,9 @@ from skbert._core.cpu.linear import ComputedLayer
 from skbert._core.families.record import AttentionNames, LayerParts
 from skbert._core.task import Layout
 
-__all__ = ["ShortBatches"]
+__all__ = ["WholeEncoder"]
 
 _VERSION = attrgetter("_version")
-_MOST_TOKENS = 512  # of a batch of which the calls take a part of the time that can be noticed
 
 
 class _Watch:
@@ -66,7 +65,7 @@ class _Watch:
 
 
 class _Plan(NamedTuple):
-    """How a short batch is computed in one call."""
+    """How a batch is computed in one call."""
 
     made_for: object
     first: Any  # module of the first layer, whose mode is that of all
@@ -77,7 +76,7 @@ class _Plan(NamedTuple):
     watch: _Watch
 
 
-class ShortBatches:
+class WholeEncoder:
     """Runs layers, and keeps what C reads of their weights until these change.
 
     Modules and settings are not watched: a model that somebody else holds is run by `Layers` of
@@ -126,9 +125,8 @@ class ShortBatches:
 def _serves(plan: _Plan, n_tokens: int, layout: Layout) -> bool:
     """Whether a plan is for such a batch, and its weights are as they were when it was made."""
     is_inference = not (plan.first.training or torch.is_grad_enabled())
-    is_short = n_tokens <= _MOST_TOKENS and plan.fits(n_tokens) is not None
-    can_run = is_inference and is_short and _can_attend(plan.settings, plan.dtype, layout)
-    return can_run and not plan.watch.has_changed()
+    fits = plan.fits(n_tokens) is not None and _can_attend(plan.settings, plan.dtype, layout)
+    return is_inference and fits and not plan.watch.has_changed()
 
 
 def _can_attend(settings: AttentionSettings, dtype: torch.dtype, layout: Layout) -> bool:
@@ -137,18 +135,14 @@ def _can_attend(settings: AttentionSettings, dtype: torch.dtype, layout: Layout)
 
 
 def _run(plan: _Plan, states: torch.Tensor, layout: Layout) -> list[torch.Tensor]:
-    return [
-        *encoder_forward(
-            states=states.contiguous(), weights=plan.weights, rows=PackedRows(layout.cu_seqlens),
-            settings=plan.settings, dtype=plan.dtype,
-        )
-    ]  # fmt: skip
+    return encoder_forward(
+        states=states.contiguous(), weights=plan.weights, rows=PackedRows(layout.cu_seqlens),
+        settings=plan.settings, dtype=plan.dtype,
+    )  # fmt: skip
 
 
 def _in_c(layers: Sequence[ComputedLayer], states: torch.Tensor) -> list[EncoderLayer] | None:
     """The layers as C reads them; None where kernels do not compute all of their steps."""
-    if len(states) > _MOST_TOKENS:
-        return None
     in_c = [
         EncoderLayer(packed, _norms(layer.parts))
         for layer in layers
