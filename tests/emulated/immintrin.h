@@ -123,14 +123,21 @@ EMULATED void e_stored(void *to, __m512i x) { memcpy(to, &x, sizeof x); }
 
 /* ---- Tiles, all of which are used whole ---- */
 
-static __thread uint8_t e_tiles[8][16][64];
+static __thread uint8_t e_tiles[8][16][64], e_config[64]; /* of which the last 16: rows of each */
+#define EACH_ROW(tile) for (int i = 0; i < e_config[48 + tile]; i++)
+
+EMULATED void e_load_config(const void *from) {
+    memcpy(e_config, from, sizeof e_config);
+    memset(e_tiles, 0, sizeof e_tiles);
+}
 
 EMULATED void e_load_tile(int tile, const void *from, int64_t stride) {
-    EACH memcpy(e_tiles[tile][i], (const char *)from + i * stride, 64);
+    memset(e_tiles[tile], 0, sizeof e_tiles[tile]);
+    EACH_ROW(tile) memcpy(e_tiles[tile][i], (const char *)from + i * stride, 64);
 }
 
 EMULATED void e_store_tile(int tile, void *to, int64_t stride) {
-    EACH memcpy((char *)to + i * stride, e_tiles[tile][i], 64);
+    EACH_ROW(tile) memcpy((char *)to + i * stride, e_tiles[tile][i], 64);
 }
 
 EMULATED e_bits e_repeated(const uint8_t *from) {
@@ -201,9 +208,9 @@ EMULATED void e_tile_dot_bytes(int sums, int x, int y) {
 #define _mm512_sub_ps(x, y) ((__m512)(AS_NUMBERS(x) - AS_NUMBERS(y)))
 #define _tile_dpbf16ps(sums, x, y) e_tile_dot_bf16(sums, x, y)
 #define _tile_dpbusd(sums, x, y) e_tile_dot_bytes(sums, x, y)
-#define _tile_loadconfig(from) ((void)(from))
+#define _tile_loadconfig(from) e_load_config(from)
 #define _tile_loadd(tile, from, stride) e_load_tile(tile, from, stride)
-#define _tile_storeconfig(to) memset(to, 0, 64)
+#define _tile_storeconfig(to) memcpy(to, e_config, 64)
 #define _tile_stored(tile, to, stride) e_store_tile(tile, to, stride)
 #define _tile_zero(tile) memset(e_tiles[tile], 0, sizeof e_tiles[tile])
 

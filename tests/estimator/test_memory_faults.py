@@ -63,10 +63,13 @@ class Outcome:
         Budget.halve = counted  # type: ignore[method-assign] - of this process alone
         self.error: MemoryError | None = None
         self.found: dict[str, Any] = {}
+        limits = resource.getrlimit(resource.RLIMIT_DATA)
         try:
             self.found = work(mb, *given)
         except MemoryError as error:
             self.error = MemoryError(str(error))
+        finally:  # to send what was found takes memory, too
+            resource.setrlimit(resource.RLIMIT_DATA, limits)
 
 
 def outcomes(work: Callable[..., dict[str, Any]], *given: object) -> list[Outcome]:
