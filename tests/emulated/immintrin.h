@@ -124,7 +124,7 @@ EMULATED void e_stored(void *to, __m512i x) { memcpy(to, &x, sizeof x); }
 /* ---- Tiles, all of which are used whole ---- */
 
 static __thread uint8_t e_tiles[8][16][64], e_config[64]; /* of which the last 16: rows of each */
-#define EACH_ROW(tile) for (int i = 0; i < e_config[48 + tile]; i++)
+#define EACH_ROW_OF(tile) for (int i = 0; i < e_config[48 + tile]; i++)
 
 EMULATED void e_load_config(const void *from) {
     memcpy(e_config, from, sizeof e_config);
@@ -133,11 +133,11 @@ EMULATED void e_load_config(const void *from) {
 
 EMULATED void e_load_tile(int tile, const void *from, int64_t stride) {
     memset(e_tiles[tile], 0, sizeof e_tiles[tile]);
-    EACH_ROW(tile) memcpy(e_tiles[tile][i], (const char *)from + i * stride, 64);
+    EACH_ROW_OF(tile) memcpy(e_tiles[tile][i], (const char *)from + i * stride, 64);
 }
 
 EMULATED void e_store_tile(int tile, void *to, int64_t stride) {
-    EACH_ROW(tile) memcpy((char *)to + i * stride, e_tiles[tile][i], 64);
+    EACH_ROW_OF(tile) memcpy((char *)to + i * stride, e_tiles[tile][i], 64);
 }
 
 EMULATED e_bits e_repeated(const uint8_t *from) {

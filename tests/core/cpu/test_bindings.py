@@ -1356,6 +1356,7 @@ def test_weights_that_no_product_in_float32_reads(
 
 
 @needs_bf16_products
+@pytest.mark.usefixtures("either_registers")
 def test_products_of_nothing() -> None:
     made, weight, _ = linears(2, 64, 32)
     x, grad_output = torch.empty(0, 64).bfloat16(), torch.empty(0, 64).bfloat16()

@@ -293,9 +293,10 @@ int linear_forward(const Linear *given, int n_threads) {
 
 /* ---- Gradients of weights and biases ---- */
 
-/* Bytes of a packed panel: pairs of tokens, and zeros up to a whole tile. */
+/* Bytes of a packed panel: pairs of tokens, and zeros up to a whole tile, one or more. */
 static int64_t bytes_of_panel(const GradWeight *a) {
-    return round_up((int)a->n_tokens, a->use_amx ? TILE_BYTES / 2 : 2) * 2 * PANEL;
+    int64_t step = a->use_amx ? TILE_BYTES / 2 : 2, n = a->n_tokens ? a->n_tokens : 1;
+    return (n + step - 1) / step * step * 2 * PANEL;
 }
 
 BF16_DOT static void pack_zeros(const GradWeight *a, uint16_t *to) {

@@ -89,7 +89,7 @@ AMX INLINE void multiply_tiles(const void *x, int64_t stride, const void *panel,
         START_SUM(3, 2 * TILE_ROWS + 1)
         if (!is_half) ADD_PRODUCT(3, 5, 7);
         for (int64_t line = 0; line < n_lines; line++, ahead.first += ahead.stride)
-            __builtin_prefetch(ahead.first);
+            __builtin_prefetch(ahead.first, 0, 2); /* into the second cache */
         if (i)
             for (int end = n_finished + step; n_finished < end && n_finished < before->n_rows;)
                 finish_row(before->rows, n_finished++);
