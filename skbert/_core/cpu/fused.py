@@ -71,7 +71,8 @@ __all__ = [
 
 _MAX_SEQLEN = 512  # tokens of a row up to which torch's products are no faster
 _MAX_SEQLEN_WITH_AMX = 128  # if torch has no numbers to draw: it multiplies many times as fast
-_MAX_TOKENS_WITH_AMX = 16  # tokens up to which oneDNN is no faster
+_MAX_TOKENS_WITH_AMX = 16  # tokens up to which oneDNN is no faster than vectors,
+_MAX_TOKENS_IN_TILES = 512  # and than tiles, which wait for memory
 
 
 class Context(Protocol):
@@ -360,15 +361,23 @@ class _Gate(torch.autograd.Function):
 # --- linear layers -------------------------------------------------------------------------------
 
 
-def max_packed_tokens(n_in: int, n_out: int, dtype: torch.dtype) -> float:
-    """Up to how many tokens a packed weight is not slower than another, 0 if it cannot be used."""
+def max_packed_tokens(
+    n_in: int, n_out: int, dtype: torch.dtype, *, is_alone: bool = False
+) -> float:
+    """Up to how many tokens a packed weight is not slower than another, 0 if it cannot be used.
+
+    A product that is alone is none of a whole encoder in one call, where groups of rows are few
+    tokens.
+    """
     if n_out % PANEL:
         return 0
     if dtype == torch.float32:
         return math.inf if _has_fast_kernels() else 0
     if dtype != torch.bfloat16 or n_in % 2 or not has_bf16_products():
         return 0
-    return math.inf if _has_fastest_products(n_in) else _MAX_TOKENS_WITH_AMX
+    if not _has_fastest_products(n_in):
+        return _MAX_TOKENS_WITH_AMX
+    return _MAX_TOKENS_IN_TILES if is_alone and has_instructions("amx_bf16") else math.inf
 
 
 def can_fuse_linear(weights: Iterable[torch.Tensor], dtype: torch.dtype) -> bool:

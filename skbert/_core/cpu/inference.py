@@ -29,6 +29,8 @@ class InferenceLinear:
         linears: Sequence[torch.nn.Linear],
         activation: TensorFunction | None,
         dtype: torch.dtype,
+        *,
+        is_alone: bool = False,
     ) -> None:
         self.linears, self.activation, self.dtype = linears, activation, dtype
         self.uses_onednn = _can_use_onednn(dtype)
@@ -38,7 +40,7 @@ class InferenceLinear:
         biases = [bias.detach() for bias in biases_of(linears)]
         self.bias = torch.cat(biases) if biases else None
         n_in, n_out = linears[0].weight.shape[1], sum(len(linear.weight) for linear in linears)
-        self.max_packed_tokens = max_packed_tokens(n_in, n_out, dtype)
+        self.max_packed_tokens = max_packed_tokens(n_in, n_out, dtype, is_alone=is_alone)
 
     def _weight(self) -> torch.Tensor:
         return torch.cat([linear.weight.detach().to(self.dtype) for linear in self.linears])

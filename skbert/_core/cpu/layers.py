@@ -152,7 +152,8 @@ def _pad_tokens(
         uses_kernel, step = can_fuse_linear(weights, dtype), _TOKENS_STEP
     else:
         n_out, n_in = weights[0].shape
-        uses_kernel = n_tokens <= max_packed_tokens(n_in, n_out, dtype)
+        is_alone = caches[0].is_alone
+        uses_kernel = n_tokens <= max_packed_tokens(n_in, n_out, dtype, is_alone=is_alone)
         step = 1 << max(0, n_tokens.bit_length() - _TOKENS_BITS)
     n_more = 0 if uses_kernel else -n_tokens % step
     return F.pad(states, (0, 0, 0, n_more)) if n_more else states

@@ -4,7 +4,8 @@ Query, key and value are one product. For inference weights are converted to the
 and packed as a kernel or oneDNN reads them, once for as long as they stay the same. In training
 they are read where they are by the kernel, and by torch if they have the precision of products
 and are not those of query, key and value; others are copied at each step. Depends on torch,
-``bindings``, ``fused``, ``inference``, ``quantized`` and the parts of a layer in ``families``.
+``relative``, ``bindings``, ``fused``, ``inference``, ``quantized`` and the parts of a layer in
+``families``.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import torch
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from skbert._core.attention.relative import has_distances
 from skbert._core.cpu.activation import Gate, TensorFunction, is_gelu
 from skbert._core.cpu.bindings.checks import addresses
 from skbert._core.cpu.bindings.encoder import ProductWeights
@@ -93,6 +95,8 @@ class ProductCache:
         self.activation: TensorFunction = parts.activation
         if isinstance(parts, PreNormParts):
             self.activation = Gate(parts.activation, parts.gate_dropout)
+        # Whether layers like this run one by one, whatever a batch is.
+        self.is_alone = not (is_gelu(self.activation) and _fits_one_call(parts))
         # The linear layers of each product.
         self.linears: list[Sequence[torch.nn.Linear]] = [
             parts.qkv,
@@ -142,7 +146,10 @@ class ProductCache:
     def _inference(self, dtype: torch.dtype) -> LayerProducts:
         activations = None, None, self.activation, None
         pairs = zip(self.linears, activations, strict=True)
-        products = [InferenceLinear(each, activation, dtype) for each, activation in pairs]
+        products = [
+            InferenceLinear(each, activation, dtype, is_alone=self.is_alone)
+            for each, activation in pairs
+        ]
         qkv, attention_out, mlp_in, mlp_out = products
 
         def packed(n_tokens: int) -> Sequence[ProductWeights] | None:
@@ -158,6 +165,11 @@ class ProductCache:
         mlp = Int8MLP(mlp_in, mlp_out, self.activation)
         weights = [each.weights for each in (*products, mlp.mlp_in, mlp.mlp_out)]
         return LayerProducts(*products, mlp, lambda n_tokens: weights if mlp.gelu else None)
+
+
+def _fits_one_call(parts: LayerParts[Any] | PreNormParts[Any]) -> bool:
+    """Whether kernels may compute all steps of such layers, but for the activation."""
+    return isinstance(parts, LayerParts) and not has_distances(parts.attention)
 
 
 def has_sizes(linears: Sequence[torch.nn.Linear], shapes: Sequence[tuple[int, int]]) -> bool:

@@ -820,6 +820,8 @@ def test_where_they_serve(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module.kernels, "has_amx", amx)
         assert max_packed_tokens(2, 32, torch.bfloat16) == few  # tiles are filled with 32 inputs
         assert max_packed_tokens(64, 32, torch.bfloat16) == (math.inf if has_products else 0)
+        most = (512 if amx else math.inf) if has_products else 0
+        assert max_packed_tokens(64, 32, torch.bfloat16, is_alone=True) == most
         assert can_fuse_linear([weight], torch.bfloat16) is has_products
     assert max_packed_tokens(3, 32, torch.float32) == math.inf
     assert not max_packed_tokens(3, 31, torch.float32)
