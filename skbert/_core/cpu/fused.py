@@ -28,12 +28,6 @@ from skbert._core.cpu.bindings.attention import (
 from skbert._core.cpu.bindings.attention_tiles import attention_tiles, fits_tiles
 from skbert._core.cpu.bindings.checks import has_shared_memory, is_readable
 from skbert._core.cpu.bindings.gated import gated_backward, gated_forward
-from skbert._core.cpu.bindings.gemm_bf16 import (
-    StackedWeights,
-    linear_grad_input,
-    linear_grad_weight,
-    linear_stacked,
-)
 from skbert._core.cpu.bindings.layernorm import (
     add_layernorm_forward,
     layernorm_backward,
@@ -53,7 +47,6 @@ from skbert._core.task import Layout
 
 __all__ = [
     "Context",
-    "StackedLinear",
     "can_fuse_adamw",
     "can_fuse_attention",
     "can_fuse_gate",
@@ -375,9 +368,14 @@ def max_packed_tokens(
         return math.inf if _has_fast_kernels() else 0
     if dtype != torch.bfloat16 or n_in % 2 or not has_bf16_products():
         return 0
+    return _max_tokens_with_amx(n_in, is_alone) if has_instructions("amx_bf16") else math.inf
+
+
+def _max_tokens_with_amx(n_in: int, is_alone: bool) -> float:
+    """The same in bfloat16, where oneDNN multiplies in tiles."""
     if not _has_fastest_products(n_in):
         return _MAX_TOKENS_WITH_AMX
-    return _MAX_TOKENS_IN_TILES if is_alone and has_instructions("amx_bf16") else math.inf
+    return _MAX_TOKENS_IN_TILES if is_alone else math.inf
 
 
 def can_fuse_linear(weights: Iterable[torch.Tensor], dtype: torch.dtype) -> bool:
@@ -392,54 +390,6 @@ def can_fuse_linear(weights: Iterable[torch.Tensor], dtype: torch.dtype) -> bool
 def _has_fastest_products(n_in: int) -> bool:
     """Whether a product of bfloat16 of so many inputs uses tiles, if torch would."""
     return not has_instructions("amx_bf16") or (has_amx() and n_in % PANEL == 0)
-
-
-class StackedLinear:
-    """Linear layers side by side, whose weights are rounded to bfloat16 as they are multiplied.
-
-    Each product reads the weights anew, without copies: a backward pass sees weights that were
-    changed since the forward pass as they are then.
-    """
-
-    def __init__(self, linears: Sequence[torch.nn.Linear]) -> None:
-        self.linears = linears
-        self.weights = StackedWeights([linear.weight for linear in linears])
-
-    def refresh(self) -> None:
-        """Read the biases as they are now."""
-        biases = [each.bias.detach() for each in self.linears if each.bias is not None]
-        self.bias = torch.cat(biases) if len(biases) > 1 else next(iter(biases), None)
-
-    def forward(self, x: torch.Tensor, *, gelu_output: torch.Tensor | None = None) -> torch.Tensor:
-        """``(n_tokens, n_out)`` from ``(n_tokens, n_in)``; its GELU goes to ``gelu_output``."""
-        return linear_stacked(
-            x=x.contiguous(), weights=self.weights, bias=self.bias, gelu_output=gelu_output
-        )
-
-    def grad_input(
-        self, grad_output: torch.Tensor, *, pre_activation: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        """The gradient of the input, or of what was before the GELU that was the input."""
-        return linear_grad_input(
-            grad_output=grad_output.contiguous(),
-            weights=self.weights,
-            pre_activation=pre_activation,
-        )
-
-    @staticmethod
-    def grad_weight(
-        grad_output: torch.Tensor,
-        x: torch.Tensor,
-        grad_weight: torch.Tensor,
-        grad_bias: torch.Tensor | None,
-        *,
-        gelu: bool = False,
-    ) -> None:
-        """Write the gradients of weights and biases, where the input was ``x`` or its GELU."""
-        linear_grad_weight(
-            grad_output=grad_output.contiguous(), x=x.contiguous(),
-            grad_weight=grad_weight, grad_bias=grad_bias, gelu=gelu,
-        )  # fmt: skip
 
 
 # --- steps of the optimizer ----------------------------------------------------------------------

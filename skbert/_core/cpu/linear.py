@@ -4,8 +4,8 @@ Query, key and value are one product. For inference weights are converted to the
 and packed as a kernel or oneDNN reads them, once for as long as they stay the same. In training
 they are read where they are by the kernel, and by torch if they have the precision of products
 and are not those of query, key and value; others are copied at each step. Depends on torch,
-``relative``, ``bindings``, ``fused``, ``inference``, ``quantized`` and the parts of a layer in
-``families``.
+``relative``, ``bindings``, ``fused``, ``inference``, ``quantized``, ``stacked`` and the parts of a
+layer in ``families``.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from skbert._core.cpu.activation import Gate, TensorFunction, is_gelu
 from skbert._core.cpu.bindings.checks import addresses
 from skbert._core.cpu.bindings.encoder import ProductWeights
 from skbert._core.cpu.bindings.gemm_int8 import can_multiply_int8
-from skbert._core.cpu.fused import Context, StackedLinear, can_fuse_linear
+from skbert._core.cpu.fused import Context, can_fuse_linear
 from skbert._core.cpu.inference import InferenceLinear, biases_of
 from skbert._core.cpu.quantized import Int8Linear, Int8MLP
+from skbert._core.cpu.stacked import StackedLinear
 from skbert._core.families.record import LayerParts, PreNormParts
 
 __all__ = ["Bf16State", "ComputedLayer", "LayerProducts", "ProductCache", "has_sizes"]

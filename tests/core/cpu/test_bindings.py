@@ -49,7 +49,6 @@ from skbert._core.cpu.bindings.layernorm import (
 )
 from skbert._core.cpu.bindings.rotary import RotaryTable, rotate
 from skbert._core.cpu.fused import (
-    StackedLinear,
     can_fuse_adamw,
     can_fuse_attention,
     can_fuse_grad_norm,
@@ -58,6 +57,7 @@ from skbert._core.cpu.fused import (
     fused_attention,
     max_packed_tokens,
 )
+from skbert._core.cpu.stacked import StackedLinear
 from skbert._core.task import Layout
 from skbert._core.training.optim import adamw
 from skbert.exceptions import SkbertWarning
