@@ -315,8 +315,8 @@ BF16_DOT static uint16_t *pack_grad_output(const GradWeight *a, int64_t column, 
     int64_t n_pairs = bytes_of_panel(a) / (4 * PANEL);
     uint16_t *rows = to + 2 * n_pairs * PANEL;
     pack_columns(a->grad_output + 2 * column, a->n_out, a->n_tokens, 1, 0, to);
-    if (!a->use_amx) return to;
     pack_zeros(a, to);
+    if (!a->use_amx) return to;
     for (int64_t i = 0; i < n_pairs; i += LANES)
         for (int half = 0; half < 2; half++) {
             floats x[LANES];
