@@ -121,7 +121,7 @@ EMULATED __m512i e_loaded_from_line(const void *from) {
 
 EMULATED void e_stored(void *to, __m512i x) { memcpy(to, &x, sizeof x); }
 
-/* ---- Tiles, all of which are used whole ---- */
+/* ---- Tiles ---- */
 
 static __thread uint8_t e_tiles[8][16][64], e_config[64]; /* of which the last 16: rows of each */
 #define EACH_ROW_OF(tile) for (int i = 0; i < e_config[48 + tile]; i++)

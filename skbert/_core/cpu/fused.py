@@ -373,7 +373,7 @@ def max_packed_tokens(
 
 def _max_tokens_with_amx(n_in: int, is_alone: bool) -> float:
     """The same in bfloat16, where oneDNN multiplies in tiles."""
-    if not _has_fastest_products(n_in):
+    if not has_amx() or n_in % PANEL:
         return _MAX_TOKENS_WITH_AMX
     return _MAX_TOKENS_IN_TILES if is_alone else math.inf
 
@@ -383,13 +383,9 @@ def can_fuse_linear(weights: Iterable[torch.Tensor], dtype: torch.dtype) -> bool
     weights = list(weights)
     if dtype != torch.bfloat16 or not has_bf16_products():
         return False
+    uses_what_torch_does = has_amx() or not has_instructions("amx_bf16")
     fits = all(size % PANEL == 0 for weight in weights for size in weight.shape)
-    return fits and _are_plain(weights, [torch.float32]) and _has_fastest_products(PANEL)
-
-
-def _has_fastest_products(n_in: int) -> bool:
-    """Whether a product of bfloat16 of so many inputs uses tiles, if torch would."""
-    return not has_instructions("amx_bf16") or (has_amx() and n_in % PANEL == 0)
+    return uses_what_torch_does and fits and _are_plain(weights, [torch.float32])
 
 
 # --- steps of the optimizer ----------------------------------------------------------------------

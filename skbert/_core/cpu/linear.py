@@ -97,7 +97,7 @@ class ProductCache:
         if isinstance(parts, PreNormParts):
             self.activation = Gate(parts.activation, parts.gate_dropout)
         # Whether layers like this run one by one, whatever a batch is.
-        self.is_alone = not (is_gelu(self.activation) and _fits_one_call(parts))
+        self.is_alone = not _fits_one_call(parts)
         # The linear layers of each product.
         self.linears: list[Sequence[torch.nn.Linear]] = [
             parts.qkv,
@@ -154,9 +154,9 @@ class ProductCache:
         qkv, attention_out, mlp_in, mlp_out = products
 
         def packed(n_tokens: int) -> Sequence[ProductWeights] | None:
-            if n_tokens > min(product.max_packed_tokens for product in products):
+            if self.is_alone or n_tokens > min(each.max_packed_tokens for each in products):
                 return None
-            return [product.packed for product in products] if mlp_in.gelu else None
+            return [product.packed for product in products]
 
         return LayerProducts(qkv, attention_out, lambda x: mlp_out(mlp_in(x)), packed)
 
@@ -165,12 +165,13 @@ class ProductCache:
         products = Int8Linear(qkv), Int8Linear(attention_out)
         mlp = Int8MLP(mlp_in, mlp_out, self.activation)
         weights = [each.weights for each in (*products, mlp.mlp_in, mlp.mlp_out)]
-        return LayerProducts(*products, mlp, lambda n_tokens: weights if mlp.gelu else None)
+        return LayerProducts(*products, mlp, lambda n_tokens: None if self.is_alone else weights)
 
 
 def _fits_one_call(parts: LayerParts[Any] | PreNormParts[Any]) -> bool:
-    """Whether kernels may compute all steps of such layers, but for the activation."""
-    return isinstance(parts, LayerParts) and not has_distances(parts.attention)
+    """Whether kernels know the steps of such layers."""
+    is_known = isinstance(parts, LayerParts) and is_gelu(parts.activation)
+    return is_known and not has_distances(parts.attention)
 
 
 def has_sizes(linears: Sequence[torch.nn.Linear], shapes: Sequence[tuple[int, int]]) -> bool:

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import torch
 
-from skbert._core.attention.relative import has_distances
 from skbert._core.cpu.attention import dropout_rate, settings_of
 from skbert._core.cpu.bindings.attention import AttentionSettings, PackedRows
 from skbert._core.cpu.bindings.checks import addresses
@@ -161,7 +160,7 @@ def _is_plain(layer: ComputedLayer) -> bool:
     parts = layer.parts
     drops = dropout_rate(parts.attention_dropout) or dropout_rate(parts.mlp_dropout)
     chunked = parts.attention.config.chunk_size_feed_forward
-    return not (drops or chunked or has_distances(parts.attention))
+    return not (drops or chunked)
 
 
 def _linear_modules(parts: LayerParts[Any]) -> tuple[Any, ...]:

@@ -193,6 +193,18 @@ def test_what_kernels_do_not_compute_runs_layer_by_layer(
     assert PRODUCTS[precision] in called
 
 
+@PRECISIONS
+def test_long_batches_of_layers_that_run_one_by_one(
+    tiny_model: Path, precision: str, called: list[str]
+) -> None:
+    network = open_model(tiny_model)
+    with_relu(network)
+    states(network, [50] * 11, precision)
+    assert "encoder_forward" not in called
+    by_onednn = precision == "bfloat16" and fused.has_instructions("amx_bf16")
+    assert (PRODUCTS[precision] in called) is not by_onednn
+
+
 # --- the call ------------------------------------------------------------------------------------
 
 

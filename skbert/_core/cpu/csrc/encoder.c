@@ -139,7 +139,8 @@ static int run_groups(const Encoder *a, int64_t n_groups, int n_threads) {
 #pragma omp parallel num_threads(n_threads) reduction(| : failed)
     {
         Between between;
-        int has_memory = allocate(a, a->n_tokens / n_groups + 1 + a->attention.max_seqlen, &between);
+        int64_t most = a->n_tokens / n_groups + 1 + a->attention.max_seqlen;
+        int has_memory = allocate(a, most, &between);
         failed |= !has_memory;
 #pragma omp for schedule(dynamic)
         for (int64_t group = 0; group < n_groups; group++) {

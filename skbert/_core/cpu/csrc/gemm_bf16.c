@@ -45,6 +45,15 @@ static Prefetch prefetch_weights(const Linear *a, int64_t column, int64_t block,
 
 /* ---- Packing: a panel of a factor, (n / 2, PANEL, 2) ---- */
 
+/* Sixteen rows of sixteen pairs as columns; strides are in numbers. */
+BF16_DOT INLINE void transpose_pairs(const uint16_t *from, int64_t stride, uint16_t *to,
+                                     int64_t to_stride) {
+    floats x[LANES];
+    for (int row = 0; row < LANES; row++) x[row] = *(const floats *)(from + row * stride);
+    transpose(x);
+    for (int j = 0; j < LANES; j++) *(floats *)(to + j * to_stride) = x[j];
+}
+
 /* PANEL rows of float32, as pairs of neighbours in a row; first rounded in the order of memory. */
 BF16_DOT static void pack_rows(const float *from, int64_t width, uint16_t *to,
                                uint16_t *rounded) {
@@ -52,14 +61,8 @@ BF16_DOT static void pack_rows(const float *from, int64_t width, uint16_t *to,
         for (int64_t i = 0; i < LANES * width; i += 2 * LANES)
             store_bf16(rounded + i, *(const floats *)(from + i),
                        *(const floats *)(from + i + LANES));
-        for (int64_t i = 0; i < width; i += 2 * LANES) {
-            floats x[LANES];
-            for (int row = 0; row < LANES; row++)
-                x[row] = *(const floats *)(rounded + row * width + i);
-            transpose(x);
-            for (int j = 0; j < LANES; j++)
-                *(floats *)(to + i * PANEL + 2 * (j * PANEL + half * LANES)) = x[j];
-        }
+        for (int64_t i = 0; i < width; i += 2 * LANES)
+            transpose_pairs(rounded + i, width, to + i * PANEL + half * 2 * LANES, 2 * PANEL);
     }
 }
 
@@ -192,11 +195,6 @@ AMX INLINE void finish_row(const void *rows, int row) {
                    both[1] + a->bias[1]);
 }
 
-AMX static void finish_rows(const TileProduct *last) {
-    store_tiles(last->sums);
-    for (int row = 0; row < last->n_rows; row++) finish_row(last->rows, row);
-}
-
 AMX INLINE void multiply_rows(const Panel *a, int64_t first, int is_half, Prefetch ahead,
                               const TileProduct *before) {
     multiply_tiles(a->x + first * a->n_in, 2 * a->n_in, a->pairs, 4 * a->n_pairs, is_half, 1,
@@ -216,13 +214,13 @@ AMX static void compute_panel_by_tiles(const Panel *a, int64_t begin, int64_t en
         if (a->bias) memcpy(own->bias, a->bias, sizeof own->bias);
         Prefetch ahead = {0};
         if (a->next) ahead = prefetch_weights(a->next, a->next_column, block, n_blocks);
-        if (n_rows != *used && block) finish_rows(&before), before = (TileProduct){0};
+        if (n_rows != *used) finish_tiles(&before, finish_row), before = (TileProduct){0};
         use_rows(n_rows, used);
         if (n_rows > TILE_ROWS) multiply_rows(a, first, 0, ahead, &before);
         else multiply_rows(a, first, 1, ahead, &before);
         before = (TileProduct){sums, own, n_rows};
     }
-    if (n_blocks) finish_rows(&before);
+    finish_tiles(&before, finish_row);
 }
 
 /* ---- Linear layers ---- */
@@ -318,14 +316,9 @@ BF16_DOT static uint16_t *pack_grad_output(const GradWeight *a, int64_t column, 
     pack_zeros(a, to);
     if (!a->use_amx) return to;
     for (int64_t i = 0; i < n_pairs; i += LANES)
-        for (int half = 0; half < 2; half++) {
-            floats x[LANES];
-            for (int j = 0; j < LANES; j++)
-                x[j] = *(const floats *)(to + 2 * ((i + j) * PANEL + half * LANES));
-            transpose(x);
-            for (int j = 0; j < LANES; j++)
-                *(floats *)(rows + 2 * ((half * LANES + j) * n_pairs + i)) = x[j];
-        }
+        for (int half = 0; half < 2; half++)
+            transpose_pairs(to + 2 * (i * PANEL + half * LANES), 2 * PANEL,
+                            rows + 2 * (half * LANES * n_pairs + i), 2 * n_pairs);
     return rows;
 }
 

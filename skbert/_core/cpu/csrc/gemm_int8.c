@@ -179,8 +179,7 @@ AMX static void compute_by_tiles(const Block *a, int64_t column) {
         int n_rows = n_left < 2 * TILE_ROWS ? n_left : 2 * TILE_ROWS;
         before = (TileProduct){sums, rows + number, n_rows};
     }
-    store_tiles(sums);
-    for (int row = 0; row < before.n_rows; row++) finish_row(before.rows, row);
+    finish_tiles(&before, finish_row);
 }
 
 #ifndef ARCH_REQ_XCOMP_PERM

@@ -1,4 +1,4 @@
-/* The tiles of AMX: eight registers of 16 rows of 64 bytes, all of which are used whole. */
+/* The tiles of AMX: eight registers of up to 16 rows of 64 bytes. */
 
 #ifndef SKBERT_TILES_H
 #define SKBERT_TILES_H
@@ -43,12 +43,19 @@ typedef struct {     /* sums that are in the tiles */
     int n_rows;
 } TileProduct;
 
-AMX INLINE void store_tiles(void *sums) {
-    char *to = sums;
-    _tile_stored(0, to, 2 * TILE_BYTES);
-    _tile_stored(1, to + TILE_BYTES, 2 * TILE_BYTES);
-    _tile_stored(2, to + 2 * TILE_ROWS * TILE_BYTES, 2 * TILE_BYTES);
-    _tile_stored(3, to + (2 * TILE_ROWS + 1) * TILE_BYTES, 2 * TILE_BYTES);
+/* Where the sums of a tile lie among those of all four. */
+#define STORE_SUM(sum, to)                                                                \
+    _tile_stored(sum, (char *)(to) + ((sum) / 2 * 2 * TILE_ROWS + (sum) % 2) * TILE_BYTES, \
+                 2 * TILE_BYTES)
+
+/* Stores what is in the tiles, if there is something, and finishes its rows. */
+AMX INLINE void finish_tiles(const TileProduct *last, FinishRow finish_row) {
+    if (!last->sums) return;
+    STORE_SUM(0, last->sums);
+    STORE_SUM(1, last->sums);
+    STORE_SUM(2, last->sums);
+    STORE_SUM(3, last->sums);
+    for (int row = 0; row < last->n_rows; row++) finish_row(last->rows, row);
 }
 
 #define ADD_PRODUCT(sum, x, columns)                      \
@@ -58,11 +65,10 @@ AMX INLINE void store_tiles(void *sums) {
     } while (0)
 
 /* The first product of a sum; that of the block before leaves its tile. */
-#define START_SUM(sum, offset)                                                            \
-    if (!i) {                                                                             \
-        if (before->sums)                                                                 \
-            _tile_stored(sum, (char *)before->sums + (offset) * TILE_BYTES, row_bytes);   \
-        _tile_zero(sum);                                                                  \
+#define START_SUM(sum)                                    \
+    if (!i) {                                             \
+        if (before->sums) STORE_SUM(sum, before->sums);   \
+        _tile_zero(sum);                                  \
     }
 
 /* Into the tiles come products of rows and a panel, each of so many bytes a row of x, or of half as
@@ -79,14 +85,14 @@ AMX INLINE void multiply_tiles(const void *x, int64_t stride, const void *panel,
         _tile_loadd(6, columns, row_bytes);
         _tile_loadd(7, columns + TILE_BYTES, row_bytes);
         _tile_loadd(4, rows + i, stride);
-        START_SUM(0, 0)
+        START_SUM(0)
         ADD_PRODUCT(0, 4, 6);
-        START_SUM(1, 1)
+        START_SUM(1)
         ADD_PRODUCT(1, 4, 7);
         if (!is_half) _tile_loadd(5, rows + i + TILE_ROWS * stride, stride);
-        START_SUM(2, 2 * TILE_ROWS)
+        START_SUM(2)
         if (!is_half) ADD_PRODUCT(2, 5, 6);
-        START_SUM(3, 2 * TILE_ROWS + 1)
+        START_SUM(3)
         if (!is_half) ADD_PRODUCT(3, 5, 7);
         for (int64_t line = 0; line < n_lines; line++, ahead.first += ahead.stride)
             __builtin_prefetch(ahead.first, 0, 2); /* into the second cache */
