@@ -51,6 +51,9 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[1]
 
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # kernels for GPUs are run by Python here
+
 pytest.register_assert_rewrite("support")
 
 # A shell that starts the tests in the background has them ignore Ctrl-C.

@@ -1,4 +1,4 @@
-"""The processor's peak speed in matrix products, and how many operations an encoder needs.
+"""The device's peak speed in matrix products, and how many operations an encoder needs.
 
 Imports nothing of the other scripts.
 """
@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from transformers import AutoConfig, AutoTokenizer
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-TOKENS = 4096  # rows of a product
+TOKENS = 4096 if DEVICE == "cpu" else 65536  # rows of a product
 SIZES = (384, 768)  # of hidden states: MiniLM's, and those of a BERT of the usual size
 TRIES, SECONDS = 5, 0.1  # how often each product is timed, and for how long
 
@@ -53,15 +53,17 @@ def _speeds(precision: str) -> Iterator[float]:
             yield 2e-12 * TOKENS * n_in * n_out / seconds
 
 
-def operations(texts: list[str], folder: str) -> float:
+def operations(texts: list[str], folder: str, longest: int = 512) -> float:
     """Count the multiplications and additions of a forward pass over texts.
 
     Parameters
     ----------
     texts : list of str
-        The texts, cut at 512 tokens each.
+        The texts.
     folder : str
         Folder of the model.
+    longest : int, default=512
+        Tokens after which a text is cut.
 
     Returns
     -------
@@ -69,7 +71,7 @@ def operations(texts: list[str], folder: str) -> float:
         Operations of the layers' products and of attention within rows; others are not counted.
     """
     config = AutoConfig.from_pretrained(folder)
-    encoded = AutoTokenizer.from_pretrained(folder)(texts, truncation=True, max_length=512)
+    encoded = AutoTokenizer.from_pretrained(folder)(texts, truncation=True, max_length=longest)
     tokens = np.array([len(ids) for ids in encoded["input_ids"]], dtype=float)
     size, wide = config.hidden_size, getattr(config, "intermediate_size", 4 * config.hidden_size)
     mlp = 3 if config.model_type == "modernbert" else 2  # products: a gate is one more
@@ -96,11 +98,11 @@ def _product(precision: str, n_in: int, n_out: int) -> Callable[[], object]:
 
 
 def _seconds_of(product: Callable[[], object]) -> float:
-    """Mean time of one product."""
+    """Mean time of one product; a GPU is given all of them before it is waited for."""
     n_products, start = 0, time.perf_counter()
     while time.perf_counter() - start < SECONDS:
         product()
         n_products += 1
-        if DEVICE == "cuda":
-            torch.cuda.synchronize()
+    if DEVICE == "cuda":
+        torch.cuda.synchronize()
     return (time.perf_counter() - start) / n_products

@@ -10,6 +10,7 @@ the time of the steps.
     python examples/benchmarks/fit_time.py --repeats 5
     python examples/benchmarks/fit_time.py --texts documents --rows 320 --passes 1
     python examples/benchmarks/fit_time.py --model base --rows 160 --passes 1
+    python examples/benchmarks/fit_time.py --model base --texts long --max-length 128 --rows 160
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ import machine
 import numpy as np
 import plain
 import record
-import skorch_peer
 import tasks
 import workloads
 from tasks import Rows
@@ -69,7 +69,8 @@ def compare(options: argparse.Namespace, train: Rows, folder: str) -> dict[str, 
     peaks = ceiling.peaks({"float32", "bfloat16"} & {*machine.precisions()})
     fast = max(peaks, key=peaks.__getitem__)
     arguments: dict[str, Any] = {
-        "batch_size": options.batch_size, "folder": folder, "bf16": fast == "bfloat16"
+        "batch_size": options.batch_size, "folder": folder, "bf16": fast == "bfloat16",
+        "max_length": options.max_length,
     }  # fmt: skip
     for name in options.contenders:
         # An untimed fit, so that imports and first-time set-up are not counted.
@@ -80,6 +81,7 @@ def compare(options: argparse.Namespace, train: Rows, folder: str) -> dict[str, 
         in_steps[name].append(fit(name, train, passes=options.passes, **arguments))
 
     seconds = take_turns({name: partial(run, name) for name in in_steps}, options.repeats)
+    longest = options.max_length or plain.LONGEST
     result: dict[str, Any] = {
         "texts": options.texts,
         "model": options.model,
@@ -91,7 +93,7 @@ def compare(options: argparse.Namespace, train: Rows, folder: str) -> dict[str, 
         "times_faster": times_faster(seconds),
         "seconds_in_steps": in_steps,
         "products": {name: fast if name in FAST else "float32" for name in in_steps},
-        "operations": 3 * options.passes * ceiling.operations(train.first, folder),
+        "operations": 3 * options.passes * ceiling.operations(train.first, folder, longest),
         "peak_tflops": peaks,
     }
     medians = {name: float(np.median(own)) for name, own in in_steps.items()}
@@ -99,7 +101,16 @@ def compare(options: argparse.Namespace, train: Rows, folder: str) -> dict[str, 
     return result
 
 
-def fit(name: str, train: Rows, *, passes: int, batch_size: int, folder: str, bf16: bool) -> float:
+def fit(
+    name: str,
+    train: Rows,
+    *,
+    passes: int,
+    batch_size: int,
+    folder: str,
+    bf16: bool,
+    max_length: int | None,
+) -> float:
     """Let one contender fit.
 
     Parameters
@@ -114,6 +125,8 @@ def fit(name: str, train: Rows, *, passes: int, batch_size: int, folder: str, bf
         Of the model.
     bf16 : bool
         Whether the tuned Trainer computes in bf16; skbert decides for itself.
+    max_length : int or None
+        Longest row in tokens; None takes the model's own, at most 512. skorch has no such limit.
 
     Returns
     -------
@@ -123,13 +136,18 @@ def fit(name: str, train: Rows, *, passes: int, batch_size: int, folder: str, bf
     if name == "skbert":
         head = {} if folder == plain.model_folder() else {"head_init": "random"}
         settings = {"epochs": passes, "batch_size": batch_size, "model": folder, **head}
+        if max_length is not None:
+            settings["max_length"] = max_length
         fitted, _ = contender.fit(train, KIND, 0, **settings)
         return sum(each["seconds"] for each in fitted.history_)
     arguments: dict[str, Any] = {"passes": passes, "batch_size": batch_size, "folder": folder}
     if name == "skorch":
+        import skorch_peer  # no other contender needs it
+
         return skorch_peer.fit(train, **arguments)
     tuned = name == "trainer-tuned"
-    return plain.trainer_fit(train, KIND, tuned=tuned, bf16=tuned and bf16, **arguments)
+    arguments.update(tuned=tuned, bf16=tuned and bf16, max_length=max_length)
+    return plain.trainer_fit(train, KIND, **arguments)
 
 
 def table(result: dict[str, Any]) -> str:
@@ -161,6 +179,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--model", choices=workloads.MODELS, default="minilm")
     parser.add_argument("--passes", type=int, default=3)
     parser.add_argument("--batch-size", type=int, default=16)
+    parser.add_argument("--max-length", type=int, help="cut rows at this many tokens")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, default=[*CONTENDERS])
     parser.add_argument("--out", type=Path, help="write the result to this JSON file")

@@ -39,10 +39,11 @@ def main() -> None:
     began = time.perf_counter()
     work()
     print(f"{time.perf_counter() - began:.2f} s without the profiler")
-    with profile(activities=[ProfilerActivity.CPU]) as profiled:
+    activities = {ProfilerActivity.CPU, ProfilerActivity[plain.DEVICE.upper()]}
+    with profile(activities=activities) as profiled:
         work()
-    averages = profiled.key_averages()
-    print(averages.table(sort_by="self_cpu_time_total", row_limit=25, max_name_column_width=40))
+    averages, by = profiled.key_averages(), f"self_{plain.DEVICE}_time_total"
+    print(averages.table(sort_by=by, row_limit=25, max_name_column_width=40))
 
 
 def _fit(rows: Rows) -> Callable[[], object]:

@@ -7,7 +7,7 @@ all its rows one after another, ``(1, n_tokens)``, and not one token of padding.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,11 +17,12 @@ from skbert._core.items import Items
 from skbert._core.task import Batch, Layout
 from skbert._core.text.tokens import Ragged
 
-__all__ = ["by_budget", "by_length", "collate", "steps_of_a_pass"]
+__all__ = ["by_budget", "by_length", "collate", "in_one_copy", "steps_of_a_pass"]
 
 # Steps whose samples are sorted together before they are cut into steps. More would make the steps
 # a little faster, but steps of one length each learn less.
 _NEIGHBOURS = 4
+_ALIGNMENT = 16  # of tensors that share memory, in bytes
 
 
 def by_length(sizes: IntArray, budget: int) -> list[IntArray]:
@@ -82,31 +83,31 @@ def collate(
     row_of_token = np.repeat(np.arange(len(table)), lengths)
     tokens = np.arange(len(row_of_token))
     positions = tokens - starts[row_of_token]
-    send = partial(_send, device=device, dtype=dtype)
-    known = partial(_send_known, device=device, dtype=dtype)
     targets = part.targets.values if isinstance(part.targets, Ragged) else part.targets
     selected = part.selected_tokens
-    return Batch(
-        input_ids=send(table.ids.values.astype(np.int64))[None],
-        position_ids=send(positions)[None],
-        token_type_ids=send((positions >= table.second[row_of_token]).astype(np.int64))[None],
-        layout=Layout(
-            lengths, tuple(_runs(lengths, starts)), send(starts.astype(np.int32)),
-            send(row_of_token),
-        ),
-        row_order=None if in_order else send(back),
-        token_order=None if in_order else send(Ragged(tokens, starts).take(back).values),
-        rows_per_item=send(np.diff(part.rows)),
-        tokens_per_item=send(part.sizes),
-        weights=send(part.weights),
-        selected_tokens=None if selected is None else send(
+    arrays = {
+        "input_ids": table.ids.values.astype(np.int64)[None],
+        "position_ids": positions[None],
+        "token_type_ids": (positions >= table.second[row_of_token]).astype(np.int64)[None],
+        "cu_seqlens": starts.astype(np.int32),
+        "row_of_token": row_of_token,
+        "row_order": None if in_order else back,
+        "token_order": None if in_order else Ragged(tokens, starts).take(back).values,
+        "rows_per_item": np.diff(part.rows),
+        "tokens_per_item": part.sizes,
+        "weights": part.weights,
+        "selected_tokens": None if selected is None else (
             np.repeat(starts[back], selected.lengths) + selected.values),
-        selected_per_item=None if selected is None else send(np.diff(selected.starts[part.rows])),
-        targets=known(targets),
-        features=known(part.features),
-        states=known(_states_of(part, order)),
-        states_after=part.states_after,
-    )  # fmt: skip
+        "selected_per_item": None if selected is None else np.diff(selected.starts[part.rows]),
+        "targets": targets,
+        "features": part.features,
+        "states": _states_of(part, order),
+    }  # fmt: skip
+    here = {name: _tensor_of(x, dtype) for name, x in arrays.items() if x is not None}
+    fields: dict[str, Any] = dict.fromkeys(arrays) | _sent(here, device)
+    places = fields.pop("cu_seqlens"), fields.pop("row_of_token")
+    layout = Layout(lengths, tuple(_runs(lengths, starts)), *places)
+    return Batch(layout=layout, states_after=part.states_after, **fields)
 
 
 def _states_of(part: Items, order: IntArray) -> Array | None:
@@ -116,21 +117,30 @@ def _states_of(part: Items, order: IntArray) -> Array | None:
     return (part.states if part.states_after is None else part.states.take(order)).values
 
 
-def _send(values: Array, device: torch.device, dtype: torch.dtype) -> torch.Tensor:
-    """The values on a device, floating ones in ``dtype``."""
+def _tensor_of(values: Array, dtype: torch.dtype) -> torch.Tensor:
+    """The values as a tensor, floating ones in ``dtype``."""
     tensor = torch.from_numpy(np.ascontiguousarray(values))
-    if tensor.is_floating_point():
-        tensor = tensor.to(dtype)
+    return tensor.to(dtype) if tensor.is_floating_point() else tensor
+
+
+def _sent(tensors: dict[str, torch.Tensor], device: torch.device) -> dict[str, torch.Tensor]:
+    """The tensors on a device."""
     if device.type == "cuda":
-        return tensor.pin_memory().to(device, non_blocking=True)
-    return tensor if device.type == "cpu" else tensor.to(device)
+        return in_one_copy(tensors, device)
+    return {name: x.to(device) for name, x in tensors.items()}
 
 
-def _send_known(
-    values: Array | None, device: torch.device, dtype: torch.dtype
-) -> torch.Tensor | None:
-    """The same, None for None."""
-    return None if values is None else _send(values, device, dtype)
+def in_one_copy(tensors: dict[str, torch.Tensor], device: torch.device) -> dict[str, torch.Tensor]:
+    """The tensors on a device, side by side in memory: one copy, which is not waited for."""
+    sizes = [x.nbytes + -x.nbytes % _ALIGNMENT for x in tensors.values()]
+    memory = torch.empty(sum(sizes), dtype=torch.uint8, pin_memory=device.type == "cuda")
+    for part, x in zip(torch.split(memory, sizes), tensors.values(), strict=True):
+        part[: x.nbytes] = x.flatten().view(torch.uint8)
+    parts = torch.split(memory.to(device, non_blocking=True), sizes)
+    return {
+        name: part[: x.nbytes].view(x.dtype).view(x.shape)
+        for part, (name, x) in zip(parts, tensors.items(), strict=True)
+    }
 
 
 def _runs(lengths: IntArray, starts: IntArray) -> Iterator[tuple[int, int, int]]:

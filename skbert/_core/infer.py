@@ -5,6 +5,7 @@ Depends on a network and on plans; knows no task by name.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import pairwise
@@ -13,12 +14,12 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from skbert._arrays import FloatArray, IntArray
+from skbert._arrays import Array, FloatArray, IntArray
 from skbert._core.batches import by_length, collate
 from skbert._core.items import Items, gathered
 from skbert._core.models.int8 import check_int8
 from skbert._core.models.network import Network, inference_network
-from skbert._core.runtime.device import Budget, Precision, is_out_of_memory
+from skbert._core.runtime.device import AsyncCopy, Budget, Precision, is_out_of_memory
 from skbert._core.runtime.forks import deferred_forks
 from skbert._core.runtime.interrupts import deferred_interrupts, raise_deferred
 from skbert._core.runtime.modes import default_modes
@@ -73,12 +74,26 @@ def infer(
     distinct, equal_to = _distinct_rows(every_row)
     rows = every_row.take(distinct)
     dtype = precision.weight_dtype
-    batches = _batch_by_batch(
-        network, rows, precision, lambda batch: compute(network, batch).to(dtype).cpu().numpy()
+    copies = _batch_by_batch(
+        network, rows, precision, lambda batch: AsyncCopy(compute(network, batch).to(dtype))
     )
-    counted = _counted(batches, every_row.samples, equal_to, on_samples)
+    counted = _counted(_arrived(copies), every_row.samples, equal_to, on_samples)
     outputs = gathered(rows, network.head, counted, _NOT_FINITE).take(equal_to)
     return Ragged(outputs.values, outputs.starts[items.rows])
+
+
+def _arrived(
+    copies: Iterator[tuple[IntArray, AsyncCopy]],
+) -> Iterator[tuple[IntArray, Array]]:
+    """What was copied of each batch; a GPU computes the next one while it is waited for."""
+    pending: deque[tuple[IntArray, AsyncCopy]] = deque()
+    for each in copies:
+        pending.append(each)
+        while len(pending) > 1 or (pending and pending[0][1].is_ready()):
+            item_indices, copied = pending.popleft()
+            yield item_indices, copied.read().numpy()
+    for item_indices, copied in pending:
+        yield item_indices, copied.read().numpy()
 
 
 def _distinct_rows(rows: Items) -> tuple[IntArray, IntArray]:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.items import make_items
 
-from skbert._core.batches import Batch, by_budget, by_length, collate, steps_of_a_pass
+from skbert._core.batches import Batch, by_budget, by_length, collate, in_one_copy, steps_of_a_pass
 from skbert._core.items import Items, joined
 from skbert._core.text.tokens import EncodedTexts, Ragged, TokenTable
 from skbert._core.text.windows import Windows, mean_by_sample
@@ -309,14 +309,30 @@ def test_numbers_come_in_the_type_of_the_weights(dtype: torch.dtype) -> None:
     assert collate(make_items([2]), np.array([0]), CPU, dtype).targets is None
 
 
+def test_tensors_are_the_same_side_by_side() -> None:
+    tensors = {
+        "ids": torch.arange(5)[None], "counts": torch.tensor([1, 2, 3], dtype=torch.int32),
+        "weights": torch.rand(7, 2, dtype=torch.float64), "one": torch.tensor(2.5),
+        "none": torch.empty(0, 3), "marks": torch.tensor([True, False, True]),
+    }  # fmt: skip
+    found = in_one_copy(tensors, CPU)
+    assert list(found) == list(tensors)
+    for name, tensor in tensors.items():
+        assert found[name].dtype == tensor.dtype
+        assert torch.equal(found[name], tensor)
+    assert len({each.untyped_storage().data_ptr() for each in found.values()}) == 1
+
+
 @pytest.mark.gpu
 def test_batches_are_the_same_on_a_gpu() -> None:
     items = make_items([3, 1, 3, 2], targets=np.arange(4.0))
     here = pack(items, [3, 0, 1])
     there = collate(items, np.array([3, 0, 1]), torch.device("cuda:0"), torch.float32)
-    for name in ("ids", "positions", "segments", "row_order", "token_order", "weights", "targets"):
+    for name in ("input_ids", "position_ids", "token_type_ids", "row_order", "token_order",
+                 "weights", "targets"):  # fmt: skip
         assert getattr(there, name).is_cuda
         assert torch.equal(getattr(there, name).cpu(), getattr(here, name))
+    assert torch.equal(there.layout.cu_seqlens.cpu(), here.layout.cu_seqlens)
     assert there.layout.runs == here.layout.runs
 
 

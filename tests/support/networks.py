@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import warnings
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,7 +24,7 @@ from skbert._core.text.tokens import Ragged, TextTokenizer, encode_texts
 from support.items import make_items
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     import pytest
@@ -122,6 +124,22 @@ def layout_of(lengths: Sequence[int], device: torch.device = CPU) -> Layout:
     return collate(
         make_items(list(lengths)), np.arange(len(lengths)), device, torch.float32
     ).layout
+
+
+@contextmanager
+def without_waiting() -> Iterator[None]:
+    """What waits for the GPU raises an error inside the ``with``."""
+
+    def react(mode: str) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a prototype, torch says
+            torch.cuda.set_sync_debug_mode(mode)
+
+    react("error")
+    try:
+        yield
+    finally:
+        react("default")
 
 
 def watch(monkeypatch: pytest.MonkeyPatch, method: str, note: Callable[[Batch], Any]) -> list[Any]:

@@ -63,12 +63,14 @@ def run(
     change: Callable[[Items], Items] = lambda items: items,
     seed: int = 0,
     on_step: Callable[[float], object] = lambda loss: None,
+    device: torch.device = CPU,
 ) -> tuple[dict[str, torch.Tensor], list[Epoch]]:
     """Train a fresh network; its weights and the passes."""
-    exact = Precision(precision, CPU)
+    exact = Precision(precision, device)
     network = open_model(folder, dtype=exact.weight_dtype)
+    network.to(device, exact.weight_dtype)
     items = change(make_items(network))
-    with seeded(seed, CPU):
+    with seeded(seed, device):
         loop = TrainingLoop(network, task or Labels(), items, recipe, exact, seed)
         loop.on_step = on_step
         epochs = list(loop)

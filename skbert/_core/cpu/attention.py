@@ -1,4 +1,4 @@
-"""Attention within the rows of a packed batch on a CPU, by the fastest way that can be used.
+"""Attention within the rows of a packed batch, by the fastest way that can be used.
 
 In training, where the kernel is not used, rows of similar length share one call of attention,
 whose backward pass is written by hand, and dropout draws fewer random numbers. Depends on torch,
@@ -15,11 +15,14 @@ import torch
 from torch.nn import functional as F
 
 from skbert._arrays import IntArray
+from skbert._core.attention import packed
 from skbert._core.attention.packed import causal_mask, within_rows
 from skbert._core.attention.relative import has_distances
-from skbert._core.cpu.bindings.attention import AttentionSettings, PackedRows
+from skbert._core.attention.settings import AttentionSettings
+from skbert._core.cpu.bindings.attention import PackedRows
 from skbert._core.cpu.fused import can_fuse_attention, fused_attention
 from skbert._core.families.record import AttentionNames
+from skbert._core.gpu import operations
 from skbert._core.task import Layout
 
 __all__ = ["Rows", "attend", "dropout_mask", "dropout_rate", "settings_of"]
@@ -71,6 +74,8 @@ def attend(
     """Attention from query, key and value side by side, by the fastest way that can be used."""
     relative = has_distances(module)
     settings = settings_of(module, names, sliding_window)
+    if operations.is_on_gpu(qkv):
+        return _attend_on_gpu(module, qkv, rows.layout, settings)
     if can_fuse_attention(qkv, rows.layout, settings) and not relative:
         return fused_attention(qkv, rows.packed, settings)
     if not relative and rows.can_group(sliding_window):
@@ -80,6 +85,19 @@ def attend(
     output = within_rows(module, q, k, v, rows.layout.runs, *how).flatten(1)
     n_more = len(qkv) - len(output)
     return F.pad(output, (0, 0, 0, n_more)) if n_more else output
+
+
+def _attend_on_gpu(
+    module: torch.nn.Module, qkv: torch.Tensor, layout: Layout, settings: AttentionSettings
+) -> torch.Tensor:
+    if operations.can_fuse_attention(qkv, layout, settings) and not has_distances(module):
+        return operations.fused_attention(qkv, layout, settings)
+    states = qkv.view(1, len(qkv), 3, -1, settings.head_size).transpose(1, 3).unbind(2)
+    output, _ = packed.attention(
+        module, *states, layout=layout, dropout=settings.dropout, scaling=settings.scaling,
+        sliding_window=settings.sliding_window,
+    )  # fmt: skip
+    return torch.as_tensor(output).flatten(2)[0]
 
 
 def settings_of(
@@ -104,7 +122,7 @@ def dropout_mask(like: torch.Tensor, rate: float) -> torch.Tensor:
 
     One draw of torch's generator, which is slow, serves four numbers of 15 bits.
     """
-    draws = torch.empty(-(-like.numel() // 4), dtype=torch.int64).random_()
+    draws = like.new_empty(-(-like.numel() // 4), dtype=torch.int64).random_()
     numbers = draws.view(torch.int16)[: like.numel()].bitwise_and_(_DRAWN_BELOW - 1)
     bound = min(round(rate * _DRAWN_BELOW), _DRAWN_BELOW - 1)
     mask = (numbers >= bound).to(like.dtype).mul_(_DRAWN_BELOW / (_DRAWN_BELOW - bound))

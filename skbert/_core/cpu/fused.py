@@ -14,13 +14,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
 
 import torch
 
+from skbert._core.attention.settings import AttentionSettings
 from skbert._core.cpu.bindings.attention import (
     MAX_SIZE,
-    AttentionSettings,
     PackedRows,
     attention_backward,
     attention_forward,
@@ -42,11 +41,11 @@ from skbert._core.cpu.bindings.module import (
     has_kernels,
 )
 from skbert._core.cpu.bindings.rotary import RotaryTable, rotate
+from skbert._core.runtime.autograd import Context, apply, draw_seed
 from skbert._core.runtime.device import has_instructions, has_vectors
 from skbert._core.task import Layout
 
 __all__ = [
-    "Context",
     "can_fuse_adamw",
     "can_fuse_attention",
     "can_fuse_gate",
@@ -66,37 +65,6 @@ _MAX_SEQLEN = 512  # tokens of a row up to which torch's products are no faster
 _MAX_SEQLEN_WITH_AMX = 128  # if torch has no numbers to draw: it multiplies many times as fast
 _MAX_TOKENS_WITH_AMX = 16  # tokens up to which oneDNN is no faster than vectors,
 _MAX_TOKENS_IN_TILES = 512  # and than tiles, which wait for memory
-
-
-class Context(Protocol):
-    """The ``ctx`` of an autograd function."""
-
-    needs_input_grad: tuple[bool, ...]
-    saved_tensors: tuple[torch.Tensor, ...]
-    settings: Any  # what the backward pass needs beside tensors
-
-    def save_for_backward(self, *tensors: torch.Tensor | None) -> None: ...
-
-    def mark_dirty(self, *tensors: torch.Tensor) -> None: ...
-
-    def set_materialize_grads(self, value: bool) -> None: ...
-
-
-class _NoGrad:
-    """Stands for the ``ctx`` of an autograd function where nothing needs a gradient."""
-
-    needs_input_grad = ()
-
-
-def _apply(function: Any, *arguments: Any) -> Any:
-    if torch.is_grad_enabled():
-        return function.apply(*arguments)
-    return function.forward(_NoGrad(), *arguments)
-
-
-def _draw_seed(dropout: float) -> int:
-    """A seed from torch's generator; 0 without dropout."""
-    return int(torch.empty((), dtype=torch.int64, device="cpu").random_()) if dropout else 0
 
 
 def _has_fast_kernels() -> bool:
@@ -147,7 +115,7 @@ def fused_attention(
         output = attention_tiles(qkv=qkv, rows=rows, settings=settings)
         output[rows.n_tokens :] = 0
     else:
-        output = _apply(_Attention, qkv, rows, settings)
+        output = apply(_Attention, qkv, rows, settings)
     return output
 
 
@@ -158,7 +126,7 @@ class _Attention(torch.autograd.Function):
     def forward(
         ctx: Context, qkv: torch.Tensor, rows: PackedRows, settings: AttentionSettings
     ) -> torch.Tensor:
-        needs_grad, seed = any(ctx.needs_input_grad), _draw_seed(settings.dropout)
+        needs_grad, seed = any(ctx.needs_input_grad), draw_seed(settings.dropout)
         output, logsumexp = attention_forward(
             qkv=qkv, rows=rows, settings=settings, seed=seed, with_logsumexp=needs_grad
         )  # fmt: skip
@@ -227,7 +195,7 @@ def fused_layernorm(
     Returned in float32, as the residual is, and rounded to the type of ``x``. What is saved for
     the backward pass is rounded, too.
     """
-    output, rounded = _apply(_LayerNorm, x, residual, weight, bias, epsilon, dropout, False)
+    output, rounded = apply(_LayerNorm, x, residual, weight, bias, epsilon, dropout, False)
     return output, output if rounded is None else rounded
 
 
@@ -241,7 +209,7 @@ def fused_add_norm(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """``x`` after dropout plus the residual, in float32, and its normalisation, like ``x``."""
     arguments = x, residual, weight, bias, epsilon, dropout
-    results: tuple[torch.Tensor, torch.Tensor] = _apply(_LayerNorm, *arguments, True)
+    results: tuple[torch.Tensor, torch.Tensor] = apply(_LayerNorm, *arguments, True)
     return results
 
 
@@ -262,7 +230,7 @@ class _LayerNorm(torch.autograd.Function):
         dropout: float,
         with_sum: bool,
     ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-        needs_grad, seed = any(ctx.needs_input_grad), _draw_seed(dropout)
+        needs_grad, seed = any(ctx.needs_input_grad), draw_seed(dropout)
         compute = add_layernorm_forward if with_sum else layernorm_forward
         result = compute(
             x=x, residual=residual, weight=weight, bias=bias,
@@ -301,7 +269,7 @@ def can_fuse_rotary(qkv: torch.Tensor, head_size: int) -> bool:
 
 def fused_rotary(qkv: torch.Tensor, table: RotaryTable) -> torch.Tensor:
     """Query and key turned in place, in ``(n_tokens, 3 * n_heads * head_size)``."""
-    turned: torch.Tensor = _apply(_Rotary, qkv, table)
+    turned: torch.Tensor = apply(_Rotary, qkv, table)
     return turned
 
 
@@ -332,7 +300,7 @@ def can_fuse_gate(hidden: torch.Tensor) -> bool:
 
 def fused_gate(hidden: torch.Tensor) -> torch.Tensor:
     """GELU of the first half of ``(n_tokens, 2 * size)`` times the second half."""
-    active: torch.Tensor = _apply(_Gate, hidden)
+    active: torch.Tensor = apply(_Gate, hidden)
     return active
 
 

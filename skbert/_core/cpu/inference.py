@@ -33,14 +33,16 @@ class InferenceLinear:
         is_alone: bool = False,
     ) -> None:
         self.linears, self.activation, self.dtype = linears, activation, dtype
-        self.uses_onednn = _can_use_onednn(dtype)
+        weight = linears[0].weight
+        self.uses_onednn = weight.is_cpu and _can_use_onednn(dtype)
         self.gelu = is_gelu(activation)
         # With narrower vectors oneDNN's is slower than torch's.
         self.onednn_gelu = self.gelu and self.uses_onednn and has_wide_vectors()
         biases = [bias.detach() for bias in biases_of(linears)]
         self.bias = torch.cat(biases) if biases else None
-        n_in, n_out = linears[0].weight.shape[1], sum(len(linear.weight) for linear in linears)
-        self.max_packed_tokens = max_packed_tokens(n_in, n_out, dtype, is_alone=is_alone)
+        n_in, n_out = weight.shape[1], sum(len(linear.weight) for linear in linears)
+        most = max_packed_tokens(n_in, n_out, dtype, is_alone=is_alone)
+        self.max_packed_tokens = most if weight.is_cpu else 0
 
     def _weight(self) -> torch.Tensor:
         return torch.cat([linear.weight.detach().to(self.dtype) for linear in self.linears])

@@ -18,6 +18,7 @@ from skbert._core.cpu.fused import can_fuse_linear, max_packed_tokens
 from skbert._core.cpu.linear import Bf16State, ComputedLayer, ProductCache
 from skbert._core.cpu.whole import WholeEncoder
 from skbert._core.families.record import AttentionNames, Family, LayerParts, encoder_part
+from skbert._core.gpu import operations
 from skbert._core.runtime.device import uses_int8
 from skbert._core.task import Layout
 
@@ -64,8 +65,9 @@ class Layers:
         if not numbers:
             return []
         dtype = states.dtype
-        if torch.is_autocast_enabled("cpu"):
-            dtype = torch.get_autocast_dtype("cpu")
+        device = states.device.type
+        if torch.is_autocast_enabled(device):
+            dtype = torch.get_autocast_dtype(device)
         made_for = model, numbers, dtype, uses_int8()
         run = self.whole_encoder.repeat(made_for, states, layout)
         if run is not None:
@@ -79,7 +81,7 @@ class Layers:
         if not int8:
             states = _pad_tokens(states, caches, dtype, training=training)
         layers = _computed(modules, caches, dtype, training=training, int8=int8)
-        with torch.autocast("cpu", enabled=False):
+        with torch.autocast(device, enabled=False):
             if family.prenorm is None:
                 run = self._run_postnorm(layers, family.attention, states, dtype, rows, made_for)
             else:
@@ -147,6 +149,8 @@ def _pad_tokens(
     states: torch.Tensor, caches: Sequence[ProductCache], dtype: torch.dtype, *, training: bool
 ) -> torch.Tensor:
     """States with padding tokens at the end where that saves oneDNN numbers to prepare for."""
+    if operations.is_on_gpu(states):
+        return states
     n_tokens, weights = len(states), [cache.parts.mlp_out.weight for cache in caches[:1]]
     if training:
         uses_kernel, step = can_fuse_linear(weights, dtype), _TOKENS_STEP

@@ -23,11 +23,13 @@ from skbert._core.cpu.activation import Gate, TensorFunction, is_gelu
 from skbert._core.cpu.bindings.checks import addresses
 from skbert._core.cpu.bindings.encoder import ProductWeights
 from skbert._core.cpu.bindings.gemm_int8 import can_multiply_int8
-from skbert._core.cpu.fused import Context, can_fuse_linear
+from skbert._core.cpu.fused import can_fuse_linear
 from skbert._core.cpu.inference import InferenceLinear, biases_of
 from skbert._core.cpu.quantized import Int8Linear, Int8MLP
 from skbert._core.cpu.stacked import StackedLinear
 from skbert._core.families.record import LayerParts, PreNormParts
+from skbert._core.gpu import operations
+from skbert._core.runtime.autograd import Context
 
 __all__ = ["Bf16State", "ComputedLayer", "LayerProducts", "ProductCache", "has_sizes"]
 
@@ -226,8 +228,9 @@ class _CastLinear(_ReadLinear):
         shared: dict[torch.Tensor, torch.Tensor] | None,
     ) -> None:
         sizes, biases = [len(linear.weight) for linear in linears], biases_of(linears)
-        weight = torch.empty(sum(sizes), linears[0].weight.shape[1], dtype=dtype)
-        super().__init__(weight, torch.empty(sum(sizes), dtype=dtype) if biases else None)
+        first = linears[0].weight
+        weight = first.new_empty(sum(sizes), first.shape[1], dtype=dtype)
+        super().__init__(weight, weight.new_empty(sum(sizes)) if biases else None)
         wholes = [weight] if self.bias is None else [weight, self.bias]
         self.copies = [part for whole in wholes for part in torch.split(whole, sizes)]
         self.originals = [each.weight for each in linears] + biases
@@ -309,8 +312,8 @@ class TrainingLinear:
 
     def _new_buffers(self) -> tuple[torch.Tensor, torch.Tensor | None]:
         shape = sum(self.sizes), self.weights[0].shape[1]
-        grad_bias = torch.empty(shape[0], dtype=self.dtype) if self.has_bias else None
-        return torch.empty(shape, dtype=self.dtype), grad_bias
+        grad_weight = self.weights[0].new_empty(shape, dtype=self.dtype)
+        return grad_weight, grad_weight.new_empty(shape[0]) if self.has_bias else None
 
     @cached_property
     def _reused_buffers(self) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -368,11 +371,20 @@ class TrainingMLP:
             self.mlp_out.add_grads(grad_output, hidden, gelu=True)
             fused: StackedLinear = self.mlp_out.linear
             return fused.grad_input(grad_output, pre_activation=hidden)
+        if self._has_gelu_on_gpu(hidden):
+            grad_active = self.mlp_out.linear.grad_input(grad_output)
+            active, grad_hidden = operations.gelu_backward(hidden, grad_active)
+            self.mlp_out.add_grads(grad_output, active)
+            return grad_hidden
         with torch.enable_grad():
             hidden = hidden.detach().requires_grad_()
             active = self.activation(hidden)
         grad_active = self.mlp_out.backward(grad_output, active.detach(), needs_grad=True)
         return torch.autograd.grad(active, hidden, grad_active)[0]
+
+    def _has_gelu_on_gpu(self, hidden: torch.Tensor) -> bool:
+        is_here = is_gelu(self.activation) and operations.is_on_gpu(hidden)
+        return is_here and operations.can_fuse_gelu(hidden)
 
 
 def _run_training(product: TrainingLinear | TrainingMLP, x: torch.Tensor) -> torch.Tensor:

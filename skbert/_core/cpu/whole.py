@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 import torch
 
+from skbert._core.attention.settings import AttentionSettings
 from skbert._core.cpu.attention import dropout_rate, settings_of
-from skbert._core.cpu.bindings.attention import AttentionSettings, PackedRows
+from skbert._core.cpu.bindings.attention import PackedRows
 from skbert._core.cpu.bindings.checks import addresses
 from skbert._core.cpu.bindings.encoder import (
     EncoderLayer,

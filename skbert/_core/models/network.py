@@ -259,17 +259,22 @@ def is_as_opened(network: Network) -> bool:
 
 def runs_layers(network: Network) -> bool:
     """Whether layers of packed batches are computed one by one, not by the encoder as a whole."""
-    is_here = network.layer_runner.is_enabled and network.device.type == "cpu"
-    return network.family.has_kernels and is_here and network.compiled is None
+    return _has_layers(network) and network.compiled is None
+
+
+def _has_layers(network: Network) -> bool:
+    """Whether the layers of such a model can be computed on its device."""
+    family, kind = network.family, network.device.type
+    has_device = kind == "cpu" or (kind == "cuda" and family.prenorm is None)
+    return network.layer_runner.is_enabled and has_device and family.has_kernels
 
 
 def can_pack(network: Network) -> bool:
     """Whether packed batches can be run, which needs a model that nobody changed."""
     model, family = network.model, network.family
-    here = network.layer_runner.is_enabled and network.device.type == "cpu"
     return (
         _supports_packing(model)
-        and ((here and family.has_kernels) or model.config._attn_implementation == packed.NAME)
+        and (_has_layers(network) or model.config._attn_implementation == packed.NAME)
         and is_as_opened(network)
         and (not family.has_kernels or all(can_compute(family, x) for x in family.layers(model)))
     )

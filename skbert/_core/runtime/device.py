@@ -23,7 +23,7 @@ from skbert._core.runtime.wait_policy import adaptive_wait_policy
 from skbert.exceptions import InputError
 
 __all__ = [
-    "AsyncScalars",
+    "AsyncCopy",
     "Budget",
     "Precision",
     "generator_state",
@@ -213,28 +213,27 @@ def memory_advice() -> Iterator[None]:
         raise MemoryError(f"Out of memory{found} {_ADVICE}") from error
 
 
-class AsyncScalars:
+class AsyncCopy:
     """Numbers copied from a device without waiting for it to compute them."""
 
-    def __init__(self, scalars: torch.Tensor) -> None:
+    def __init__(self, numbers: torch.Tensor) -> None:
         self._event: Any = None
-        self._scalars = scalars.detach()
-        if scalars.is_cuda:
-            pinned = torch.empty(scalars.shape, dtype=scalars.dtype, pin_memory=True)
-            self._scalars = pinned.copy_(self._scalars, non_blocking=True)
+        self._numbers = numbers.detach()
+        if numbers.is_cuda:
+            pinned = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)
+            self._numbers = pinned.copy_(self._numbers, non_blocking=True)
             self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            self._event.record(torch.cuda.current_stream(scalars.device))
+            self._event.record(torch.cuda.current_stream(numbers.device))
 
     def is_ready(self) -> bool:
         """Whether the numbers can be read without waiting."""
         return self._event is None or bool(self._event.query())
 
-    def read(self) -> list[float]:
+    def read(self) -> torch.Tensor:
         """The numbers; waits for the device."""
         if self._event is not None:
             self._event.synchronize()
-        numbers: list[float] = self._scalars.tolist()
-        return numbers
+        return self._numbers.cpu()
 
 
 def generator_state(device: torch.device) -> torch.Tensor:

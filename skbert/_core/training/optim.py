@@ -23,6 +23,7 @@ __all__ = [
     "RANGE_TEST",
     "SCHEDULES",
     "AdamW",
+    "GpuAdamW",
     "adamw",
     "freeze",
     "frozen_parts",
@@ -257,7 +258,47 @@ def adamw(groups: list[dict[str, Any]], device: torch.device) -> AdamW:
     """AdamW for these parameters, in the fastest form that can be used."""
     if can_fuse_adamw(p for group in groups for p in group["params"]):
         return _CompiledAdamW(groups)
+    if device.type == "cuda":
+        return GpuAdamW(groups)
     return AdamW(groups, fused=device.type != "mps")
+
+
+class GpuAdamW(AdamW):
+    """AdamW on a GPU, which converts gradients from bfloat16, and weights to it, all at once."""
+
+    bf16_state: Bf16State
+
+    def __init__(self, groups: list[dict[str, Any]]) -> None:
+        super().__init__(groups, fused=True)
+        self.bf16_state = Bf16State({}, {})
+        self._buffers: dict[torch.Tensor, torch.Tensor] = {}
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget all gradients."""
+        super().zero_grad(set_to_none)
+        self.bf16_state.grads.clear()
+
+    def gradients(self) -> list[torch.Tensor]:
+        """The gradients of all weights that have one, in the type of the weights from now on."""
+        rounded = self.bf16_state.grads
+        for weight in rounded:
+            if weight not in self._buffers:
+                self._buffers[weight] = torch.empty_like(weight)
+            weight.grad = self._buffers[weight]
+        if rounded:
+            torch._foreach_copy_(
+                [self._buffers[weight] for weight in rounded], [*rounded.values()]
+            )
+        rounded.clear()
+        return super().gradients()
+
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        """Take a step."""
+        super().step(closure)
+        copies = self.bf16_state.weights
+        if copies:
+            with torch.no_grad():
+                torch._foreach_copy_([*copies.values()], [*copies])
 
 
 class _CompiledAdamW(AdamW):

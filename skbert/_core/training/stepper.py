@@ -22,7 +22,7 @@ from skbert._core.cpu.embedding import UsedRowsEmbedding, distinct_ids
 from skbert._core.cpu.linear import Bf16State
 from skbert._core.items import Items
 from skbert._core.models.network import Network, can_pack
-from skbert._core.runtime.device import AsyncScalars, Budget, Precision, is_out_of_memory
+from skbert._core.runtime.device import AsyncCopy, Budget, Precision, is_out_of_memory
 from skbert._core.runtime.distributed import process_group
 from skbert._core.runtime.forks import deferred_forks
 from skbert._core.task import Batch, Task
@@ -57,7 +57,7 @@ class StepGradients(NamedTuple):
 class StepResult(NamedTuple):
     """The outcome of a step, which the device may have yet to compute."""
 
-    scalars: AsyncScalars  # loss, weight, norm of the gradients
+    scalars: AsyncCopy  # loss, weight, norm of the gradients
     items: IntArray
     number: int  # of the step, counted from 1
     learning_rate: float
@@ -162,7 +162,7 @@ class Stepper:
         while self._pending and (wait or self._pending[0].scalars.is_ready()):
             result = self._pending.popleft()
             _check_finite(result, self._items, self._n_steps)
-            loss, weight, _ = result.scalars.read()
+            loss, weight, _ = result.scalars.read().tolist()
             yield loss, weight
 
     @deferred_forks()
@@ -173,7 +173,7 @@ class Stepper:
         scalars = gradients.scalars
         self._n_steps_done += 1
         result = StepResult(
-            AsyncScalars(scalars), item_indices, self._n_steps_done, self.learning_rate
+            AsyncCopy(scalars), item_indices, self._n_steps_done, self.learning_rate
         )
         self._pending.append(result)
         if result.scalars.is_ready():
@@ -299,7 +299,7 @@ class Stepper:
 
 def _check_finite(result: StepResult, items: Items, n_steps: int) -> None:
     """Raise where the loss or the gradients of a step are not finite."""
-    loss, _, norm = result.scalars.read()
+    loss, _, norm = result.scalars.read().tolist()
     if math.isfinite(norm) and math.isfinite(loss):
         return
     samples = np.unique(items.samples[result.items])

@@ -9,9 +9,10 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from skbert._core.attention.settings import AttentionSettings
 from skbert._core.cpu import fused
 from skbert._core.cpu.bindings import module
-from skbert._core.cpu.bindings.attention import AttentionSettings, PackedRows
+from skbert._core.cpu.bindings.attention import PackedRows
 from skbert._core.cpu.bindings.attention_tiles import attention_tiles, fits_tiles
 
 pytestmark = pytest.mark.skipif(not module.has_amx(), reason="needs a processor with AMX")

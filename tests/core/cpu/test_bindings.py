@@ -22,11 +22,11 @@ import torch
 from support import ROOT
 from torch.nn import functional as F
 
+from skbert._core.attention.settings import AttentionSettings
 from skbert._core.cpu import fused
 from skbert._core.cpu.bindings import module
 from skbert._core.cpu.bindings.adamw import AdamWTensor, adamw_step, grad_norm
 from skbert._core.cpu.bindings.attention import (
-    AttentionSettings,
     PackedRows,
     attention_backward,
     attention_forward,

@@ -11,9 +11,9 @@ from support.networks import CPU, sentences
 from support.training import GENTLE, run
 
 from skbert import BertTransformer
+from skbert._core.attention.settings import AttentionSettings
 from skbert._core.cpu import fused
 from skbert._core.cpu.bindings import module
-from skbert._core.cpu.bindings.attention import AttentionSettings
 from skbert._core.cpu.inference import InferenceLinear
 from skbert._core.runtime.device import Precision
 from skbert._core.task import Layout

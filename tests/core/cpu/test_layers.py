@@ -30,6 +30,7 @@ from torch.nn import functional as F
 
 from skbert._core.attention.packed import within_rows
 from skbert._core.attention.pruned import prune
+from skbert._core.attention.settings import AttentionSettings
 from skbert._core.batches import collate
 from skbert._core.checkpoints.vet import vet
 from skbert._core.cpu.attention import (
@@ -38,7 +39,6 @@ from skbert._core.cpu.attention import (
     _GroupedAttention,
     dropout_mask,
 )
-from skbert._core.cpu.bindings.attention import AttentionSettings
 from skbert._core.cpu.fused import max_packed_tokens
 from skbert._core.cpu.linear import Bf16State, ProductCache
 from skbert._core.families.bert import BERT

@@ -11,10 +11,11 @@ import torch
 from support.networks import CPU, Labels, open_model, sentences
 from torch.nn import functional as F
 
+from skbert._core.attention.settings import AttentionSettings
 from skbert._core.batches import collate
 from skbert._core.cpu import fused, whole
 from skbert._core.cpu.bindings import module
-from skbert._core.cpu.bindings.attention import AttentionSettings, PackedRows
+from skbert._core.cpu.bindings.attention import PackedRows
 from skbert._core.cpu.bindings.encoder import (
     EncoderLayer,
     EncoderNorm,

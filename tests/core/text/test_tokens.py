@@ -339,9 +339,9 @@ class Spy:
         self.seen += len(text)
         return self.backend.encode(text, **options)
 
-    def encode_batch(self, rows: list[str], **options: bool) -> Any:
+    def encode_batch_fast(self, rows: list[str], **options: bool) -> Any:
         self.seen += sum(map(len, rows))
-        return self.backend.encode_batch(rows, **options)
+        return self.backend.encode_batch_fast(rows, **options)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.backend, name)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 from support.job import Form, Job
 from support.jobs import FORMS, JOBS
-from support.networks import CPU, Labels, assert_all_close, open_model
+from support.networks import CPU, Labels, assert_all_close, open_model, without_waiting
 from support.training import GENTLE, make_items, run, weigh, weights_of
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -55,7 +56,7 @@ def test_what_waits_is_noticed() -> None:
     assert waits.found == ["_local_scalar_dense", "index", "repeat_interleave"]
 
 
-class NotYet(stepper.AsyncScalars):
+class NotYet(stepper.AsyncCopy):
     """Numbers of a device that is slow: known when somebody waits for them."""
 
     def is_ready(self) -> bool:
@@ -70,7 +71,7 @@ def as_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
         optimizer.grad_scale, optimizer.found_inf = divisor.float(), failed
         optimizer.step()
 
-    monkeypatch.setattr(stepper, "AsyncScalars", NotYet)
+    monkeypatch.setattr(stepper, "AsyncCopy", NotYet)
     monkeypatch.setattr(stepper, "take_step", step)
     monkeypatch.setattr(stepper, "adamw", lambda groups, _: AdamW(groups, fused=True))
     monkeypatch.setattr(stepper, "_can_train_used_rows", lambda network: False)
@@ -154,12 +155,9 @@ def test_a_gpu_is_not_waited_for(tiny_model: Path, monkeypatch: pytest.MonkeyPat
 
     def watched(taking: Any, chosen: Any) -> None:
         n_steps.append(1)
-        if len(n_steps) > 2:  # the first steps find their kernels
-            torch.cuda.set_sync_debug_mode("error")
-        try:
+        is_first = len(n_steps) <= 2  # these find their kernels
+        with nullcontext() if is_first else without_waiting():
             take(taking, chosen)
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
 
     monkeypatch.setattr(Stepper, "step", watched)
     X, y, _ = JOBS["BertClassifier"].usual

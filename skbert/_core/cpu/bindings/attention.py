@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
+from skbert._core.attention.settings import AttentionSettings
 from skbert._core.cpu.bindings import module
 from skbert._core.cpu.bindings.checks import (
     address_of,
@@ -21,7 +22,6 @@ from skbert._core.cpu.bindings.module import DTYPES, LANES
 
 __all__ = [
     "MAX_SIZE",
-    "AttentionSettings",
     "PackedRows",
     "arguments_of_attention",
     "attention_backward",
@@ -31,16 +31,6 @@ __all__ = [
 
 MAX_SIZE = 1 << 14  # of a row and of a head, whose products the kernel counts in 32 bits
 _MAX_WINDOW = 2**31 - 1
-
-
-class AttentionSettings(NamedTuple):
-    """What attention computes, apart from its input."""
-
-    head_size: int
-    scaling: float  # of the scores, not negative
-    is_causal: bool  # whether a token attends only to itself and those before it
-    dropout: float
-    sliding_window: int | None = None  # a token attends to those fewer tokens away; None: to all
 
 
 class PackedRows:

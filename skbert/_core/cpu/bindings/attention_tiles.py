@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import torch
 
+from skbert._core.attention.settings import AttentionSettings
 from skbert._core.cpu.bindings import module
-from skbert._core.cpu.bindings.attention import AttentionSettings, PackedRows, check_attention
+from skbert._core.cpu.bindings.attention import PackedRows, check_attention
 from skbert._core.cpu.bindings.checks import address_of, addresses, check_multiple
 from skbert._core.cpu.bindings.module import PANEL, has_amx
 

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import torch
 
+from skbert._core.attention.settings import AttentionSettings
 from skbert._core.cpu.bindings import module
 from skbert._core.cpu.bindings.attention import (
-    AttentionSettings,
     PackedRows,
     arguments_of_attention,
     check_attention,

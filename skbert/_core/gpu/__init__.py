@@ -1,0 +1,1 @@
+"""Kernels for GPUs, written in Triton, with the interfaces of those for processors."""

@@ -1,0 +1,1 @@
+"""The kernels themselves, in Triton's language, which looks like Python."""

@@ -1,0 +1,179 @@
+"""The kernels for GPUs as operations with a gradient, and where each of them can be used.
+
+Triton, in which they are written, comes with torch for CUDA, and compiles each of them when it is
+first called; what it compiled is kept on disk. Where a kernel cannot be used torch's operations
+do the same. Depends on torch, a batch's layout and the kernels beside this module.
+"""
+
+from __future__ import annotations
+
+import functools
+from importlib import import_module
+from typing import Any
+
+import torch
+
+from skbert._core.attention.settings import AttentionSettings
+from skbert._core.runtime.autograd import Context, apply, draw_seed
+from skbert._core.task import Layout
+
+__all__ = [
+    "can_fuse_attention",
+    "can_fuse_gelu",
+    "can_fuse_layernorm",
+    "fused_attention",
+    "fused_layernorm",
+    "gelu_backward",
+    "is_on_gpu",
+]
+
+_HEAD_SIZES = (16, 32, 64, 128)
+# Tokens of a row up to which torch's kernel, which starts anew with each row, is no faster.
+_MAX_SEQLEN = 256
+
+
+def is_on_gpu(x: torch.Tensor) -> bool:
+    """Whether a tensor is where these kernels compute."""
+    return x.is_cuda
+
+
+@functools.cache
+def _kernels(name: str) -> Any:
+    """The module of kernels with this name, None without Triton."""
+    try:
+        return import_module(f"skbert._core.gpu.{name}")
+    except ImportError:  # torch was built without it
+        return None
+
+
+# --- attention -----------------------------------------------------------------------------------
+
+
+def can_fuse_attention(qkv: torch.Tensor, layout: Layout, settings: AttentionSettings) -> bool:
+    """Whether `fused_attention` can be used, and is not slower than torch's operations."""
+    is_half = qkv.dtype in (torch.bfloat16, torch.float16)
+    is_faster = settings.dropout > 0 or layout.max_seqlen <= _MAX_SEQLEN
+    fits = is_half and settings.head_size in _HEAD_SIZES
+    return fits and is_faster and _kernels("attention") is not None
+
+
+def fused_attention(
+    qkv: torch.Tensor, layout: Layout, settings: AttentionSettings
+) -> torch.Tensor:
+    """Attention within rows from ``(n_tokens, 3 * n_heads * head_size)``, a third of it back."""
+    output: torch.Tensor = apply(_Attention, qkv.contiguous(), layout, settings)
+    return output
+
+
+class _Attention(torch.autograd.Function):
+    """Attention within rows, as `fused_attention` returns it."""
+
+    @staticmethod
+    def forward(
+        ctx: Context, qkv: torch.Tensor, layout: Layout, settings: AttentionSettings
+    ) -> torch.Tensor:
+        seed = draw_seed(settings.dropout)
+        output, logsumexp = _kernels("attention").attention_forward(
+            qkv=qkv, layout=layout, settings=settings, seed=seed
+        )
+        if any(ctx.needs_input_grad):
+            ctx.save_for_backward(qkv, output, logsumexp)
+            ctx.settings = layout, settings, seed
+        return torch.as_tensor(output)
+
+    @staticmethod
+    def backward(ctx: Context, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        qkv, output, logsumexp = ctx.saved_tensors
+        layout, settings, seed = ctx.settings
+        grad_qkv = _kernels("attention").attention_backward(
+            qkv=qkv, output=output, grad_output=gradients[0].contiguous(), logsumexp=logsumexp,
+            layout=layout, settings=settings, seed=seed,
+        )  # fmt: skip
+        return grad_qkv, None, None
+
+
+# --- layer normalisation -------------------------------------------------------------------------
+
+
+def can_fuse_layernorm(
+    x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor | None
+) -> bool:
+    """Whether `fused_layernorm` can be used."""
+    return (
+        weight is not None
+        and weight.dtype == residual.dtype == torch.float32
+        and x.dtype != torch.float64
+        and _kernels("layernorm") is not None
+    )
+
+
+def fused_layernorm(
+    x: torch.Tensor,
+    residual: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    epsilon: float,
+    dropout: float,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Layer normalisation of ``x`` after dropout plus the residual, both ``(n_tokens, size)``.
+
+    Returned in float32, as the residual is, and rounded to the type of ``x``. What is saved for
+    the backward pass is rounded, too.
+    """
+    arguments = x.contiguous(), residual.contiguous(), weight, bias, epsilon, dropout
+    output, rounded = apply(_LayerNorm, *arguments)
+    return output, output if rounded is None else rounded
+
+
+class _LayerNorm(torch.autograd.Function):
+    """Layer normalisation in float32, and rounded; None where ``x`` is in float32."""
+
+    @staticmethod
+    def forward(
+        ctx: Context,
+        x: torch.Tensor,
+        residual: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None,
+        epsilon: float,
+        dropout: float,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        needs_grad, seed = any(ctx.needs_input_grad), draw_seed(dropout)
+        output, rounded, normalized, rstd = _kernels("layernorm").layernorm_forward(
+            x=x, residual=residual, weight=weight, bias=bias,
+            epsilon=epsilon, dropout=dropout, seed=seed, with_normalized=needs_grad,
+        )  # fmt: skip
+        if needs_grad:
+            ctx.save_for_backward(normalized, rstd, weight)
+            ctx.settings = dropout, seed, bias is not None
+            ctx.set_materialize_grads(False)
+        return output, rounded
+
+    @staticmethod
+    def backward(ctx: Context, *gradients: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+        grad_output, grad_rounded = (None if g is None else g.contiguous() for g in gradients)
+        normalized, rstd, weight = ctx.saved_tensors
+        dropout, seed, has_bias = ctx.settings
+        *grads, grad_bias = _kernels("layernorm").layernorm_backward(
+            normalized=normalized, rstd=rstd, weight=weight, grad_output=grad_output,
+            grad_rounded=grad_rounded, dropout=dropout, seed=seed,
+        )  # fmt: skip
+        return *grads, grad_bias if has_bias else None, None, None
+
+
+# --- GELU ----------------------------------------------------------------------------------------
+
+
+def can_fuse_gelu(hidden: torch.Tensor) -> bool:
+    """Whether `gelu_backward` can be used."""
+    return hidden.dtype != torch.float64 and _kernels("gelu") is not None
+
+
+def gelu_backward(
+    hidden: torch.Tensor, grad_active: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """GELU of ``hidden``, computed again, and the gradient of ``hidden``."""
+    tensors: tuple[torch.Tensor, torch.Tensor] = _kernels("gelu").gelu_backward(
+        hidden=hidden.contiguous(), grad_active=grad_active.contiguous()
+    )
+    return tensors

@@ -1,0 +1,202 @@
+"""The kernels for GPUs compute what torch does; without a GPU Triton's interpreter runs them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support.networks import CPU, GPU, layout_of
+from torch.nn import functional as F
+
+from skbert._core.attention.settings import AttentionSettings
+from skbert._core.runtime.device import seeded
+
+pytest.importorskip("triton", reason="kernels for GPUs are written in Triton: it is missing")
+
+from skbert._core.gpu import attention, layernorm, operations
+
+WHERE = GPU if torch.cuda.is_available() else CPU
+ROUNDED = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
+
+
+def drawn(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(WHERE, dtype)
+
+
+def close(got: torch.Tensor, want: torch.Tensor, tolerance: float) -> None:
+    torch.testing.assert_close(got.double(), want.double(), rtol=0, atol=tolerance)
+
+
+# --- layer normalisation -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+@pytest.mark.parametrize("has_bias", [True, False])
+@pytest.mark.parametrize(("n_tokens", "size"), [(1, 16), (37, 48), (130, 100)])
+def test_norms_and_their_gradients(
+    n_tokens: int, size: int, has_bias: bool, dropout: float
+) -> None:
+    x, residual, grad = (drawn(n_tokens, size, seed=seed) for seed in range(3))
+    weight, bias = drawn(size, seed=3) + 2, drawn(size, seed=4) if has_bias else None
+    leaves = [x, residual, weight] + [bias] * has_bias
+    leaves = [leaf.requires_grad_() for leaf in leaves]
+    with seeded(0, WHERE):
+        output, rounded = operations.fused_layernorm(x, residual, weight, bias, 1e-5, dropout)
+    assert output is rounded
+    got = torch.autograd.grad(output, leaves, grad)
+    kept = (got[0] != 0) / (1 - dropout)
+    assert kept.mean().item() == pytest.approx(1.0, abs=4 / x.numel() ** 0.5)
+    want = F.layer_norm(x * kept + residual, (size,), weight, bias, 1e-5)
+    close(output, want, 1e-5)
+    for one, other in zip(got, torch.autograd.grad(want, leaves, grad), strict=True):
+        close(one, other, 2e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("used", ["output", "rounded", "both"])
+def test_norms_in_lower_precision(dtype: torch.dtype, used: str) -> None:
+    x, residual = drawn(40, 48, dtype=dtype), drawn(40, 48, seed=1)
+    leaves = [x.requires_grad_(), residual.requires_grad_()]
+    weight, bias = drawn(48, seed=2), drawn(48, seed=3)
+    results = operations.fused_layernorm(x, residual, weight, bias, 1e-5, 0.0)
+    assert [each.dtype for each in results] == [torch.float32, dtype]
+    want = F.layer_norm(x.float() + residual, (48,), weight, bias, 1e-5)
+    close(results[0], want, 1e-5)
+    close(results[1], want, 2 * ROUNDED[dtype])
+    chosen = {"output": results[:1], "rounded": results[1:], "both": results}[used]
+    grad = drawn(40, 48, seed=5)
+    got = torch.autograd.grad(chosen, leaves, [grad.to(each.dtype) for each in chosen])
+    wanted = torch.autograd.grad(want, leaves, grad * len(chosen))
+    assert got[0].dtype == dtype
+    for one, other in zip(got, wanted, strict=True):
+        close(one, other, 4 * ROUNDED[dtype])
+
+
+def test_norms_without_gradients_save_nothing() -> None:
+    x = drawn(3, 16).requires_grad_()
+    with torch.no_grad():
+        output, _ = operations.fused_layernorm(x, x, x[0], None, 1e-5, 0.0)
+    assert not output.requires_grad
+
+
+# --- GELU ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_gelu_and_its_gradient(dtype: torch.dtype) -> None:
+    hidden = (3 * drawn(50, 48)).to(dtype).requires_grad_()
+    grad = drawn(50, 48, dtype=dtype, seed=1)
+    active, grad_hidden = operations.gelu_backward(hidden.detach(), grad)
+    want = F.gelu(hidden.double())
+    close(active, want, 2 * ROUNDED[dtype])
+    close(grad_hidden, torch.autograd.grad(want, hidden, grad.double())[0], 2 * ROUNDED[dtype])
+
+
+# --- attention -----------------------------------------------------------------------------------
+
+LENGTHS = [3, 5, 5, 70, 130, 1, 30]
+
+
+def by_torch(
+    qkv: torch.Tensor, layout: Any, settings: AttentionSettings, kept: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Attention by plain products, with what is kept of the weights, in float64."""
+    row, n_tokens = layout.row_of_token, len(qkv)
+    states = qkv.double().view(n_tokens, 3, -1, settings.head_size).permute(1, 2, 0, 3)
+    places = torch.arange(n_tokens, device=row.device)
+    ahead = places - places[:, None]
+    meets = row[:, None] == row
+    if settings.is_causal:
+        meets = meets & (ahead <= 0)
+    if settings.sliding_window:
+        meets = meets & (ahead.abs() < settings.sliding_window)
+    scores = states[0] @ states[1].transpose(1, 2) * settings.scaling
+    weights = scores.masked_fill(~meets, -torch.inf).softmax(-1)
+    if kept is not None:
+        weights = weights * kept
+    return (weights @ states[2]).transpose(0, 1).flatten(1)
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        torch.float32,
+        torch.float16,
+        pytest.param(torch.bfloat16, marks=pytest.mark.gpu),  # not interpreted
+    ],
+)
+@pytest.mark.parametrize("window", [None, 9])
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_attention_and_its_gradient(
+    is_causal: bool, window: int | None, dtype: torch.dtype
+) -> None:
+    layout = layout_of(LENGTHS, WHERE)
+    settings = AttentionSettings(16, 0.25, is_causal, 0.0, window)
+    qkv = drawn(sum(LENGTHS), 3 * 2 * 16, dtype=dtype).requires_grad_()
+    got, want = operations.fused_attention(qkv, layout, settings), by_torch(qkv, layout, settings)
+    close(got, want, ROUNDED[dtype])
+    grad = drawn(*got.shape, dtype=dtype, seed=1)
+    (got_grad,) = torch.autograd.grad(got, qkv, grad)
+    (want_grad,) = torch.autograd.grad(want, qkv, grad.double())
+    close(got_grad, want_grad, 2 * ROUNDED[dtype])
+
+
+@pytest.mark.parametrize("head_size", [32, 64, 128])
+def test_heads_of_each_size(head_size: int) -> None:
+    layout = layout_of(LENGTHS, WHERE)
+    settings = AttentionSettings(head_size, head_size**-0.5, False, 0.0)
+    qkv = drawn(sum(LENGTHS), 3 * head_size, dtype=torch.float16)
+    got = operations.fused_attention(qkv, layout, settings)
+    close(got, by_torch(qkv, layout, settings), ROUNDED[torch.float16])
+
+
+def test_dropped_weights_are_the_same_in_the_backward_pass() -> None:
+    """What was kept is read off the values of one-hot vectors."""
+    n_tokens, n_heads = 32, 2
+    layout = layout_of([n_tokens], WHERE)
+    settings = AttentionSettings(32, 0.2, False, 0.25)
+    qkv = drawn(n_tokens, 3, n_heads, 32)
+    value = qkv[:, 2].clone()
+    qkv[:, 2] = torch.eye(n_tokens, device=WHERE)[:, None]
+    weights, _ = attention.attention_forward(
+        qkv=qkv.flatten(1), layout=layout, settings=settings, seed=3
+    )
+    kept = (weights.view(n_tokens, n_heads, n_tokens).transpose(0, 1) > 0) / 0.75
+    assert kept.mean().item() == pytest.approx(1.0, abs=0.05)
+    assert not torch.equal(kept[0], kept[1])
+    qkv[:, 2] = value
+    qkv = qkv.flatten(1).requires_grad_()
+    output, logsumexp = attention.attention_forward(
+        qkv=qkv.detach(), layout=layout, settings=settings, seed=3
+    )
+    want = by_torch(qkv, layout, settings, kept)
+    close(output, want, 1e-5)
+    grad = drawn(*output.shape, seed=1)
+    got_grad = attention.attention_backward(
+        qkv=qkv.detach(), output=output, grad_output=grad, logsumexp=logsumexp,
+        layout=layout, settings=settings, seed=3,
+    )  # fmt: skip
+    (want_grad,) = torch.autograd.grad(want, qkv, grad.double())
+    close(got_grad, want_grad, 1e-5)
+
+
+def test_each_call_drops_others() -> None:
+    layout, settings = layout_of([40], WHERE), AttentionSettings(16, 0.25, False, 0.5)
+    qkv = drawn(40, 48, dtype=torch.float16)
+    with seeded(0, WHERE):
+        draws = [operations.fused_attention(qkv, layout, settings) for _ in range(2)]
+    assert (draws[0] - draws[1]).abs().max() > 0.1
+    with seeded(0, WHERE):
+        assert torch.equal(operations.fused_attention(qkv, layout, settings), draws[0])
+
+
+def test_a_large_seed_is_taken() -> None:
+    x = drawn(8, 16)
+    for seed in (0, 2**31, 2**63 - 1):
+        *_, rstd = layernorm.layernorm_forward(
+            x=x, residual=x, weight=x[0], bias=None,
+            epsilon=1e-5, dropout=0.5, seed=seed, with_normalized=False,
+        )  # fmt: skip
+        assert np.isfinite(rstd.cpu().numpy()).all()

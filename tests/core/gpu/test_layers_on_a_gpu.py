@@ -1,0 +1,171 @@
+"""Layers computed as on a GPU, by its kernels: here by Triton's interpreter, on the CPU."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from support.networks import CPU, GPU, assert_all_close, open_model
+from support.training import GENTLE, RECIPE, both, make_items, run
+
+from skbert._core.cpu.bindings import module
+from skbert._core.gpu import operations
+from skbert._core.infer import infer
+from skbert._core.models.network import Network, runs_layers
+from skbert._core.runtime.device import Precision
+from skbert._core.training import optim, stepper
+
+pytest.importorskip("triton", reason="kernels for GPUs are written in Triton: it is missing")
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+@pytest.fixture
+def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Compute on the CPU in the way of a GPU; the kernels that are called are noted."""
+    called: list[str] = []
+
+    def noted(name: str) -> Callable[..., Any]:
+        function = getattr(operations, name)
+
+        def call(*arguments: Any) -> Any:
+            called.append(name)
+            return function(*arguments)
+
+        return call
+
+    for name in ("fused_attention", "fused_layernorm"):
+        monkeypatch.setattr(operations, name, noted(name))
+    monkeypatch.setattr(operations, "is_on_gpu", lambda _: True)
+    monkeypatch.setattr(module, "kernels", None)
+    monkeypatch.setattr(stepper, "adamw", lambda groups, _: optim.GpuAdamW(groups))
+    return called
+
+
+@pytest.fixture
+def plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "kernels", None)
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("float32", 1e-5), ("float16", 1e-2)])
+def test_states_are_those_of_the_modules(
+    lively_model: Path, as_on_a_gpu: list[str], precision: str, tolerance: float
+) -> None:
+    network = open_model(lively_model)
+    items = make_items(network)
+    network.layer_runner.is_enabled = False
+    want = infer(network, items, Precision("float32", CPU), forward=Network.features).values
+    assert not as_on_a_gpu
+    network.layer_runner.is_enabled = True
+    got = infer(network, items, Precision(precision, CPU), forward=Network.features).values
+    assert torch.from_numpy(got - want).abs().max() < tolerance
+    n_attentions = {"float32": 0, "float16": 2}[precision]  # torch's is as fast in float32
+    assert as_on_a_gpu.count("fused_attention") == n_attentions
+    assert as_on_a_gpu.count("fused_layernorm") == 4
+
+
+@both
+def test_training_is_the_same(
+    tiny_model_no_dropout: Path, plain: None, precision: str, recipe: Any, tolerance: float,
+    request: pytest.FixtureRequest,
+) -> None:  # fmt: skip
+    want, others = run(tiny_model_no_dropout, recipe, precision=precision)
+    called = request.getfixturevalue("as_on_a_gpu")
+    got, passes = run(tiny_model_no_dropout, recipe, precision=precision)
+    assert ("fused_layernorm" in called) == (precision == "float32")
+    assert_all_close(got, want, tolerance)
+    assert [each.loss for each in passes] == pytest.approx([each.loss for each in others])
+
+
+def test_gradients_in_lower_precision_are_converted_at_once(
+    tiny_model_no_dropout: Path, plain: None, monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+) -> None:  # fmt: skip
+    """As the interpreter has no products in bfloat16, attention is torch's."""
+    want, others = run(tiny_model_no_dropout, GENTLE, precision="float32")
+    request.getfixturevalue("as_on_a_gpu")
+    monkeypatch.setattr(operations, "can_fuse_attention", lambda *_: False)
+    seen: list[set[torch.dtype]] = []
+    convert = optim.GpuAdamW.gradients
+
+    def gradients(optimizer: Any) -> list[torch.Tensor]:
+        rounded = optimizer.bf16_state.grads
+        seen.append({gradient.dtype for gradient in rounded.values()})
+        assert len(rounded) == 2 * 2 * 6  # weights and biases of six linear layers in each of two
+        found = convert(optimizer)
+        assert not rounded
+        return found
+
+    monkeypatch.setattr(optim.GpuAdamW, "gradients", gradients)
+    got, passes = run(tiny_model_no_dropout, GENTLE, precision="bfloat16")
+    assert seen == [{torch.bfloat16}] * 6
+    assert_all_close(got, want, 1e-3)
+    assert [each.loss for each in passes] == pytest.approx(
+        [each.loss for each in others], rel=2e-2
+    )
+
+
+def test_copies_in_lower_precision_follow_the_weights() -> None:
+    weight = torch.nn.Parameter(torch.randn(4, 4))
+    optimizer = optim.GpuAdamW([{"params": [weight], "lr": 0.1, "weight_decay": 0.0}])
+    state = optimizer.bf16_state
+    assert state.weights is not None
+    state.weights[weight] = weight.detach().bfloat16()
+    before = weight.detach().clone()
+    state.grads[weight] = torch.ones(4, 4, dtype=torch.bfloat16)
+    assert optimizer.gradient(weight).dtype == torch.bfloat16
+    (gradient,) = optimizer.gradients()
+    assert gradient.dtype == torch.float32
+    optimizer.step()
+    assert not torch.equal(weight, before)
+    assert torch.equal(state.weights[weight], weight.detach().bfloat16())
+    optimizer.zero_grad()
+    assert optimizer.gradients() == []
+
+
+def test_dropout_is_drawn_by_the_kernels(tiny_model: Path, as_on_a_gpu: list[str]) -> None:
+    _, first = run(tiny_model, RECIPE, precision="float32")
+    _, again = run(tiny_model, RECIPE, precision="float32")
+    _, other = run(tiny_model, RECIPE, precision="float32", seed=1)
+    assert "fused_layernorm" in as_on_a_gpu
+    assert [each.loss for each in first] == [each.loss for each in again]
+    assert first[0].loss != other[0].loss
+
+
+# --- on a GPU ------------------------------------------------------------------------------------
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("precision", "tolerance"), [("float32", 1e-4), ("bfloat16", 3e-2)])
+def test_a_gpu_computes_layers_by_its_kernels(
+    lively_model: Path, precision: str, tolerance: float
+) -> None:
+    network = open_model(lively_model)
+    items = make_items(network)
+    want = infer(network, items, Precision("float32", CPU), forward=Network.features).values
+    network.to(GPU, torch.float32)
+    assert runs_layers(network)
+    got = infer(network, items, Precision(precision, GPU), forward=Network.features).values
+    assert torch.from_numpy(got - want).abs().max() < tolerance
+
+
+@pytest.mark.gpu
+def test_a_gpu_trains_as_a_cpu_does(tiny_model_no_dropout: Path) -> None:
+    want, others = run(tiny_model_no_dropout, GENTLE, precision="float32")
+    for precision, tolerance in (("float32", 1e-4), ("bfloat16", 1e-3)):
+        got, passes = run(tiny_model_no_dropout, GENTLE, precision=precision, device=GPU)
+        assert_all_close({name: x.cpu() for name, x in got.items()}, want, tolerance)
+        assert passes[-1].loss == pytest.approx(others[-1].loss, rel=2e-2)
+
+
+@pytest.mark.gpu
+def test_dropout_on_a_gpu_follows_the_seed(tiny_model: Path) -> None:
+    losses = [
+        run(tiny_model, RECIPE, precision="bfloat16", device=GPU, seed=seed)[1][0].loss
+        for seed in (0, 0, 1)
+    ]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+    assert losses[0] != losses[2]
