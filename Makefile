@@ -12,7 +12,7 @@ SANITIZED := build/sanitize
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard skbert/_core/cpu/csrc/*)
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test quick lint types sanitize bench bench-families docs linkcheck wheel clean
+.PHONY: demo test quick lint types sanitize bench bench-families bench-gpu docs linkcheck wheel clean
 
 demo: .venv/demo.stamp
 	$(BIN)/python examples/demo.py
@@ -68,6 +68,18 @@ bench: .venv/bench.stamp
 	$(BENCH)/learning.py --task pairs-class --rows 2000 --only default --out $(FOUND)/learning.jsonl
 	$(MAKE) bench-families
 	$(BENCH)/pretraining.py --part projection
+
+# On a GPU, whose processor the processes need little of.
+bench-gpu: .venv/bench.stamp
+	mkdir -p $(FOUND)
+	for model in minilm base modernbert; do \
+		$(BENCH)/embed.py --model $$model --rows 8000 --contenders $(PEERS) --out $(FOUND)/embed-$$model-short.json && \
+		$(BENCH)/embed.py --model $$model --texts documents --rows 4000 --contenders $(PEERS) --out $(FOUND)/embed-$$model-documents.json && \
+		$(BENCH)/fit_time.py --model $$model --texts documents --rows 512 --passes 1 --batch-size 64 --contenders trainer trainer-tuned skbert --out $(FOUND)/fit-$$model-documents.json && \
+		$(BENCH)/fit_time.py --model $$model --texts long --max-length 128 --rows 1024 --passes 1 --batch-size 128 --contenders trainer trainer-tuned skbert --out $(FOUND)/fit-$$model-128.json || exit 1; \
+	done
+	$(BENCH)/fit_time.py --rows 480 --passes 1 --contenders trainer trainer-tuned skbert --out $(FOUND)/fit-minilm-short.json
+	$(BENCH)/targets.py $(FOUND) --page docs/targets.md --plot $(FOUND)/targets.png
 
 bench-families: .venv/bench.stamp
 	for model in roberta distilbert modernbert; do \

@@ -38,6 +38,7 @@ import signal
 import socket
 import string
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -333,26 +334,64 @@ def sentiment() -> Sentiment:
     return Sentiment([text for text, _ in rows], [label for _, label in rows])
 
 
-@pytest.fixture(scope="module", params=["compiled", "compiled, without AMX", "plain"])
+CPU_WAYS = ("compiled", "compiled, without AMX", "plain")
+
+
+@pytest.fixture(scope="module", params=CPU_WAYS)
 def either_way(request: pytest.FixtureRequest) -> Iterator[None]:
     """With the compiled kernels, and with torch's operations in their place.
 
     Kernels are tested where they are slow, too, and so are those that do what AMX does faster.
     """
+    with computed(request.param):
+        yield
+
+
+@pytest.fixture(scope="module", params=[*CPU_WAYS, "as on a GPU"])
+def any_way(request: pytest.FixtureRequest) -> Iterator[None]:
+    """In the same ways, and with the kernels for GPUs, which Triton's interpreter runs."""
+    with computed(request.param):
+        yield
+
+
+@pytest.fixture
+def no_gpu_way() -> None:
+    """Skip what `any_way` computes as on a GPU."""
+    from skbert._core.gpu import operations
+
+    if operations.is_on_gpu(torch.empty(0)):
+        pytest.skip("is about a CPU, or takes the interpreter long")
+
+
+@contextmanager
+def computed(way: str) -> Iterator[None]:
+    """Layers on the CPU are computed in one of these ways inside the ``with``."""
     from skbert._core.cpu import fused
     from skbert._core.cpu.bindings import module
+    from skbert._core.gpu import operations
 
-    if request.param != "plain" and module.kernels is None:
+    if way.startswith("compiled") and module.kernels is None:
         pytest.skip("built without a compiler")
-    if request.param == "compiled, without AMX" and not fused.has_instructions("amx_bf16"):
+    if way == "compiled, without AMX" and not fused.has_instructions("amx_bf16"):
         pytest.skip("this processor has no AMX")
+    is_interpreted = os.environ.get("TRITON_INTERPRET") == "1"
+    if way == "as on a GPU" and not (is_interpreted and operations.kernels("layernorm")):
+        pytest.skip("needs Triton's interpreter: Triton is missing, or there is a GPU")
+    can_fuse = operations.can_fuse_attention
     with pytest.MonkeyPatch.context() as patch:
-        if request.param == "compiled, without AMX":
+        if way == "compiled, without AMX":
             patch.setattr(fused, "has_instructions", lambda name: False)
-        if request.param == "plain":
-            patch.setattr(module, "kernels", None)
-        else:
+        if way.startswith("compiled"):
             patch.setattr(fused, "has_vectors", lambda: True)
+        else:
+            patch.setattr(module, "kernels", None)
+        if way == "as on a GPU":
+            patch.setattr(operations, "is_on_gpu", lambda x: True)
+            # The interpreter has no products in bfloat16.
+            patch.setattr(
+                operations, "can_fuse_attention",
+                lambda qkv, *rest: qkv.dtype != torch.bfloat16 and can_fuse(qkv, *rest),
+            )  # fmt: skip
         yield
 
 

@@ -53,17 +53,36 @@ def _speeds(precision: str) -> Iterator[float]:
             yield 2e-12 * TOKENS * n_in * n_out / seconds
 
 
-def operations(texts: list[str], folder: str, longest: int = 512) -> float:
-    """Count the multiplications and additions of a forward pass over texts.
+def lengths(texts: list[str], folder: str, longest: int = 512) -> np.ndarray:
+    """Count the tokens of each text.
 
     Parameters
     ----------
     texts : list of str
         The texts.
     folder : str
-        Folder of the model.
+        Folder of the model, whose tokenizer reads them.
     longest : int, default=512
         Tokens after which a text is cut.
+
+    Returns
+    -------
+    ndarray of shape (n_texts,)
+        Tokens, special ones included.
+    """
+    encoded = AutoTokenizer.from_pretrained(folder)(texts, truncation=True, max_length=longest)
+    return np.array([len(ids) for ids in encoded["input_ids"]], dtype=float)
+
+
+def operations(tokens: np.ndarray, folder: str) -> float:
+    """Count the multiplications and additions of a forward pass over texts.
+
+    Parameters
+    ----------
+    tokens : ndarray of shape (n_texts,)
+        Tokens of each text.
+    folder : str
+        Folder of the model.
 
     Returns
     -------
@@ -71,8 +90,6 @@ def operations(texts: list[str], folder: str, longest: int = 512) -> float:
         Operations of the layers' products and of attention within rows; others are not counted.
     """
     config = AutoConfig.from_pretrained(folder)
-    encoded = AutoTokenizer.from_pretrained(folder)(texts, truncation=True, max_length=longest)
-    tokens = np.array([len(ids) for ids in encoded["input_ids"]], dtype=float)
     size, wide = config.hidden_size, getattr(config, "intermediate_size", 4 * config.hidden_size)
     mlp = 3 if config.model_type == "modernbert" else 2  # products: a gate is one more
     products = (8 * size**2 + 2 * mlp * size * wide) * tokens.sum()

@@ -75,7 +75,8 @@ def main() -> None:
     contenders = [name for name in options.contenders if _can_run(name)]
     with workloads.model_of(options.model) as folder:
         embed = {name: _open(name, folder, calibration) for name in contenders}
-        work = ceiling.operations(sorted(set(texts)), folder)
+        tokens = ceiling.lengths(sorted(set(texts)), folder)
+        work = ceiling.operations(tokens, folder)
     for name in contenders:
         embed[name](texts[:WARM_UP_ROWS])
     vectors: dict[str, np.ndarray] = {}
@@ -96,6 +97,7 @@ def main() -> None:
         "cosine": {name: _cosine(vectors, name) for name in contenders},
         "products": {name: CONTENDERS[name] for name in contenders},
         "accuracy": {},
+        "tokens": float(tokens.sum()),
         "operations": work,
         "peak_tflops": ceiling.peaks(machine.precisions()),
     }
@@ -154,16 +156,17 @@ def table(result: dict[str, Any]) -> str:
             f"{result['different_rows']} of them different"
         ),
         (
-            f"| contender | products in | {HEADER} | rows/s | share of peak | largest difference "
-            "| cosine | accuracy |"
+            f"| contender | products in | {HEADER} | rows/s | tokens/s | share of peak "
+            "| largest difference | cosine | accuracy |"
         ),
-        "|---|---|---|---|---|---|---|---|---|---|",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for name, own in cells(result["seconds"]).items():
-        speed, score = result["rows"] / result["median"][name], result["accuracy"].get(name)
+        each, score = result["median"][name], result["accuracy"].get(name)
         lines.append(
-            f"| {name} | {result['products'][name]} | {own} | {speed:.3g} "
-            f"| {result['share_of_peak'][name]:.0%} | {result['difference'][name]:.1e} "
+            f"| {name} | {result['products'][name]} | {own} | {result['rows'] / each:.3g} "
+            f"| {result['tokens'] / each:.3g} | {result['share_of_peak'][name]:.0%} "
+            f"| {result['difference'][name]:.1e} "
             f"| {result['cosine'][name]:.4f} | {'-' if score is None else f'{score:.4f}'} |"
         )
     return "\n".join(lines)

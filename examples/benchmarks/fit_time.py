@@ -81,7 +81,7 @@ def compare(options: argparse.Namespace, train: Rows, folder: str) -> dict[str, 
         in_steps[name].append(fit(name, train, passes=options.passes, **arguments))
 
     seconds = take_turns({name: partial(run, name) for name in in_steps}, options.repeats)
-    longest = options.max_length or plain.LONGEST
+    tokens = ceiling.lengths(train.first, folder, options.max_length or plain.LONGEST)
     result: dict[str, Any] = {
         "texts": options.texts,
         "model": options.model,
@@ -93,7 +93,8 @@ def compare(options: argparse.Namespace, train: Rows, folder: str) -> dict[str, 
         "times_faster": times_faster(seconds),
         "seconds_in_steps": in_steps,
         "products": {name: fast if name in FAST else "float32" for name in in_steps},
-        "operations": 3 * options.passes * ceiling.operations(train.first, folder, longest),
+        "tokens": options.passes * float(tokens.sum()),
+        "operations": 3 * options.passes * ceiling.operations(tokens, folder),
         "peak_tflops": peaks,
     }
     medians = {name: float(np.median(own)) for name, own in in_steps.items()}
@@ -157,14 +158,16 @@ def table(result: dict[str, Any]) -> str:
             f"\n{result['model']}, intents ({result['texts']}), {result['rows']} rows, "
             f"{result['passes']} passes, batch size {result['batch_size']}"
         ),
-        f"| contender | products in | {HEADER} | rows/s | share of peak in steps |",
+        f"| contender | products in | {HEADER} | rows/s | tokens/s, share of peak in steps |",
         "|---|---|---|---|---|---|---|",
     ]
     for name, own in cells(result["seconds"]).items():
         speed = result["rows"] * result["passes"] / result["median"][name]
+        tokens = result["tokens"] / np.median(result["seconds_in_steps"][name])
         share = result["share_of_peak"][name]
         lines.append(
-            f"| {name} | {result['products'][name]} | {own} | {speed:.3g} | {share:.0%} |"
+            f"| {name} | {result['products'][name]} | {own} | {speed:.3g} "
+            f"| {tokens:.3g}, {share:.0%} |"
         )
     return "\n".join(lines)
 

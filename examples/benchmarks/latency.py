@@ -50,7 +50,9 @@ def main() -> None:
     whole = {f"import {name}": seconds for name, seconds in imports.items()}
     result = {
         "seconds": one_text | whole,
-        "operations": ceiling.operations([TEXT], plain.model_folder()),
+        "operations": ceiling.operations(
+            ceiling.lengths([TEXT], plain.model_folder()), plain.model_folder()
+        ),
         "peak_tflops": ceiling.peaks(machine.precisions()),
     }
     record.write(options.out, result)

@@ -209,6 +209,26 @@ def _of_families() -> Iterator[Target]:
                 yield Target(f"{what}: times the Trainer", f"fit-{file}", read, "times", aim)
 
 
+def _of_gpus() -> Iterator[Target]:
+    for model, name in (("minilm", "MiniLM"), ("base", "BERT-base"), ("modernbert", "ModernBERT")):
+        for texts in ("short", "documents"):
+            file = f"embed-{model}-{texts}"
+            read = partial(share, own="skbert-bfloat16")
+            yield Target(f"embed, {name}, {texts}: share of the peak", file, read, "share")
+            read = partial(faster, than=f"{ST}-bfloat16", own="skbert-bfloat16")
+            aim = 3 if texts == "documents" else "-"
+            what = f"embed, {name}, {texts}: times {ST} in bfloat16"
+            yield Target(what, file, read, "times", aim)
+        for texts, aims in (("short", ("-", "-")), ("documents", ("-", 3)), ("128", (0.5, "-"))):
+            file = f"fit-{model}-{texts}"
+            what = f"steps of a fit, {name}, {texts}: share of the peak"
+            yield Target(what, file, partial(share, own="skbert"), "share", aims[0])
+            read = partial(faster, than="trainer-tuned", own="skbert")
+            what = f"fit, {name}, {texts}: times the tuned Trainer"
+            yield Target(what, file, read, "times", aims[1])
+
+
+GPU_PARTS = {"On a GPU": (*_of_gpus(),)}
 PARTS = {
     "MiniLM and BERT-base": (*_of_embedding(), *_of_fits(), *_of_the_rest()),
     "Families as large as MiniLM": (*_of_families(),),
@@ -234,15 +254,16 @@ def main() -> None:
     written = options.page.read_text(encoding="utf-8") if options.page.exists() else ""
     parts = dict(re.findall(r"^## (.+)\n\n((?:.*\n)+?)(?=\n## |\n!\[|\Z)", written, re.MULTILINE))
     measured_on, drawn = _machine(options.folder), list[tuple[Target, Figures]]()
-    for name, targets in PARTS.items():
+    device = measured_on["gpu"] or measured_on["cpu"]
+    for name, targets in (GPU_PARTS if measured_on["gpu"] else PARTS).items():
         if found := [*_measured(options.folder, targets)]:
             drawn += found
-            parts[f"{name}, {measured_on['cpu']}"] = table(found, measured_on)
+            parts[f"{name}, {device}"] = table(found, measured_on)
     whole = [HEAD, *(f"## {title}\n\n{text.strip()}" for title, text in parts.items())]
     whole.append(f"![Shares of the limit, with the targets]({options.plot.name})")
     options.page.write_text("\n\n".join(whole) + "\n", encoding="utf-8")
     if drawn:
-        draw(drawn, measured_on["cpu"], options.plot)
+        draw(drawn, device, options.plot)
 
 
 def _machine(folder: Path) -> dict[str, Any]:

@@ -55,7 +55,7 @@ class Rows:
         """Where in its row each token stands, and 0 for further tokens up to so many."""
         layout = self.layout
         first = layout.cu_seqlens[:-1].long()[layout.row_of_token]
-        places = torch.arange(len(first)) - first
+        places = torch.arange(len(first), device=first.device) - first
         return F.pad(places, (0, n_tokens - len(places)))
 
     @cached_property

@@ -1,4 +1,4 @@
-"""The compiled kernels as operations with a gradient, and where each of them can be used.
+"""Kernels as operations with a gradient, and where each of them can be used.
 
 Attention within short rows keeps no weights and no dropout masks for the backward pass, but
 computes them again from a seed. One pass does what lies between two products: dropout, the sum
@@ -6,18 +6,21 @@ with the residual, layer normalisation and rounding. Products of bfloat16 keep w
 in registers, fetch weights while others are multiplied, and do GELU and its gradient in passing;
 so do products of float32 in inference. Steps of AdamW read gradients in bfloat16 as they are.
 Where a kernel cannot be used, or would be slower, as all but that of rotary positions are without
-AVX2, ``layers``, ``linear`` and ``optim`` do the same with torch's operations. Depends on torch, a
-batch's layout, ``device`` and ``bindings``.
+AVX2, ``layers``, ``linear`` and ``optim`` do the same with torch's operations. Norms, gates and
+rotary positions have kernels for GPUs, too. Depends on torch, a batch's layout, ``device``,
+``bindings`` and ``gpu``.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from skbert._core.attention.settings import AttentionSettings
+from skbert._core.cpu.bindings import gated, layernorm, rotary
 from skbert._core.cpu.bindings.attention import (
     MAX_SIZE,
     PackedRows,
@@ -26,12 +29,6 @@ from skbert._core.cpu.bindings.attention import (
 )
 from skbert._core.cpu.bindings.attention_tiles import attention_tiles, fits_tiles
 from skbert._core.cpu.bindings.checks import has_shared_memory, is_readable
-from skbert._core.cpu.bindings.gated import gated_backward, gated_forward
-from skbert._core.cpu.bindings.layernorm import (
-    add_layernorm_forward,
-    layernorm_backward,
-    layernorm_forward,
-)
 from skbert._core.cpu.bindings.module import (
     DTYPES,
     LANES,
@@ -40,10 +37,13 @@ from skbert._core.cpu.bindings.module import (
     has_bf16_products,
     has_kernels,
 )
-from skbert._core.cpu.bindings.rotary import RotaryTable, rotate
+from skbert._core.gpu import operations
 from skbert._core.runtime.autograd import Context, apply, draw_seed
 from skbert._core.runtime.device import has_instructions, has_vectors
 from skbert._core.task import Layout
+
+if TYPE_CHECKING:
+    from skbert._core.cpu.bindings.rotary import RotaryTable
 
 __all__ = [
     "can_fuse_adamw",
@@ -59,12 +59,21 @@ __all__ = [
     "fused_layernorm",
     "fused_rotary",
     "max_packed_tokens",
+    "rotary_table",
 ]
 
 _MAX_SEQLEN = 512  # tokens of a row up to which torch's products are no faster
 _MAX_SEQLEN_WITH_AMX = 128  # if torch has no numbers to draw: it multiplies many times as fast
 _MAX_TOKENS_WITH_AMX = 16  # tokens up to which oneDNN is no faster than vectors,
 _MAX_TOKENS_IN_TILES = 512  # and than tiles, which wait for memory
+
+
+_CPU_KERNELS = {"gelu": gated, "layernorm": layernorm, "rotary": rotary}
+
+
+def _kernels(name: str, x: torch.Tensor) -> Any:
+    """The kernels with this name, for the device that a tensor is on."""
+    return operations.kernels(name) if operations.is_on_gpu(x) else _CPU_KERNELS[name]
 
 
 def _has_fast_kernels() -> bool:
@@ -159,6 +168,18 @@ def can_fuse_layernorm(
     bias: torch.Tensor | None,
 ) -> bool:
     """Whether `fused_layernorm` and `fused_add_norm` can be used."""
+    if operations.is_on_gpu(x):
+        return operations.can_fuse_layernorm(x, residual, weight)
+    return _can_normalize(x, residual, weight, bias)
+
+
+def _can_normalize(
+    x: torch.Tensor,
+    residual: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+) -> bool:
+    """Whether the kernels for processors can."""
     n_tokens, size = residual.shape
     return (
         _has_fast_kernels()
@@ -231,7 +252,8 @@ class _LayerNorm(torch.autograd.Function):
         with_sum: bool,
     ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
         needs_grad, seed = any(ctx.needs_input_grad), draw_seed(dropout)
-        compute = add_layernorm_forward if with_sum else layernorm_forward
+        kernels = _kernels("layernorm", x)
+        compute = kernels.add_layernorm_forward if with_sum else kernels.layernorm_forward
         result = compute(
             x=x, residual=residual, weight=weight, bias=bias,
             epsilon=epsilon, dropout=dropout, seed=seed, with_normalized=needs_grad,
@@ -252,7 +274,7 @@ class _LayerNorm(torch.autograd.Function):
         grad_sum, grad_output = (whole, None) if with_sum else (None, whole)
         if normalized.dtype == torch.float32:  # nothing is rounded
             grad_output, like_x = (like_x if with_sum else whole), None
-        *grads, grad_bias = layernorm_backward(
+        *grads, grad_bias = _kernels("layernorm", normalized).layernorm_backward(
             normalized=normalized, rstd=rstd, weight=weight, grad_sum=grad_sum,
             grad_output=grad_output, grad_rounded=like_x, dropout=dropout, seed=seed,
         )  # fmt: skip
@@ -264,7 +286,21 @@ class _LayerNorm(torch.autograd.Function):
 
 def can_fuse_rotary(qkv: torch.Tensor, head_size: int) -> bool:
     """Whether `fused_rotary` can be used."""
+    if operations.is_on_gpu(qkv):
+        return operations.can_fuse_rotary(qkv, head_size)
     return has_kernels() and qkv.dtype in DTYPES and head_size % (2 * LANES) == 0
+
+
+def rotary_table(
+    qkv: torch.Tensor, *, cosines: torch.Tensor, sines: torch.Tensor, positions: torch.Tensor
+) -> RotaryTable:
+    """What `fused_rotary` reads: angles ``(n_positions, head_size / 2)``, positions of tokens."""
+    kernels = _kernels("rotary", qkv)
+    table: RotaryTable = kernels.RotaryTable(
+        cosines=cosines.float().contiguous(), sines=sines.float().contiguous(),
+        positions=positions.int(),
+    )  # fmt: skip
+    return table
 
 
 def fused_rotary(qkv: torch.Tensor, table: RotaryTable) -> torch.Tensor:
@@ -281,12 +317,14 @@ class _Rotary(torch.autograd.Function):
         if any(ctx.needs_input_grad):
             ctx.mark_dirty(qkv)
             ctx.settings = table
-        return rotate(qkv=qkv, table=table, in_place=True)
+        turned: torch.Tensor = _kernels("rotary", qkv).rotate(qkv=qkv, table=table, in_place=True)
+        return turned
 
     @staticmethod
     def backward(ctx: Context, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         grad = gradients[0].contiguous()
-        return rotate(qkv=grad, table=ctx.settings, in_place=False, backward=True), None
+        rotate, table = _kernels("rotary", grad).rotate, ctx.settings
+        return rotate(qkv=grad, table=table, in_place=False, backward=True), None
 
 
 # --- gates ---------------------------------------------------------------------------------------
@@ -294,6 +332,8 @@ class _Rotary(torch.autograd.Function):
 
 def can_fuse_gate(hidden: torch.Tensor) -> bool:
     """Whether `fused_gate` can be used."""
+    if operations.is_on_gpu(hidden):
+        return operations.can_fuse_gate(hidden)
     fits = hidden.shape[-1] % (2 * PANEL) == 0 and hidden.dtype == torch.bfloat16
     return fits and has_bf16_products() and is_readable(hidden)
 
@@ -311,12 +351,16 @@ class _Gate(torch.autograd.Function):
     def forward(ctx: Context, hidden: torch.Tensor) -> torch.Tensor:
         if any(ctx.needs_input_grad):
             ctx.save_for_backward(hidden)
-        return gated_forward(hidden=hidden)
+        active: torch.Tensor = _kernels("gelu", hidden).gated_forward(hidden=hidden)
+        return active
 
     @staticmethod
     def backward(ctx: Context, *gradients: torch.Tensor) -> torch.Tensor:
         (hidden,) = ctx.saved_tensors
-        return gated_backward(hidden=hidden, grad_output=gradients[0].contiguous())
+        grad_output = gradients[0].contiguous()
+        backward = _kernels("gelu", hidden).gated_backward
+        grad_hidden: torch.Tensor = backward(hidden=hidden, grad_output=grad_output)
+        return grad_hidden
 
 
 # --- linear layers -------------------------------------------------------------------------------

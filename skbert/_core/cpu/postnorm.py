@@ -15,7 +15,6 @@ from skbert._core.cpu.attention import Rows, attend, dropout_mask, dropout_rate
 from skbert._core.cpu.fused import can_fuse_layernorm, fused_layernorm
 from skbert._core.cpu.linear import ComputedLayer, LayerProducts, has_sizes
 from skbert._core.families.record import AttentionNames, LayerParts
-from skbert._core.gpu import operations
 
 __all__ = ["add_and_norm", "can_compute", "run_layers"]
 
@@ -77,8 +76,6 @@ def add_and_norm(
     """Layer normalisation of ``x`` after dropout plus the residual, and that rounded."""
     rate = dropout_rate(dropout)
     weight, bias = norm.weight, norm.bias  # looking them up takes a while
-    if operations.is_on_gpu(x) and operations.can_fuse_layernorm(x, residual, weight):
-        return operations.fused_layernorm(x, residual, weight, bias, norm.eps, rate)
     if can_fuse_layernorm(x, residual, weight, bias):
         return fused_layernorm(x, residual, weight, bias, norm.eps, rate)
     states = norm(residual + (x * dropout_mask(x, rate) if rate else x))

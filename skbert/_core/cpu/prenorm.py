@@ -20,6 +20,7 @@ from skbert._core.cpu.fused import (
     can_fuse_rotary,
     fused_add_norm,
     fused_rotary,
+    rotary_table,
 )
 from skbert._core.cpu.linear import ComputedLayer, LayerProducts, has_sizes
 from skbert._core.cpu.postnorm import add_and_norm
@@ -85,7 +86,7 @@ class _Angles:
     def __init__(
         self, rotary: torch.nn.Module, kind: str, states: torch.Tensor, rows: Rows
     ) -> None:
-        places = torch.arange(rows.layout.max_seqlen)[None]
+        places = torch.arange(rows.layout.max_seqlen, device=states.device)[None]
         self.cosines, self.sines = (x[0] for x in rotary(states[None], places, kind))
         self.positions = rows.positions(len(states))
         self.table: RotaryTable | None = None  # for the kernel
@@ -94,12 +95,11 @@ class _Angles:
         """Query and key turned, perhaps in place."""
         if can_fuse_rotary(qkv, head_size):
             if self.table is None:  # the second half of angles is as the first
-                cosines, sines = (
-                    x[:, : head_size // 2].float().contiguous() for x in (self.cosines, self.sines)
-                )
-                self.table = RotaryTable(
-                    cosines=cosines, sines=sines, positions=self.positions.int()
-                )
+                half = head_size // 2
+                self.table = rotary_table(
+                    qkv, cosines=self.cosines[:, :half], sines=self.sines[:, :half],
+                    positions=self.positions,
+                )  # fmt: skip
             return fused_rotary(qkv, self.table)
         parts = qkv.view(len(qkv), 3, -1, head_size)
         cosines, sines = (x[self.positions][:, None, None] for x in (self.cosines, self.sines))

@@ -5,15 +5,32 @@ Each is one pass over memory. Depends on torch and the kernels.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 
 from skbert._core.gpu.kernels import layernorm as kernels
 from skbert._core.gpu.kernels.random import SEEDS
 
-__all__ = ["layernorm_backward", "layernorm_forward"]
+__all__ = [
+    "LayerNormResult",
+    "add_layernorm_forward",
+    "layernorm_backward",
+    "layernorm_forward",
+]
 
 _NUMBERS = 2048  # that a program computes together, in whole tokens
 _PROGRAMS = 512  # that sum the gradients of weight and bias, each of its own tokens
+
+
+class LayerNormResult(NamedTuple):
+    """What `layernorm_forward` computes."""
+
+    output: torch.Tensor | None  # float32; None where the sum is wanted and x is rounded
+    rounded: torch.Tensor | None  # the same like x, if that is not in float32
+    rstd: torch.Tensor  # 1 / deviation of each token
+    normalized: torch.Tensor | None  # before weight and bias, like x; for the gradient
+    sum: torch.Tensor | None  # of x and the residual, float32
 
 
 def layernorm_forward(
@@ -26,22 +43,57 @@ def layernorm_forward(
     dropout: float,
     seed: int,
     with_normalized: bool,
-) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None, torch.Tensor]:
-    """Layer normalisation of ``x`` after dropout plus the residual, both ``(n_tokens, size)``.
+) -> LayerNormResult:
+    """Layer normalisation of ``x`` after dropout plus the residual, both ``(n_tokens, size)``."""
+    result = _results(x, residual, with_normalized, with_sum=False)
+    _compute(x, residual, (weight, bias), result, (epsilon, dropout, seed))
+    return result
 
-    Returned are the result like the residual, and like ``x`` if that has another type; what is
-    saved for the gradient, before weight and bias, like ``x``; and 1 / deviation of each token.
-    """
+
+def add_layernorm_forward(
+    *,
+    x: torch.Tensor,
+    residual: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    epsilon: float,
+    dropout: float,
+    seed: int,
+    with_normalized: bool,
+) -> LayerNormResult:
+    """The sum of ``x`` after dropout and the residual, and its normalisation, only like ``x``."""
+    result = _results(x, residual, with_normalized, with_sum=True)
+    _compute(x, residual, (weight, bias), result, (epsilon, dropout, seed))
+    return result
+
+
+def _results(
+    x: torch.Tensor, residual: torch.Tensor, with_normalized: bool, *, with_sum: bool
+) -> LayerNormResult:
+    """Memory for what is wanted."""
+    is_rounded = x.dtype != residual.dtype
+    return LayerNormResult(
+        None if with_sum and is_rounded else torch.empty_like(residual),
+        torch.empty_like(x) if is_rounded else None,
+        residual.new_empty(len(x)),
+        torch.empty_like(x) if with_normalized else None,
+        torch.empty_like(residual) if with_sum else None,
+    )
+
+
+def _compute(
+    x: torch.Tensor,
+    residual: torch.Tensor,
+    weights: tuple[torch.Tensor, torch.Tensor | None],
+    result: LayerNormResult,
+    settings: tuple[float, float, int],
+) -> None:
     n_tokens, size = x.shape
-    output, rstd = torch.empty_like(residual), residual.new_empty(n_tokens)
-    rounded = torch.empty_like(x) if x.dtype != residual.dtype else None
-    normalized = torch.empty_like(x) if with_normalized else None
-    block, rows = _block_of(size)
+    (block, rows), (epsilon, dropout, seed) = _block_of(size), settings
     kernels.layernorm_forward[(-(-n_tokens // rows),)](
-        x, residual, weight, bias, output, rounded, normalized, rstd,
-        n_tokens, size, epsilon, dropout, seed % SEEDS, BLOCK=block, ROWS=rows, DROPS=dropout > 0,
+        x, residual, *weights, *result, n_tokens, size, epsilon, dropout, seed % SEEDS,
+        BLOCK=block, ROWS=rows, DROPS=dropout > 0,
     )  # fmt: skip
-    return output, rounded, normalized, rstd
 
 
 def layernorm_backward(
@@ -53,8 +105,9 @@ def layernorm_backward(
     grad_rounded: torch.Tensor | None,
     dropout: float,
     seed: int,
+    grad_sum: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The gradients of ``x``, the residual, weight and bias, from those of both results."""
+    """The gradients of ``x``, the residual, weight and bias, from those of all results."""
     n_tokens, size = normalized.shape
     grad_x = torch.empty_like(normalized)
     grad_residual = torch.empty_like(normalized, dtype=rstd.dtype)
@@ -62,7 +115,7 @@ def layernorm_backward(
     n_programs = min(_PROGRAMS, -(-n_tokens // rows))
     sums = rstd.new_empty(n_programs, 2, size)
     kernels.layernorm_backward[(n_programs,)](
-        normalized, rstd, weight, grad_output, grad_rounded, grad_x, grad_residual, sums,
+        normalized, rstd, weight, grad_sum, grad_output, grad_rounded, grad_x, grad_residual, sums,
         n_tokens, size, dropout, seed % SEEDS, BLOCK=block, ROWS=rows, DROPS=dropout > 0,
     )  # fmt: skip
     grad_weight, grad_bias = sums.sum(0)

@@ -18,14 +18,9 @@ from skbert._core.runtime.autograd import Context, apply, draw_seed
 from skbert._core.task import Layout
 
 __all__ = [
-    "can_fuse_attention",
-    "can_fuse_gelu",
-    "can_fuse_layernorm",
-    "fused_attention",
-    "fused_layernorm",
-    "gelu_backward",
-    "is_on_gpu",
-]
+    "can_fuse_attention", "can_fuse_gate", "can_fuse_gelu", "can_fuse_layernorm",
+    "can_fuse_rotary", "fused_attention", "gelu_backward", "is_on_gpu", "kernels",
+]  # fmt: skip
 
 _HEAD_SIZES = (16, 32, 64, 128)
 # Tokens of a row up to which torch's kernel, which starts anew with each row, is no faster.
@@ -38,12 +33,17 @@ def is_on_gpu(x: torch.Tensor) -> bool:
 
 
 @functools.cache
-def _kernels(name: str) -> Any:
+def kernels(name: str) -> Any:
     """The module of kernels with this name, None without Triton."""
     try:
         return import_module(f"skbert._core.gpu.{name}")
     except ImportError:  # torch was built without it
         return None
+
+
+def _has_kernel(name: str, x: torch.Tensor) -> bool:
+    """Whether there are such kernels, for numbers of this type."""
+    return x.dtype != torch.float64 and kernels(name) is not None
 
 
 # --- attention -----------------------------------------------------------------------------------
@@ -54,7 +54,7 @@ def can_fuse_attention(qkv: torch.Tensor, layout: Layout, settings: AttentionSet
     is_half = qkv.dtype in (torch.bfloat16, torch.float16)
     is_faster = settings.dropout > 0 or layout.max_seqlen <= _MAX_SEQLEN
     fits = is_half and settings.head_size in _HEAD_SIZES
-    return fits and is_faster and _kernels("attention") is not None
+    return fits and is_faster and kernels("attention") is not None
 
 
 def fused_attention(
@@ -73,7 +73,7 @@ class _Attention(torch.autograd.Function):
         ctx: Context, qkv: torch.Tensor, layout: Layout, settings: AttentionSettings
     ) -> torch.Tensor:
         seed = draw_seed(settings.dropout)
-        output, logsumexp = _kernels("attention").attention_forward(
+        output, logsumexp = kernels("attention").attention_forward(
             qkv=qkv, layout=layout, settings=settings, seed=seed
         )
         if any(ctx.needs_input_grad):
@@ -85,80 +85,32 @@ class _Attention(torch.autograd.Function):
     def backward(ctx: Context, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         qkv, output, logsumexp = ctx.saved_tensors
         layout, settings, seed = ctx.settings
-        grad_qkv = _kernels("attention").attention_backward(
+        grad_qkv = kernels("attention").attention_backward(
             qkv=qkv, output=output, grad_output=gradients[0].contiguous(), logsumexp=logsumexp,
             layout=layout, settings=settings, seed=seed,
         )  # fmt: skip
         return grad_qkv, None, None
 
 
-# --- layer normalisation -------------------------------------------------------------------------
+# --- for `cpu.fused` -----------------------------------------------------------------------------
 
 
 def can_fuse_layernorm(
     x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor | None
 ) -> bool:
-    """Whether `fused_layernorm` can be used."""
-    return (
-        weight is not None
-        and weight.dtype == residual.dtype == torch.float32
-        and x.dtype != torch.float64
-        and _kernels("layernorm") is not None
-    )
+    """Whether the kernels of layer normalisation can be used."""
+    is_single = weight is not None and weight.dtype == residual.dtype == torch.float32
+    return is_single and _has_kernel("layernorm", x)
 
 
-def fused_layernorm(
-    x: torch.Tensor,
-    residual: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None,
-    epsilon: float,
-    dropout: float,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Layer normalisation of ``x`` after dropout plus the residual, both ``(n_tokens, size)``.
-
-    Returned in float32, as the residual is, and rounded to the type of ``x``. What is saved for
-    the backward pass is rounded, too.
-    """
-    arguments = x.contiguous(), residual.contiguous(), weight, bias, epsilon, dropout
-    output, rounded = apply(_LayerNorm, *arguments)
-    return output, output if rounded is None else rounded
+def can_fuse_rotary(qkv: torch.Tensor, head_size: int) -> bool:
+    """Whether the kernel of rotary positions can be used."""
+    return head_size in _HEAD_SIZES and _has_kernel("rotary", qkv)
 
 
-class _LayerNorm(torch.autograd.Function):
-    """Layer normalisation in float32, and rounded; None where ``x`` is in float32."""
-
-    @staticmethod
-    def forward(
-        ctx: Context,
-        x: torch.Tensor,
-        residual: torch.Tensor,
-        weight: torch.Tensor,
-        bias: torch.Tensor | None,
-        epsilon: float,
-        dropout: float,
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        needs_grad, seed = any(ctx.needs_input_grad), draw_seed(dropout)
-        output, rounded, normalized, rstd = _kernels("layernorm").layernorm_forward(
-            x=x, residual=residual, weight=weight, bias=bias,
-            epsilon=epsilon, dropout=dropout, seed=seed, with_normalized=needs_grad,
-        )  # fmt: skip
-        if needs_grad:
-            ctx.save_for_backward(normalized, rstd, weight)
-            ctx.settings = dropout, seed, bias is not None
-            ctx.set_materialize_grads(False)
-        return output, rounded
-
-    @staticmethod
-    def backward(ctx: Context, *gradients: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-        grad_output, grad_rounded = (None if g is None else g.contiguous() for g in gradients)
-        normalized, rstd, weight = ctx.saved_tensors
-        dropout, seed, has_bias = ctx.settings
-        *grads, grad_bias = _kernels("layernorm").layernorm_backward(
-            normalized=normalized, rstd=rstd, weight=weight, grad_output=grad_output,
-            grad_rounded=grad_rounded, dropout=dropout, seed=seed,
-        )  # fmt: skip
-        return *grads, grad_bias if has_bias else None, None, None
+def can_fuse_gate(hidden: torch.Tensor) -> bool:
+    """Whether the kernels of gates can be used."""
+    return _has_kernel("gelu", hidden)
 
 
 # --- GELU ----------------------------------------------------------------------------------------
@@ -166,14 +118,14 @@ class _LayerNorm(torch.autograd.Function):
 
 def can_fuse_gelu(hidden: torch.Tensor) -> bool:
     """Whether `gelu_backward` can be used."""
-    return hidden.dtype != torch.float64 and _kernels("gelu") is not None
+    return _has_kernel("gelu", hidden)
 
 
 def gelu_backward(
     hidden: torch.Tensor, grad_active: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """GELU of ``hidden``, computed again, and the gradient of ``hidden``."""
-    tensors: tuple[torch.Tensor, torch.Tensor] = _kernels("gelu").gelu_backward(
+    tensors: tuple[torch.Tensor, torch.Tensor] = kernels("gelu").gelu_backward(
         hidden=hidden.contiguous(), grad_active=grad_active.contiguous()
     )
     return tensors

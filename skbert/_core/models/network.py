@@ -264,9 +264,8 @@ def runs_layers(network: Network) -> bool:
 
 def _has_layers(network: Network) -> bool:
     """Whether the layers of such a model can be computed on its device."""
-    family, kind = network.family, network.device.type
-    has_device = kind == "cpu" or (kind == "cuda" and family.prenorm is None)
-    return network.layer_runner.is_enabled and has_device and family.has_kernels
+    is_here = network.layer_runner.is_enabled and network.device.type in ("cpu", "cuda")
+    return is_here and network.family.has_kernels
 
 
 def can_pack(network: Network) -> bool:

@@ -12,7 +12,7 @@ import pytest
 import torch
 import transformers
 from support.families import tiny_of
-from support.networks import CPU, assert_all_close, gradients
+from support.networks import CPU, GPU, assert_all_close, gradients
 
 from skbert._core.batches import collate
 from skbert._core.cpu import prenorm
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from skbert._core.models.network import Network
     from skbert._core.task import Batch
 
-pytestmark = pytest.mark.usefixtures("either_way")
+pytestmark = pytest.mark.usefixtures("any_way")
 
 LENGTHS = np.array([5, 70, 3, 3, 12, 130])
 # Heads of 32 and hidden states in multiples of 64 are what the kernels compute.
@@ -52,7 +52,7 @@ def batch_for(network: Network, lengths: Any = LENGTHS) -> Batch:
     every = np.arange(len(lengths))
     table = TokenTable(Ragged.of(ids, lengths), lengths)
     items = Items(table, np.arange(len(lengths) + 1), every, np.ones(len(lengths)))
-    return collate(items, every, CPU, network.dtype)
+    return collate(items, every, network.device, network.dtype)
 
 
 def by_modules(network: Network) -> Network:
@@ -101,6 +101,25 @@ def test_hidden_states_and_gradients_are_those_of_the_modules(
     with torch.no_grad():
         inferred = ours.hidden(batch)
     torch.testing.assert_close(inferred, expected, rtol=near, atol=near * 4)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_gpu_gives_the_same(precision: str) -> None:
+    network = open_tiny()
+    want, right_gradients = trained(network, batch_for(network))
+    network.model.zero_grad()
+    network.to(GPU, torch.float32)
+    with Precision(precision, GPU).autocast():
+        got, own_gradients = trained(network, batch_for(network))
+        with torch.no_grad():
+            inferred = network.hidden(batch_for(network))
+    near = {"float32": 1e-3, "bfloat16": 5e-2}[precision]
+    for hidden in (got, inferred):
+        torch.testing.assert_close(hidden.cpu(), want, rtol=near, atol=near)
+    for name, right in right_gradients.items():
+        error = (own_gradients[name].cpu() - right).norm()
+        assert error <= near * right.norm() + near, name
 
 
 def test_layers_in_int8_are_near_those_in_float32() -> None:
@@ -169,6 +188,7 @@ def test_dropout_is_drawn_in_training_and_has_its_gradient(where: str) -> None:
     assert torch.equal(loss(0), loss(1))
 
 
+@pytest.mark.usefixtures("no_gpu_way")
 def test_dropout_keeps_the_mean() -> None:
     network = open_tiny(attention_dropout=0.1, mlp_dropout=0.1)
     batch = batch_for(network, [9, 40])

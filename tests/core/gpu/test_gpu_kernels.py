@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from support.networks import CPU, GPU, layout_of
@@ -15,10 +14,19 @@ from skbert._core.runtime.device import seeded
 
 pytest.importorskip("triton", reason="kernels for GPUs are written in Triton: it is missing")
 
-from skbert._core.gpu import attention, layernorm, operations
+from skbert._core.cpu import fused
+from skbert._core.gpu import attention, gelu, layernorm, operations, rotary
+
+pytestmark = pytest.mark.usefixtures("on_gpu")
 
 WHERE = GPU if torch.cuda.is_available() else CPU
 ROUNDED = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
+
+
+@pytest.fixture
+def on_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Use the kernels for GPUs, wherever tensors are."""
+    monkeypatch.setattr(operations, "is_on_gpu", lambda _: True)
 
 
 def drawn(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
@@ -43,7 +51,7 @@ def test_norms_and_their_gradients(
     leaves = [x, residual, weight] + [bias] * has_bias
     leaves = [leaf.requires_grad_() for leaf in leaves]
     with seeded(0, WHERE):
-        output, rounded = operations.fused_layernorm(x, residual, weight, bias, 1e-5, dropout)
+        output, rounded = fused.fused_layernorm(x, residual, weight, bias, 1e-5, dropout)
     assert output is rounded
     got = torch.autograd.grad(output, leaves, grad)
     kept = (got[0] != 0) / (1 - dropout)
@@ -60,7 +68,7 @@ def test_norms_in_lower_precision(dtype: torch.dtype, used: str) -> None:
     x, residual = drawn(40, 48, dtype=dtype), drawn(40, 48, seed=1)
     leaves = [x.requires_grad_(), residual.requires_grad_()]
     weight, bias = drawn(48, seed=2), drawn(48, seed=3)
-    results = operations.fused_layernorm(x, residual, weight, bias, 1e-5, 0.0)
+    results = fused.fused_layernorm(x, residual, weight, bias, 1e-5, 0.0)
     assert [each.dtype for each in results] == [torch.float32, dtype]
     want = F.layer_norm(x.float() + residual, (48,), weight, bias, 1e-5)
     close(results[0], want, 1e-5)
@@ -74,10 +82,34 @@ def test_norms_in_lower_precision(dtype: torch.dtype, used: str) -> None:
         close(one, other, 4 * ROUNDED[dtype])
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_sums_and_their_norms(dtype: torch.dtype) -> None:
+    x, residual = drawn(40, 48, dtype=dtype), drawn(40, 48, seed=1)
+    weight = drawn(48, seed=2)
+    leaves = [x.requires_grad_(), residual.requires_grad_(), weight.requires_grad_()]
+    total, rounded = fused.fused_add_norm(x, residual, weight, None, 1e-5, 0.0)
+    assert (total.dtype, rounded.dtype) == (torch.float32, dtype)
+    want = x.float() + residual
+    want_norm = F.layer_norm(want, (48,), weight, None, 1e-5)
+    close(total, want, 1e-6)
+    close(rounded, want_norm, 2 * ROUNDED[dtype])
+    grads = drawn(40, 48, seed=3), drawn(40, 48, dtype=dtype, seed=4)
+    for some in (slice(1), slice(1, 2), slice(2)):
+        got = torch.autograd.grad(
+            (total, rounded)[some], leaves, grads[some], retain_graph=True, allow_unused=True
+        )
+        wanted = torch.autograd.grad(
+            (want, want_norm)[some], leaves, [grad.float() for grad in grads[some]],
+            retain_graph=True, allow_unused=True,
+        )  # fmt: skip
+        for one, other in zip(got, wanted, strict=True):
+            close(one, torch.zeros_like(one) if other is None else other, 8 * ROUNDED[dtype])
+
+
 def test_norms_without_gradients_save_nothing() -> None:
     x = drawn(3, 16).requires_grad_()
     with torch.no_grad():
-        output, _ = operations.fused_layernorm(x, x, x[0], None, 1e-5, 0.0)
+        output, _ = fused.fused_layernorm(x, x, x[0], None, 1e-5, 0.0)
     assert not output.requires_grad
 
 
@@ -92,6 +124,46 @@ def test_gelu_and_its_gradient(dtype: torch.dtype) -> None:
     want = F.gelu(hidden.double())
     close(active, want, 2 * ROUNDED[dtype])
     close(grad_hidden, torch.autograd.grad(want, hidden, grad.double())[0], 2 * ROUNDED[dtype])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_gates_and_their_gradients(dtype: torch.dtype) -> None:
+    hidden = drawn(50, 2 * 24, dtype=dtype).requires_grad_()
+    assert fused.can_fuse_gate(hidden)
+    got = fused.fused_gate(hidden)
+    x, gate = hidden.double().chunk(2, dim=1)
+    want = F.gelu(x) * gate
+    close(got, want, 2 * ROUNDED[dtype])
+    grad = drawn(50, 24, dtype=dtype, seed=1)
+    (got_grad,) = torch.autograd.grad(got, hidden, grad)
+    close(got_grad, torch.autograd.grad(want, hidden, grad.double())[0], 4 * ROUNDED[dtype])
+    assert torch.equal(gelu.gated_forward(hidden=hidden.detach()), got)
+
+
+# --- rotary positions ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_turned_states_and_their_gradient(dtype: torch.dtype) -> None:
+    positions, angles = torch.randint(0, 9, (70,)).to(WHERE), drawn(9, 8)
+    qkv = drawn(70, 3 * 2 * 16, dtype=dtype)
+    assert fused.can_fuse_rotary(qkv, 16)
+    table = fused.rotary_table(qkv, cosines=angles.cos(), sines=angles.sin(), positions=positions)
+    leaf = qkv.clone().requires_grad_()
+    got = fused.fused_rotary(leaf.clone(), table)
+    x, y = leaf.double().view(70, 3, 2, 2, 8).unbind(3)
+    cosine, sine = (
+        each[positions][:, None, None].double() for each in (angles.cos(), angles.sin())
+    )
+    turned = torch.stack([x * cosine - y * sine, y * cosine + x * sine], 3)
+    want = torch.cat([turned[:, :2], torch.stack([x, y], 3)[:, 2:]], 1).flatten(1)
+    close(got, want, ROUNDED[dtype])
+    grad = drawn(*qkv.shape, dtype=dtype, seed=1)
+    (got_grad,) = torch.autograd.grad(got, leaf, grad)
+    close(got_grad, torch.autograd.grad(want, leaf, grad.double())[0], ROUNDED[dtype])
+    copied = rotary.rotate(qkv=qkv, table=table, in_place=False)
+    assert torch.equal(copied, got)
+    assert not torch.equal(copied, qkv)
 
 
 # --- attention -----------------------------------------------------------------------------------
@@ -195,8 +267,8 @@ def test_each_call_drops_others() -> None:
 def test_a_large_seed_is_taken() -> None:
     x = drawn(8, 16)
     for seed in (0, 2**31, 2**63 - 1):
-        *_, rstd = layernorm.layernorm_forward(
+        result = layernorm.layernorm_forward(
             x=x, residual=x, weight=x[0], bias=None,
             epsilon=1e-5, dropout=0.5, seed=seed, with_normalized=False,
         )  # fmt: skip
-        assert np.isfinite(rstd.cpu().numpy()).all()
+        assert result.rstd.isfinite().all()

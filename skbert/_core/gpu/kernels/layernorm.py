@@ -12,7 +12,7 @@ __all__ = ["layernorm_backward", "layernorm_forward"]
 
 @triton.jit(do_not_specialize=["n_tokens", "seed"])
 def layernorm_forward(
-    x, residual, weight, bias, output, rounded, normalized, rstd,
+    x, residual, weight, bias, output, rounded, rstd, normalized, total,
     n_tokens, size, epsilon, dropout, seed,
     BLOCK: tl.constexpr, ROWS: tl.constexpr, DROPS: tl.constexpr,
 ):  # fmt: skip
@@ -25,6 +25,8 @@ def layernorm_forward(
     if DROPS:
         values = tl.where(kept(seed, places, dropout), values / (1.0 - dropout), 0.0)
     values += tl.load(residual + places, is_here, 0.0)
+    if total is not None:
+        tl.store(total + places, values, is_here)
     centered = values - tl.sum(values, 1)[:, None] / size
     variance = tl.sum(tl.where(is_column, centered * centered, 0.0), 1) / size
     inverse = 1.0 / tl.sqrt(variance + epsilon)
@@ -35,14 +37,15 @@ def layernorm_forward(
     result = normal * tl.load(weight + columns, is_column, 0.0)
     if bias is not None:
         result += tl.load(bias + columns, is_column, 0.0)
-    tl.store(output + places, result, is_here)
+    if output is not None:
+        tl.store(output + places, result, is_here)
     if rounded is not None:
         tl.store(rounded + places, result, is_here)
 
 
 @triton.jit(do_not_specialize=["n_tokens", "seed"])
 def layernorm_backward(
-    normalized, rstd, weight, grad_output, grad_rounded, grad_x, grad_residual, sums,
+    normalized, rstd, weight, grad_sum, grad_output, grad_rounded, grad_x, grad_residual, sums,
     n_tokens, size, dropout, seed,
     BLOCK: tl.constexpr, ROWS: tl.constexpr, DROPS: tl.constexpr,
 ):  # fmt: skip
@@ -68,6 +71,8 @@ def layernorm_backward(
         mean = tl.sum(grad, 1)[:, None] / size
         inverse = tl.load(rstd + tokens, tokens < n_tokens, 0.0)[:, None]
         grad = (grad - normal * along - mean) * inverse
+        if grad_sum is not None:
+            grad += tl.load(grad_sum + places, is_here, 0.0)
         tl.store(grad_residual + places, grad, is_here)
         if DROPS:
             grad = tl.where(kept(seed, places, dropout), grad / (1.0 - dropout), 0.0)
