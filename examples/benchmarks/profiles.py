@@ -34,29 +34,31 @@ def main() -> None:
     plain.be_quiet()
     print(machine.headline(machine.describe()), flush=True)
     rows = tasks.sample(tasks.load(INTENTS, options.data, "train"), options.rows, seed=0)
-    work = WORK[options.work](workloads.texts_of(rows, options.texts))
-    work()
-    began = time.perf_counter()
-    work()
-    print(f"{time.perf_counter() - began:.2f} s without the profiler")
-    activities = {ProfilerActivity.CPU, ProfilerActivity[plain.DEVICE.upper()]}
-    with profile(activities=activities) as profiled:
+    with workloads.model_of(options.model) as folder:
+        work = WORK[options.work](workloads.texts_of(rows, options.texts), folder)
         work()
+        began = time.perf_counter()
+        work()
+        print(f"{time.perf_counter() - began:.2f} s without the profiler")
+        activities = {ProfilerActivity.CPU, getattr(ProfilerActivity, plain.DEVICE.upper())}
+        with profile(activities=activities) as profiled:
+            work()
     averages, by = profiled.key_averages(), f"self_{plain.DEVICE}_time_total"
     print(averages.table(sort_by=by, row_limit=25, max_name_column_width=40))
 
 
-def _fit(rows: Rows) -> Callable[[], object]:
+def _fit(rows: Rows, folder: str) -> Callable[[], object]:
     few = rows.take(range(min(len(rows), 16 * STEPS_OF_16)))
-    return lambda: contender.fit(few, INTENTS.kind, 0, epochs=1, head_init="random")
+    settings = {"epochs": 1, "head_init": "random", "model": folder}
+    return lambda: contender.fit(few, INTENTS.kind, 0, **settings)
 
 
-def _embed(rows: Rows) -> Callable[[], object]:
-    return partial(BertTransformer(plain.model_folder()).fit(["a"]).transform, rows.X)
+def _embed(rows: Rows, folder: str) -> Callable[[], object]:
+    return partial(BertTransformer(folder).fit(["a"]).transform, rows.X)
 
 
-def _one(rows: Rows) -> Callable[[], object]:
-    transform = BertTransformer(plain.model_folder()).fit(["a"]).transform
+def _one(rows: Rows, folder: str) -> Callable[[], object]:
+    transform = BertTransformer(folder).fit(["a"]).transform
     return lambda: [transform([text]) for text in rows.X[:TEXTS_ONE_BY_ONE]]
 
 
@@ -71,6 +73,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--data", type=Path, default=tasks.DATA, help="folder of the data sets")
     parser.add_argument("--rows", type=int, default=2000, help="to embed, or to choose from")
     parser.add_argument("--texts", choices=workloads.TEXTS, default="short")
+    parser.add_argument("--model", choices=workloads.MODELS, default="minilm")
     return parser.parse_args()
 
 

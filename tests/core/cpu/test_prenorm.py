@@ -62,7 +62,7 @@ def by_modules(network: Network) -> Network:
 
 def trained(network: Network, batch: Batch) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     hidden = network.hidden(batch)
-    slopes = torch.arange(hidden.numel()).sin().view_as(hidden)
+    slopes = torch.arange(hidden.numel()).sin().view_as(hidden).to(hidden.device)
     (hidden * slopes).sum().backward()  # type: ignore[no-untyped-call]
     return hidden.detach(), gradients(network.model)
 

@@ -17,7 +17,9 @@ pytest.importorskip("triton", reason="kernels for GPUs are written in Triton: it
 from skbert._core.cpu import fused
 from skbert._core.gpu import attention, gelu, layernorm, operations, rotary
 
-pytestmark = pytest.mark.usefixtures("on_gpu")
+pytestmark = [pytest.mark.usefixtures("on_gpu")]
+if torch.cuda.is_available():
+    pytestmark.append(pytest.mark.gpu)
 
 WHERE = GPU if torch.cuda.is_available() else CPU
 ROUNDED = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
