@@ -24,7 +24,7 @@ from torch.profiler import ProfilerActivity, profile
 from skbert import BertTransformer
 
 INTENTS = tasks.TASKS["intents"]
-STEPS_OF_16 = 40
+STEPS = 40  # of a fit, at most
 TEXTS_ONE_BY_ONE = 100
 
 
@@ -35,7 +35,8 @@ def main() -> None:
     print(machine.headline(machine.describe()), flush=True)
     rows = tasks.sample(tasks.load(INTENTS, options.data, "train"), options.rows, seed=0)
     with workloads.model_of(options.model) as folder:
-        work = WORK[options.work](workloads.texts_of(rows, options.texts), folder)
+        texts = workloads.texts_of(rows, options.texts)
+        work = WORK[options.work](texts, folder, options)
         work()
         began = time.perf_counter()
         work()
@@ -47,17 +48,20 @@ def main() -> None:
     print(averages.table(sort_by=by, row_limit=25, max_name_column_width=40))
 
 
-def _fit(rows: Rows, folder: str) -> Callable[[], object]:
-    few = rows.take(range(min(len(rows), 16 * STEPS_OF_16)))
-    settings = {"epochs": 1, "head_init": "random", "model": folder}
+def _fit(rows: Rows, folder: str, options: argparse.Namespace) -> Callable[[], object]:
+    size = options.batch_size
+    few = rows.take(range(min(len(rows), size * STEPS)))
+    settings = {"epochs": 1, "head_init": "random", "model": folder, "batch_size": size}
+    if options.max_length is not None:
+        settings["max_length"] = options.max_length
     return lambda: contender.fit(few, INTENTS.kind, 0, **settings)
 
 
-def _embed(rows: Rows, folder: str) -> Callable[[], object]:
+def _embed(rows: Rows, folder: str, _: argparse.Namespace) -> Callable[[], object]:
     return partial(BertTransformer(folder).fit(["a"]).transform, rows.X)
 
 
-def _one(rows: Rows, folder: str) -> Callable[[], object]:
+def _one(rows: Rows, folder: str, _: argparse.Namespace) -> Callable[[], object]:
     transform = BertTransformer(folder).fit(["a"]).transform
     return lambda: [transform([text]) for text in rows.X[:TEXTS_ONE_BY_ONE]]
 
@@ -74,6 +78,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rows", type=int, default=2000, help="to embed, or to choose from")
     parser.add_argument("--texts", choices=workloads.TEXTS, default="short")
     parser.add_argument("--model", choices=workloads.MODELS, default="minilm")
+    parser.add_argument("--batch-size", type=int, default=16, help="of a fit")
+    parser.add_argument("--max-length", type=int, help="cut rows of a fit at this many tokens")
     return parser.parse_args()
 
 

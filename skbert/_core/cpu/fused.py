@@ -169,7 +169,7 @@ def can_fuse_layernorm(
 ) -> bool:
     """Whether `fused_layernorm` and `fused_add_norm` can be used."""
     if operations.is_on_gpu(x):
-        return operations.can_fuse_layernorm(x, residual, weight)
+        return operations.can_fuse_layernorm(x, residual, weight, bias)
     return _can_normalize(x, residual, weight, bias)
 
 

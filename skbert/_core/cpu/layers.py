@@ -81,7 +81,7 @@ class Layers:
         if not int8:
             states = _pad_tokens(states, caches, dtype, training=training)
         layers = _computed(modules, caches, dtype, training=training, int8=int8)
-        with torch.autocast(device, enabled=False):
+        with torch.autocast(device, enabled=False), operations.on_device_of(states):
             if family.prenorm is None:
                 run = self._run_postnorm(layers, family.attention, states, dtype, rows, made_for)
             else:

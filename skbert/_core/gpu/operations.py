@@ -2,12 +2,14 @@
 
 Triton, in which they are written, comes with torch for CUDA, and compiles each of them when it is
 first called; what it compiled is kept on disk. Where a kernel cannot be used torch's operations
-do the same. Depends on torch, a batch's layout and the kernels beside this module.
+do the same. Norms, gates and rotary positions are made operations by ``cpu.fused``. Depends on
+torch, a batch's layout and the kernels beside this module.
 """
 
 from __future__ import annotations
 
 import functools
+from contextlib import AbstractContextManager
 from importlib import import_module
 from typing import Any
 
@@ -16,10 +18,12 @@ import torch
 from skbert._core.attention.settings import AttentionSettings
 from skbert._core.runtime.autograd import Context, apply, draw_seed
 from skbert._core.task import Layout
+from skbert.exceptions import warn
 
 __all__ = [
     "can_fuse_attention", "can_fuse_gate", "can_fuse_gelu", "can_fuse_layernorm",
     "can_fuse_rotary", "fused_attention", "gelu_backward", "is_on_gpu", "kernels",
+    "on_device_of",
 ]  # fmt: skip
 
 _HEAD_SIZES = (16, 32, 64, 128)
@@ -32,6 +36,11 @@ def is_on_gpu(x: torch.Tensor) -> bool:
     return x.is_cuda
 
 
+def on_device_of(x: torch.Tensor) -> AbstractContextManager[object]:
+    """Inside the ``with``, Triton starts kernels on the GPU that a tensor is on."""
+    return torch.cuda.device_of(x)  # type: ignore[no-untyped-call]
+
+
 @functools.cache
 def kernels(name: str) -> Any:
     """The module of kernels with this name, None without Triton."""
@@ -42,8 +51,25 @@ def kernels(name: str) -> Any:
 
 
 def _has_kernel(name: str, x: torch.Tensor) -> bool:
-    """Whether there are such kernels, for numbers of this type."""
-    return x.dtype != torch.float64 and kernels(name) is not None
+    """Whether there are such kernels, for numbers like these."""
+    fits = x.dtype != torch.float64 and x.is_contiguous()
+    return fits and kernels(name) is not None and _can_run(x.device)
+
+
+@functools.cache
+def _can_run(device: torch.device) -> bool:
+    """Whether kernels can be compiled for a device: it may be too old, or a compiler missing."""
+    x = torch.zeros(1, device=device)
+    try:
+        kernels("gelu").gelu_backward(hidden=x, grad_active=x)
+    except Exception as error:  # noqa: BLE001 - Triton's, a compiler's or the driver's
+        warn(
+            f"The kernels for GPUs are not used: Triton could not compile one for {device}"
+            f" ({type(error).__name__}: {error!s:.200}). What they would compute is computed by"
+            " torch, more slowly. Triton needs a C compiler, such as gcc, and a GPU that it knows."
+        )
+        return False
+    return True
 
 
 # --- attention -----------------------------------------------------------------------------------
@@ -54,14 +80,14 @@ def can_fuse_attention(qkv: torch.Tensor, layout: Layout, settings: AttentionSet
     is_half = qkv.dtype in (torch.bfloat16, torch.float16)
     is_faster = settings.dropout > 0 or layout.max_seqlen <= _MAX_SEQLEN
     fits = is_half and settings.head_size in _HEAD_SIZES
-    return fits and is_faster and kernels("attention") is not None
+    return fits and is_faster and _has_kernel("attention", qkv)
 
 
 def fused_attention(
     qkv: torch.Tensor, layout: Layout, settings: AttentionSettings
 ) -> torch.Tensor:
     """Attention within rows from ``(n_tokens, 3 * n_heads * head_size)``, a third of it back."""
-    output: torch.Tensor = apply(_Attention, qkv.contiguous(), layout, settings)
+    output: torch.Tensor = apply(_Attention, qkv, layout, settings)
     return output
 
 
@@ -92,15 +118,22 @@ class _Attention(torch.autograd.Function):
         return grad_qkv, None, None
 
 
-# --- for `cpu.fused` -----------------------------------------------------------------------------
+# --- norms, gates and rotary positions -----------------------------------------------------------
 
 
 def can_fuse_layernorm(
-    x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor | None
+    x: torch.Tensor,
+    residual: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
 ) -> bool:
     """Whether the kernels of layer normalisation can be used."""
-    is_single = weight is not None and weight.dtype == residual.dtype == torch.float32
-    return is_single and _has_kernel("layernorm", x)
+    if weight is None:
+        return False
+    singles = [residual, weight] if bias is None else [residual, weight, bias]
+    shapes = [x.shape, *[x.shape[1:]] * (len(singles) - 1)]
+    fits = all(each.dtype == torch.float32 and each.is_contiguous() for each in singles)
+    return fits and [each.shape for each in singles] == shapes and _has_kernel("layernorm", x)
 
 
 def can_fuse_rotary(qkv: torch.Tensor, head_size: int) -> bool:
@@ -110,7 +143,7 @@ def can_fuse_rotary(qkv: torch.Tensor, head_size: int) -> bool:
 
 def can_fuse_gate(hidden: torch.Tensor) -> bool:
     """Whether the kernels of gates can be used."""
-    return _has_kernel("gelu", hidden)
+    return hidden.shape[-1] % 2 == 0 and _has_kernel("gelu", hidden)
 
 
 # --- GELU ----------------------------------------------------------------------------------------

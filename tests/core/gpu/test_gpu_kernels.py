@@ -108,6 +108,19 @@ def test_sums_and_their_norms(dtype: torch.dtype) -> None:
             close(one, torch.zeros_like(one) if other is None else other, 8 * ROUNDED[dtype])
 
 
+@pytest.mark.parametrize("at", range(4))
+@pytest.mark.parametrize("what", ["strided", "in float64", "of another size"])
+def test_norms_of_other_tensors_are_left_to_torch(at: int, what: str) -> None:
+    tensors = [drawn(6, 16), drawn(6, 16), drawn(16), drawn(16)]
+    assert fused.can_fuse_layernorm(*tensors)
+    x = tensors[at]
+    tensors[at] = {
+        "strided": torch.stack([x, x], -1)[..., 0], "in float64": x.double(),
+        "of another size": x[:5],
+    }[what]  # fmt: skip
+    assert not fused.can_fuse_layernorm(*tensors)
+
+
 def test_norms_without_gradients_save_nothing() -> None:
     x = drawn(3, 16).requires_grad_()
     with torch.no_grad():

@@ -15,6 +15,7 @@ from skbert._core.infer import infer
 from skbert._core.models.network import Network, runs_layers
 from skbert._core.runtime.device import Precision
 from skbert._core.training import optim, stepper
+from skbert.exceptions import SkbertWarning
 
 pytest.importorskip("triton", reason="kernels for GPUs are written in Triton: it is missing")
 
@@ -58,6 +59,39 @@ def test_states_are_those_of_the_modules(
     assert torch.from_numpy(got - want).abs().max() < tolerance
     own = {"float32": set(), "float16": {"attention"}}[precision]  # in float32 it is torch's
     assert set(as_on_a_gpu) == {"layernorm", *own}
+
+
+def test_without_triton_torch_computes(
+    lively_model: Path, as_on_a_gpu: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = open_model(lively_model)
+    items, single = make_items(network), Precision("float32", CPU)
+    want = infer(network, items, single, forward=Network.features).values
+    monkeypatch.setattr(operations, "kernels", lambda name: None)
+    got = infer(network, items, single, forward=Network.features).values
+    assert as_on_a_gpu
+    assert torch.from_numpy(got - want).abs().max() < 1e-5
+
+
+def test_where_nothing_can_be_compiled_torch_computes(
+    lively_model: Path, as_on_a_gpu: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = open_model(lively_model)
+    items, single = make_items(network), Precision("float32", CPU)
+    want = infer(network, items, single, forward=Network.features).values
+
+    def fail(**_: Any) -> None:
+        raise RuntimeError("Failed to find C compiler")
+
+    monkeypatch.setattr(operations.kernels("gelu"), "gelu_backward", fail)
+    operations._can_run.cache_clear()
+    try:
+        with pytest.warns(SkbertWarning, match=r"for cpu \(RuntimeError: Failed to find C compi"):
+            got = infer(network, items, single, forward=Network.features).values
+        infer(network, items, single, forward=Network.features)  # warns once
+    finally:
+        operations._can_run.cache_clear()
+    assert torch.from_numpy(got - want).abs().max() < 1e-5
 
 
 @both
