@@ -215,6 +215,7 @@ ELSEWHERE = {  # provoked where rates, kernels and checkpoints of all kinds are 
     "fit_folder._set_aside",
     "learning_rate._warn_if_flat",
     "module._warn_of_old_kernels",
+    "operations._can_run",
     "resuming._owned",
     "resuming._put",
     "tensorflow._read_pieces",
