@@ -69,7 +69,7 @@ bench: .venv/bench.stamp
 	$(MAKE) bench-families
 	$(BENCH)/pretraining.py --part projection
 
-# On a GPU, whose processor the processes need little of.
+# On a machine with a GPU, which takes more rows in the same time.
 bench-gpu: .venv/bench.stamp
 	mkdir -p $(FOUND)
 	for model in minilm base modernbert; do \

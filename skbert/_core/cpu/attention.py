@@ -72,10 +72,10 @@ def attend(
     sliding_window: int | None = None,
 ) -> torch.Tensor:
     """Attention from query, key and value side by side, by the fastest way that can be used."""
-    relative = has_distances(module)
     settings = settings_of(module, names, sliding_window)
     if operations.is_on_gpu(qkv):
         return _attend_on_gpu(module, qkv, rows.layout, settings)
+    relative = has_distances(module)
     if can_fuse_attention(qkv, rows.layout, settings) and not relative:
         return fused_attention(qkv, rows.packed, settings)
     if not relative and rows.can_group(sliding_window):

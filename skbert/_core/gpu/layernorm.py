@@ -5,15 +5,13 @@ Each is one pass over memory. Depends on torch and the kernels.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 
 from skbert._core.gpu.kernels import layernorm as kernels
 from skbert._core.gpu.kernels.random import SEEDS
+from skbert._core.runtime.autograd import LayerNormResult
 
 __all__ = [
-    "LayerNormResult",
     "add_layernorm_forward",
     "layernorm_backward",
     "layernorm_forward",
@@ -21,16 +19,6 @@ __all__ = [
 
 _NUMBERS = 2048  # that a program computes together, in whole tokens
 _PROGRAMS = 512  # that sum the gradients of weight and bias, each of its own tokens
-
-
-class LayerNormResult(NamedTuple):
-    """What `layernorm_forward` computes."""
-
-    output: torch.Tensor | None  # float32; None where the sum is wanted and x is rounded
-    rounded: torch.Tensor | None  # the same like x, if that is not in float32
-    rstd: torch.Tensor  # 1 / deviation of each token
-    normalized: torch.Tensor | None  # before weight and bias, like x; for the gradient
-    sum: torch.Tensor | None  # of x and the residual, float32
 
 
 def layernorm_forward(

@@ -1,15 +1,15 @@
-"""Autograd functions that also run without gradients, and seeds of what they drop.
+"""What operations of kernels share, on a CPU or a GPU: how they run, seeds, and a result.
 
 Depends on torch only.
 """
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
-__all__ = ["Context", "apply", "draw_seed"]
+__all__ = ["Context", "LayerNormResult", "apply", "draw_seed"]
 
 
 class Context(Protocol):
@@ -42,3 +42,13 @@ def apply(function: Any, *arguments: Any) -> Any:
 def draw_seed(dropout: float) -> int:
     """A seed from torch's generator; 0 without dropout."""
     return int(torch.empty((), dtype=torch.int64, device="cpu").random_()) if dropout else 0
+
+
+class LayerNormResult(NamedTuple):
+    """What kernels of layer normalisation compute, of ``x`` and a residual."""
+
+    output: torch.Tensor | None  # float32; None where the sum is wanted and x is rounded
+    rounded: torch.Tensor | None  # the same like x, if that is not in float32
+    rstd: torch.Tensor  # 1 / deviation of each token
+    normalized: torch.Tensor | None  # before weight and bias, like x; for the gradient
+    sum: torch.Tensor | None  # of x and the residual, float32

@@ -202,6 +202,12 @@ class AdamW(torch.optim.AdamW):
 
     bf16_state: Bf16State | None = None
 
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget all gradients."""
+        super().zero_grad(set_to_none)
+        if self.bf16_state is not None:
+            self.bf16_state.grads.clear()
+
     def gradient(self, weight: torch.Tensor) -> torch.Tensor | None:
         """The gradient of one weight, None if it has none."""
         state = self.bf16_state
@@ -273,11 +279,6 @@ class GpuAdamW(AdamW):
         self.bf16_state = Bf16State({}, {})
         self._buffers: dict[torch.Tensor, torch.Tensor] = {}
 
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget all gradients."""
-        super().zero_grad(set_to_none)
-        self.bf16_state.grads.clear()
-
     def gradients(self) -> list[torch.Tensor]:
         """The gradients of all weights that have one, in the type of the weights from now on."""
         rounded = self.bf16_state.grads
@@ -310,11 +311,6 @@ class _CompiledAdamW(AdamW):
     def __init__(self, groups: list[dict[str, Any]]) -> None:
         super().__init__(groups, fused=True)
         self.bf16_state = Bf16State({}, {})
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget all gradients."""
-        super().zero_grad(set_to_none)
-        self.bf16_state.grads.clear()
 
     def _count(self, step: torch.Tensor, weight: torch.Tensor) -> int:
         del weight

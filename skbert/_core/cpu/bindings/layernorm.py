@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 
 from skbert._core.cpu.bindings import module
@@ -17,23 +15,13 @@ from skbert._core.cpu.bindings.checks import (
     shape_of,
 )
 from skbert._core.cpu.bindings.module import DTYPES, LANES
+from skbert._core.runtime.autograd import LayerNormResult
 
 __all__ = [
-    "LayerNormResult",
     "add_layernorm_forward",
     "layernorm_backward",
     "layernorm_forward",
 ]
-
-
-class LayerNormResult(NamedTuple):
-    """What `layernorm_forward` computes."""
-
-    output: torch.Tensor | None  # float32; None where the sum is wanted and x is in bfloat16
-    rounded: torch.Tensor | None  # the same in bfloat16, if that is what x is in
-    rstd: torch.Tensor  # 1 / deviation of each token
-    normalized: torch.Tensor | None  # before weight and bias, like x; for the gradient
-    sum: torch.Tensor | None  # of x and the residual, float32
 
 
 def layernorm_forward(

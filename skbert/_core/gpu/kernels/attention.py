@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from skbert._core.gpu.kernels.random import kept
+from skbert._core.gpu.kernels.random import dropped, kept
 
 __all__ = ["attention_forward", "attention_grad_key_value", "attention_grad_query"]
 
@@ -88,7 +88,7 @@ def attention_forward(
         total = total * shrunk + tl.sum(weights, 1)
         if DROPS:
             is_kept = _kept(seed, queries[:, None], ahead, n_tokens, max_seqlen, dropout)
-            weights = tl.where(is_kept, weights / (1.0 - dropout), 0.0)
+            weights = dropped(weights, is_kept, dropout)
         mean = mean * shrunk[:, None]
         mean += tl.dot(weights.to(value.dtype), value, input_precision="ieee")
         highest = higher
@@ -128,7 +128,7 @@ def attention_grad_query(
         grad_weights = tl.dot(grad, tl.trans(value), input_precision="ieee")
         if DROPS:
             is_kept = _kept(seed, queries[:, None], ahead, n_tokens, max_seqlen, dropout)
-            grad_weights = tl.where(is_kept, grad_weights / (1.0 - dropout), 0.0)
+            grad_weights = dropped(grad_weights, is_kept, dropout)
         grad_scores = weights * (grad_weights - along[:, None])
         grad_query += tl.dot(grad_scores.to(key.dtype), key, input_precision="ieee")
     tl.store(grad_qkv + places, grad_query * scaling, is_query[:, None])
@@ -162,12 +162,12 @@ def attention_grad_key_value(
             inside &= ahead >= 0
         weights = tl.where(inside, tl.exp2(scores - logs[None, :]), 0.0)
         grad_weights = tl.dot(value, tl.trans(grad), input_precision="ieee")
-        dropped = weights
+        left = weights
         if DROPS:
             is_kept = _kept(seed, queries[None, :], -ahead, n_tokens, max_seqlen, dropout)
-            dropped = tl.where(is_kept, weights / (1.0 - dropout), 0.0)
-            grad_weights = tl.where(is_kept, grad_weights / (1.0 - dropout), 0.0)
-        grad_value += tl.dot(dropped.to(grad.dtype), grad, input_precision="ieee")
+            left = dropped(weights, is_kept, dropout)
+            grad_weights = dropped(grad_weights, is_kept, dropout)
+        grad_value += tl.dot(left.to(grad.dtype), grad, input_precision="ieee")
         grad_scores = weights * (grad_weights - along[None, :])
         grad_key += tl.dot(grad_scores.to(query.dtype), query, input_precision="ieee")
     tl.store(grad_qkv + key_places, grad_key * scaling, is_key[:, None])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from skbert._core.gpu.kernels.random import kept
+from skbert._core.gpu.kernels.random import dropped, kept
 
 __all__ = ["layernorm_backward", "layernorm_forward"]
 
@@ -23,7 +23,7 @@ def layernorm_forward(
     is_here = (tokens < n_tokens)[:, None] & is_column
     values = tl.load(x + places, is_here, 0.0).to(tl.float32)
     if DROPS:
-        values = tl.where(kept(seed, places, dropout), values / (1.0 - dropout), 0.0)
+        values = dropped(values, kept(seed, places, dropout), dropout)
     values += tl.load(residual + places, is_here, 0.0)
     if total is not None:
         tl.store(total + places, values, is_here)
@@ -75,7 +75,7 @@ def layernorm_backward(
             grad += tl.load(grad_sum + places, is_here, 0.0)
         tl.store(grad_residual + places, grad, is_here)
         if DROPS:
-            grad = tl.where(kept(seed, places, dropout), grad / (1.0 - dropout), 0.0)
+            grad = dropped(grad, kept(seed, places, dropout), dropout)
         tl.store(grad_x + places, grad, is_here)
     at = sums + tl.program_id(0).to(tl.int64) * 2 * size + columns
     tl.store(at, weight_sum, is_column)

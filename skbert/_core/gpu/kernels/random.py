@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-__all__ = ["SEEDS", "kept"]
+__all__ = ["SEEDS", "dropped", "kept"]
 
 SEEDS = 1 << 31  # as many different ones a kernel knows
 
@@ -21,3 +21,9 @@ def kept(seed, places, dropout):
     bits = (bits ^ (bits >> 15)) * 0x846CA68B
     bits = bits ^ (bits >> 16)
     return (bits >> 8).to(tl.float32) * (1.0 / 16777216.0) >= dropout
+
+
+@triton.jit
+def dropped(values, is_kept, dropout):
+    """The values after dropout: those kept are larger, so that the mean stays."""
+    return tl.where(is_kept, values / (1.0 - dropout), 0.0)
