@@ -12,9 +12,9 @@ import torch
 from skbert._core.cpu.bindings.gemm_bf16 import (
     StackedWeights,
     linear_grad_input,
-    linear_grad_weight,
     linear_stacked,
 )
+from skbert._core.cpu.bindings.gemm_grad import linear_grad_weight
 
 __all__ = ["StackedLinear"]
 

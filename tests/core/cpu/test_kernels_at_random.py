@@ -32,11 +32,11 @@ from skbert._core.cpu.bindings.gemm_bf16 import (
     PackedWeights,
     StackedWeights,
     linear_grad_input,
-    linear_grad_weight,
     linear_stacked,
     packed_linear,
 )
 from skbert._core.cpu.bindings.gemm_float32 import Float32Weights, linear_float32
+from skbert._core.cpu.bindings.gemm_grad import linear_grad_weight
 from skbert._core.cpu.bindings.gemm_int8 import Int8Weights, int8_linears
 from skbert._core.cpu.bindings.layernorm import (
     add_layernorm_forward,

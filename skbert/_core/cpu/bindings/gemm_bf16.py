@@ -1,4 +1,4 @@
-"""Linear layers in bfloat16, and their gradients. Depends on torch only."""
+"""Linear layers in bfloat16, and the gradients of their inputs. Depends on torch only."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ __all__ = [
     "Panels",
     "StackedWeights",
     "linear_grad_input",
-    "linear_grad_weight",
     "linear_stacked",
     "packed_linear",
 ]
@@ -157,32 +156,3 @@ def linear_grad_input(
         torch.get_num_threads(),
     )  # fmt: skip
     return grad_input
-
-
-def linear_grad_weight(
-    *,
-    grad_output: torch.Tensor,
-    x: torch.Tensor,
-    grad_weight: torch.Tensor,
-    grad_bias: torch.Tensor | None,
-    gelu: bool = False,
-) -> None:
-    """Write the gradients of a linear layer's weight and bias, if it has one, in bfloat16.
-
-    Its input was ``x``, or the GELU of that.
-    """
-    check_processor()
-    (n_tokens, n_in), n_out = shape_of("x", x, 2), shape_of("grad_output", grad_output, 2)[1]
-    check_multiple("a number of inputs", n_in, PANEL)
-    check_multiple("a number of outputs", n_out, PANEL)
-    begins = (
-        address_of("grad_output", grad_output, (n_tokens, n_out), torch.bfloat16),
-        address_of("x", x, (n_tokens, n_in), torch.bfloat16),
-        address_of("grad_weight", grad_weight, (n_out, n_in), torch.bfloat16),
-        optional_address("grad_bias", grad_bias, (n_out,), torch.bfloat16),
-    )
-    written = [grad_weight] if grad_bias is None else [grad_weight, grad_bias]
-    check_no_overlap(written, [grad_output, x])
-    module.kernels.linear_grad_weight(
-        *begins, n_tokens, n_in, n_out, bool(gelu), has_amx(), torch.get_num_threads()
-    )

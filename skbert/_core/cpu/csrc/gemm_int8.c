@@ -163,8 +163,8 @@ AMX INLINE void multiply_in_tiles(const Block *a, int64_t column, int first, int
                                   const TileProduct *before) {
     int64_t width = padded(a->weight->n_in);
     const int8_t *weights = (const int8_t *)a->weight->packed + column * width;
-    multiply_tiles(a->quantized + first * width, width, weights, width, is_half, 0, (Prefetch){0},
-                   before, finish_row);
+    TileFactor x = {a->quantized + first * width, width, TILE_BYTES};
+    multiply_tiles(x, weights, width, is_half, 0, (Prefetch){0}, before, finish_row);
 }
 
 AMX static void compute_by_tiles(const Block *a, int64_t column) {

@@ -95,8 +95,9 @@ typedef struct {
 OPERATION(layernorm_forward, LayerNorm)
 OPERATION(layernorm_backward, LayerNorm)
 
-/* What follows a product: nothing, GELU in place of it, GELU beside it, or its gradient. */
-enum Epilogue { NO_EPILOGUE, GELU, GELU_COPY, GELU_BACKWARD };
+/* What follows a product: nothing, GELU in place of it, GELU beside it, its gradient, or nothing
+soon, so that the result is written to memory past the caches. */
+enum Epilogue { NO_EPILOGUE, GELU, GELU_COPY, GELU_BACKWARD, PAST_CACHES };
 
 /* A linear layer in bfloat16, or with transposed weights the gradient of its input. */
 typedef struct {

@@ -71,25 +71,30 @@ AMX INLINE void finish_tiles(const TileProduct *last, FinishRow finish_row) {
         _tile_zero(sum);                                  \
     }
 
+typedef struct { /* rows of a product, and bytes */
+    const void *rows;
+    int64_t stride, step; /* from one row to the next, and to the next columns of it */
+} TileFactor;
+
 /* Into the tiles come products of rows and a panel, each of so many bytes a row of x, or of half as
 many rows: of pairs of bfloat16, or of int8 four by four. Meanwhile what was there is stored and
 its rows are finished, and a part of what lies ahead is fetched in each turn. */
-AMX INLINE void multiply_tiles(const void *x, int64_t stride, const void *panel, int64_t n_bytes,
-                               int is_half, int is_bf16, Prefetch ahead,
-                               const TileProduct *before, FinishRow finish_row) {
-    const char *rows = x, *columns = panel;
+AMX INLINE void multiply_tiles(TileFactor x, const void *panel, int64_t n_bytes, int is_half,
+                               int is_bf16, Prefetch ahead, const TileProduct *before,
+                               FinishRow finish_row) {
+    const char *rows = x.rows, *columns = panel;
     int64_t row_bytes = 2 * TILE_BYTES, n_turns = n_bytes / TILE_BYTES;
     int64_t n_lines = (ahead.n + n_turns - 1) / n_turns;
     int n_finished = 0, step = (int)(before->n_rows / n_turns + 1);
-    for (int64_t i = 0; i < n_bytes; i += TILE_BYTES, columns += TILE_BYTES * PANEL) {
+    for (int64_t i = 0; i < n_bytes; i += TILE_BYTES) {
         _tile_loadd(6, columns, row_bytes);
         _tile_loadd(7, columns + TILE_BYTES, row_bytes);
-        _tile_loadd(4, rows + i, stride);
+        _tile_loadd(4, rows, x.stride);
         START_SUM(0)
         ADD_PRODUCT(0, 4, 6);
         START_SUM(1)
         ADD_PRODUCT(1, 4, 7);
-        if (!is_half) _tile_loadd(5, rows + i + TILE_ROWS * stride, stride);
+        if (!is_half) _tile_loadd(5, rows + TILE_ROWS * x.stride, x.stride);
         START_SUM(2)
         if (!is_half) ADD_PRODUCT(2, 5, 6);
         START_SUM(3)
@@ -99,6 +104,7 @@ AMX INLINE void multiply_tiles(const void *x, int64_t stride, const void *panel,
         if (i)
             for (int end = n_finished + step; n_finished < end && n_finished < before->n_rows;)
                 finish_row(before->rows, n_finished++);
+        rows += x.step, columns += TILE_BYTES * PANEL;
     }
     while (n_finished < before->n_rows) finish_row(before->rows, n_finished++);
 }
