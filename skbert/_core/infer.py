@@ -21,6 +21,7 @@ from skbert._core.models.int8 import check_int8
 from skbert._core.models.network import Network, inference_network
 from skbert._core.runtime.device import AsyncCopy, Budget, Precision, is_out_of_memory
 from skbert._core.runtime.forks import deferred_forks
+from skbert._core.runtime.freed_memory import keep_freed_memory
 from skbert._core.runtime.interrupts import deferred_interrupts, raise_deferred
 from skbert._core.runtime.modes import default_modes
 from skbert._core.runtime.wait_policy import adaptive_wait_policy
@@ -226,6 +227,7 @@ def _batch_by_batch(
     """Item indices, and what is computed for them, in smaller batches where memory runs out."""
     if precision.is_int8:
         check_int8(network)
+    keep_freed_memory()
     budget = Budget(_most_tokens(network, precision))
     sizes = items.sizes
     waiting = by_length(sizes, budget.tokens)[::-1]
