@@ -628,6 +628,24 @@ def assert_rounded(found: torch.Tensor, exact: torch.Tensor) -> None:
 def test_products_that_learn(
     n_threads: int, n_tokens: int, n_parts: int, n_in: int, n_out: int
 ) -> None:
+    check_products_that_learn(n_threads, n_tokens, n_parts, n_in, n_out)
+
+
+@needs_bf16_products
+@pytest.mark.usefixtures("either_registers")
+@pytest.mark.parametrize(
+    ("n_threads", "n_tokens", "n_parts", "n_in", "n_out"),
+    [(1, 600, 1, 64, 96), (2, 2200, 3, 64, 32), (7, 2200, 1, 32, 32), (2, 200, 1, 3072, 64)],
+)
+def test_products_of_more_tokens_than_stay_in_a_cache(
+    n_threads: int, n_tokens: int, n_parts: int, n_in: int, n_out: int
+) -> None:
+    check_products_that_learn(n_threads, n_tokens, n_parts, n_in, n_out)
+
+
+def check_products_that_learn(
+    n_threads: int, n_tokens: int, n_parts: int, n_in: int, n_out: int
+) -> None:
     made, weight, bias = linears(n_parts, n_in, n_out)
     x = torch.randn(n_tokens, n_in).bfloat16()
     grad_output = torch.randn(n_tokens, n_parts * n_out).bfloat16()
@@ -658,11 +676,32 @@ def test_products_that_learn(
 
 
 @needs_bf16_products
-def test_gradients_of_more_tokens_than_are_laid_out_at_once() -> None:
+@pytest.mark.usefixtures("either_registers")
+@pytest.mark.parametrize(
+    ("n_tokens", "n_out", "n_in"), [(8191, 32, 320), (16400, 544, 32), (40, 1088, 64)]
+)
+def test_gradients_of_more_numbers_than_are_laid_out_at_once(
+    n_tokens: int, n_out: int, n_in: int
+) -> None:
     torch.manual_seed(0)
-    grad_output, x = torch.randn(8191, 32).bfloat16(), torch.randn(8191, 320).bfloat16()
-    grad_weight = torch.empty(32, 320, dtype=torch.bfloat16)
-    StackedLinear.grad_weight(grad_output, x, grad_weight, torch.empty(32, dtype=torch.bfloat16))
+    grad_output, x = (
+        torch.randn(n_tokens, n_out).bfloat16(),
+        torch.randn(n_tokens, n_in).bfloat16(),
+    )
+    grad_weight, grad_bias = torch.empty(n_out, n_in).bfloat16(), torch.empty(n_out).bfloat16()
+    StackedLinear.grad_weight(grad_output, x, grad_weight, grad_bias)
+    assert_rounded(grad_weight, grad_output.double().t() @ x.double())
+    assert_rounded(grad_bias, grad_output.double().sum(0))
+
+
+@needs_bf16_products
+@pytest.mark.usefixtures("either_registers")
+def test_gradients_anywhere_in_memory() -> None:
+    torch.manual_seed(0)
+    grad_output, x = torch.randn(50, 64).bfloat16(), torch.randn(50, 96).bfloat16()
+    grad_weight = torch.empty(64 * 96 + 1).bfloat16()[1:].view(64, 96)
+    assert grad_weight.data_ptr() % 64
+    StackedLinear.grad_weight(grad_output, x, grad_weight, None)
     assert_rounded(grad_weight, grad_output.double().t() @ x.double())
 
 

@@ -27,6 +27,15 @@ typedef struct {
 
 /* ---- Packing weights of float32 ---- */
 
+/* Sixteen rows of sixteen pairs as columns; strides are in numbers. */
+BF16_DOT INLINE void transpose_pairs(const uint16_t *from, int64_t stride, uint16_t *to,
+                                     int64_t to_stride) {
+    floats x[LANES];
+    for (int row = 0; row < LANES; row++) x[row] = *(const floats *)(from + row * stride);
+    transpose(x);
+    for (int j = 0; j < LANES; j++) *(floats *)(to + j * to_stride) = x[j];
+}
+
 /* PANEL rows, as pairs of neighbours in a row; first rounded in the order of memory. */
 BF16_DOT static void pack_rows(const float *from, int64_t width, uint16_t *to,
                                uint16_t *rounded) {

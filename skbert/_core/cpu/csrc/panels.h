@@ -194,15 +194,6 @@ AMX static void compute_panel_by_tiles(const Panel *a, int64_t n_rows, int *used
 
 /* ---- Packing ---- */
 
-/* Sixteen rows of sixteen pairs as columns; strides are in numbers. */
-BF16_DOT INLINE void transpose_pairs(const uint16_t *from, int64_t stride, uint16_t *to,
-                                     int64_t to_stride) {
-    floats x[LANES];
-    for (int row = 0; row < LANES; row++) x[row] = *(const floats *)(from + row * stride);
-    transpose(x);
-    for (int j = 0; j < LANES; j++) *(floats *)(to + j * to_stride) = x[j];
-}
-
 /* PANEL columns: pairs of a number, or its GELU, and the one below. */
 BF16_DOT INLINE void pack_columns(const char *from, int64_t width, int64_t n_rows, int is_bf16,
                                   int with_gelu, uint16_t *to) {
