@@ -12,7 +12,6 @@ after another get their scores, weights and output. */
 
 #ifdef HAS_BF16_DOT
 #define KEYS (2 * TILE_ROWS) /* of which the number is a multiple */
-#define TILE (TILE_ROWS * TILE_BYTES / 2) /* numbers of bfloat16 in a tile */
 
 /* One row and head. */
 typedef struct {

@@ -25,9 +25,9 @@ BF16_DOT INLINE void pack_tokens(const char *from, int64_t width, int64_t n_toke
         for (int64_t panel = 0; panel < n_panels; panel++) {
             uint16_t *pairs = to + panel * size + token * PANEL;
             int64_t n_left = n_tokens - token;
-            memset(pairs, 0, n_left > 0 ? 0 : 4 * PANEL);
-            pack_columns(from + 2 * panel * PANEL, width, n_left < 2 ? n_left : 2, 1, with_gelu,
-                         pairs);
+            const char *columns = from + 2 * panel * PANEL;
+            if (n_left <= 0) memset(pairs, 0, 4 * PANEL);
+            else pack_columns(columns, width, n_left < 2 ? n_left : 2, 1, with_gelu, pairs);
         }
 }
 

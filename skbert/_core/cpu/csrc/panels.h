@@ -12,7 +12,6 @@ sixteen columns. */
 #ifdef HAS_BF16_DOT
 #define BLOCK_ROWS 12 /* whose sums fit in the registers */
 #define BLOCK_TILES (2 * TILE_ROWS) /* rows whose sums fit in the tiles */
-#define TILE (TILE_ROWS * TILE_BYTES / 2) /* numbers of bfloat16 in a tile */
 #define CACHE_LINE 64
 
 typedef struct {

@@ -10,6 +10,7 @@
     __attribute__((target("arch=x86-64-v4,avx512vnni,avx512bf16,amx-tile,amx-int8,amx-bf16")))
 #define TILE_ROWS 16
 #define TILE_BYTES 64 /* of a row of a tile */
+#define TILE (TILE_ROWS * TILE_BYTES / 2) /* numbers of bfloat16 in a tile */
 
 typedef struct {
     uint8_t palette, start_row, reserved[14];
