@@ -283,19 +283,36 @@ class TrainingLinear:
         return [self.linear.forward(x)]
 
     def backward(
-        self, grad_output: torch.Tensor, x: torch.Tensor, *, needs_grad: bool
+        self,
+        grad_output: torch.Tensor,
+        x: torch.Tensor,
+        *,
+        needs_grad: bool,
+        sums: torch.Tensor | None = None,
     ) -> torch.Tensor | None:
         """Add to the gradients of the weights; the gradient of ``x``, if it needs one."""
-        self.add_grads(grad_output, x)
+        self.add_grads(grad_output, x, sums)
         return self.linear.grad_input(grad_output) if needs_grad else None
 
-    def add_grads(self, grad_output: torch.Tensor, x: torch.Tensor, **options: bool) -> None:
-        """Add to the gradients of the weights and biases that are trained."""
+    def add_grads(
+        self,
+        grad_output: torch.Tensor,
+        x: torch.Tensor,
+        sums: torch.Tensor | None = None,
+        **options: bool,
+    ) -> None:
+        """Add to the gradients of the weights and biases that are trained.
+
+        The gradient of the biases, side by side, is ``sums`` where it is known.
+        """
         if not any(weight.requires_grad for weight in self.weights):
             return
-        buffers = self._grad_buffers()
-        self.linear.grad_weight(grad_output, x, *buffers, **options)
-        wholes = [whole for whole in buffers if whole is not None]
+        grad_weight, grad_bias = self._grad_buffers()
+        is_known = sums is not None and grad_bias is not None
+        self.linear.grad_weight(
+            grad_output, x, grad_weight, None if is_known else grad_bias, **options
+        )
+        wholes = [grad_weight, *(x for x in [sums if is_known else grad_bias] if x is not None)]
         gradients = [part for whole in wholes for part in torch.split(whole, self.sizes)]
         for weight, gradient in zip(self.weights, gradients, strict=True):
             if weight.requires_grad:
@@ -325,7 +342,7 @@ class TrainingLinear:
         earlier = weight.grad if bf16_grads is None else bf16_grads.pop(weight, weight.grad)
         if earlier is not None:
             weight.grad = earlier.to(weight.dtype).add_(gradient)
-        elif bf16_grads is None:
+        elif bf16_grads is None or gradient.dtype == weight.dtype:
             weight.grad = gradient.to(weight.dtype)
         else:
             bf16_grads[weight] = gradient
@@ -362,25 +379,30 @@ class TrainingMLP:
         self, grad_output: torch.Tensor, x: torch.Tensor, hidden: torch.Tensor, *, needs_grad: bool
     ) -> torch.Tensor | None:
         """Add to the gradients of both weights; the gradient of ``x``, if it needs one."""
-        grad_hidden = self._grad_hidden(grad_output, hidden)
-        return self.mlp_in.backward(grad_hidden, x, needs_grad=needs_grad)
+        grad_hidden, sums = self._grad_hidden(grad_output, hidden)
+        return self.mlp_in.backward(grad_hidden, x, needs_grad=needs_grad, sums=sums)
 
-    def _grad_hidden(self, grad_output: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
-        """The gradient of what the activation reads; adds to those of the second product."""
+    def _grad_hidden(
+        self, grad_output: torch.Tensor, hidden: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """The gradient of what the activation reads, and its sum over tokens where it is known.
+
+        Adds to the gradients of the second product.
+        """
         if self.fused:
             self.mlp_out.add_grads(grad_output, hidden, gelu=True)
             fused: StackedLinear = self.mlp_out.linear
-            return fused.grad_input(grad_output, pre_activation=hidden)
+            return fused.grad_input(grad_output, pre_activation=hidden), None
         if self._has_gelu_on_gpu(hidden):
             grad_active = self.mlp_out.linear.grad_input(grad_output)
-            active, grad_hidden = operations.gelu_backward(hidden, grad_active)
+            active, grad_hidden, sums = operations.gelu_backward(hidden, grad_active)
             self.mlp_out.add_grads(grad_output, active)
-            return grad_hidden
+            return grad_hidden, sums
         with torch.enable_grad():
             hidden = hidden.detach().requires_grad_()
             active = self.activation(hidden)
         grad_active = self.mlp_out.backward(grad_output, active.detach(), needs_grad=True)
-        return torch.autograd.grad(active, hidden, grad_active)[0]
+        return torch.autograd.grad(active, hidden, grad_active)[0], None
 
     def _has_gelu_on_gpu(self, hidden: torch.Tensor) -> bool:
         is_here = is_gelu(self.activation) and operations.is_on_gpu(hidden)

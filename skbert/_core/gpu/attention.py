@@ -7,11 +7,14 @@ seed (Dao 2023, "FlashAttention-2"). Depends on torch, the kernels and a batch's
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from skbert._core.attention.settings import AttentionSettings
 from skbert._core.gpu.kernels import attention as kernels
-from skbert._core.gpu.kernels.random import SEEDS
+from skbert._core.gpu.seeds import both_parts
+from skbert._core.runtime.autograd import Seed
 from skbert._core.task import Layout
 
 __all__ = ["attention_backward", "attention_forward"]
@@ -20,7 +23,7 @@ _TOKENS = 64  # that a program computes together
 
 
 def attention_forward(
-    *, qkv: torch.Tensor, layout: Layout, settings: AttentionSettings, seed: int
+    *, qkv: torch.Tensor, layout: Layout, settings: AttentionSettings, seed: Seed
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Attention within rows, ``(n_tokens, n_heads * head_size)``, and logsumexp for its gradient.
 
@@ -46,7 +49,7 @@ def attention_backward(
     logsumexp: torch.Tensor,
     layout: Layout,
     settings: AttentionSettings,
-    seed: int,
+    seed: Seed,
 ) -> torch.Tensor:
     """The gradient of ``qkv``."""
     grad_qkv, delta = torch.empty_like(qkv), torch.empty_like(logsumexp)
@@ -62,15 +65,14 @@ def attention_backward(
 
 
 def _arguments(
-    qkv: torch.Tensor, layout: Layout, settings: AttentionSettings, seed: int
-) -> tuple[tuple[int, int], tuple[int | float, ...], dict[str, int | bool]]:
+    qkv: torch.Tensor, layout: Layout, settings: AttentionSettings, seed: Seed
+) -> tuple[tuple[int, int], tuple[Any, ...], dict[str, int | bool]]:
     """Programs by tokens and heads, and what all kernels take behind their tensors."""
     n_tokens, n_heads = len(qkv), qkv.shape[1] // (3 * settings.head_size)
     window = settings.sliding_window
     reach = layout.max_seqlen if window is None else min(window - 1, layout.max_seqlen)
     numbers = (
-        n_tokens, n_heads, layout.max_seqlen, settings.scaling, reach,
-        settings.dropout, seed % SEEDS,
+        n_tokens, n_heads, settings.scaling, reach, settings.dropout, *both_parts(seed),
     )  # fmt: skip
     constants = {
         "HEAD": settings.head_size, "TOKENS": _TOKENS, "CAUSAL": settings.is_causal,

@@ -11,26 +11,35 @@ from skbert._core.gpu.kernels import gelu as kernels
 
 __all__ = ["gated_backward", "gated_forward", "gelu_backward"]
 
-_NUMBERS = 2048  # that a program computes
+_TOKENS, _COLUMNS = 8, 256  # that a program computes together
+_PROGRAMS = 128  # that sum columns of a gradient, each of its own tokens
 
 
 def gelu_backward(
     *, hidden: torch.Tensor, grad_active: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """GELU of ``hidden``, computed again, and the gradient of ``hidden``; all of one shape."""
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """GELU of ``hidden``, computed again, the gradient of ``hidden``, and its sum over tokens.
+
+    The first two are ``(n_tokens, size)`` as ``hidden`` is, and the last is ``(size,)``, float32.
+    """
     active, grad_hidden = torch.empty_like(hidden), torch.empty_like(hidden)
-    kernels.gelu_backward[_grid(hidden)](
-        hidden, grad_active, active, grad_hidden, hidden.numel(), BLOCK=_NUMBERS
-    )
-    return active, grad_hidden
+    n_tokens, size = hidden.shape
+    n_programs, *others = _grid(n_tokens, size)
+    n_programs = min(n_programs, _PROGRAMS)
+    sums = hidden.new_empty(n_programs, size, dtype=torch.float32)
+    kernels.gelu_backward[(n_programs, *others)](
+        hidden, grad_active, active, grad_hidden, sums, n_tokens, size,
+        TOKENS=_TOKENS, COLUMNS=_COLUMNS,
+    )  # fmt: skip
+    return active, grad_hidden, sums.sum(0)
 
 
 def gated_forward(*, hidden: torch.Tensor) -> torch.Tensor:
     """GELU of the first half of ``(n_tokens, 2 * size)`` times the second half."""
-    n_tokens, width = hidden.shape
-    active = hidden.new_empty(n_tokens, width // 2)
-    kernels.gated_forward[_grid(active)](
-        hidden, active, active.numel(), width // 2, BLOCK=_NUMBERS
+    n_tokens, size = len(hidden), hidden.shape[1] // 2
+    active = hidden.new_empty(n_tokens, size)
+    kernels.gated_forward[_grid(n_tokens, size)](
+        hidden, active, n_tokens, size, TOKENS=_TOKENS, COLUMNS=_COLUMNS
     )
     return active
 
@@ -38,12 +47,12 @@ def gated_forward(*, hidden: torch.Tensor) -> torch.Tensor:
 def gated_backward(*, hidden: torch.Tensor, grad_output: torch.Tensor) -> torch.Tensor:
     """The gradient of ``hidden``."""
     grad_hidden = torch.empty_like(hidden)
-    kernels.gated_backward[_grid(grad_output)](
-        hidden, grad_output, grad_hidden, grad_output.numel(), grad_output.shape[1],
-        BLOCK=_NUMBERS,
-    )  # fmt: skip
+    n_tokens, size = grad_output.shape
+    kernels.gated_backward[_grid(n_tokens, size)](
+        hidden, grad_output, grad_hidden, n_tokens, size, TOKENS=_TOKENS, COLUMNS=_COLUMNS
+    )
     return grad_hidden
 
 
-def _grid(numbers: torch.Tensor) -> tuple[int]:
-    return (-(-numbers.numel() // _NUMBERS),)
+def _grid(n_tokens: int, size: int) -> tuple[int, int]:
+    return -(-n_tokens // _TOKENS), -(-size // _COLUMNS)

@@ -8,8 +8,8 @@ from __future__ import annotations
 import torch
 
 from skbert._core.gpu.kernels import layernorm as kernels
-from skbert._core.gpu.kernels.random import SEEDS
-from skbert._core.runtime.autograd import LayerNormResult
+from skbert._core.gpu.seeds import both_parts
+from skbert._core.runtime.autograd import LayerNormResult, Seed
 
 __all__ = [
     "add_layernorm_forward",
@@ -29,7 +29,7 @@ def layernorm_forward(
     bias: torch.Tensor | None,
     epsilon: float,
     dropout: float,
-    seed: int,
+    seed: Seed,
     with_normalized: bool,
 ) -> LayerNormResult:
     """Layer normalisation of ``x`` after dropout plus the residual, both ``(n_tokens, size)``."""
@@ -46,7 +46,7 @@ def add_layernorm_forward(
     bias: torch.Tensor | None,
     epsilon: float,
     dropout: float,
-    seed: int,
+    seed: Seed,
     with_normalized: bool,
 ) -> LayerNormResult:
     """The sum of ``x`` after dropout and the residual, and its normalisation, only like ``x``."""
@@ -74,12 +74,12 @@ def _compute(
     residual: torch.Tensor,
     weights: tuple[torch.Tensor, torch.Tensor | None],
     result: LayerNormResult,
-    settings: tuple[float, float, int],
+    settings: tuple[float, float, Seed],
 ) -> None:
     n_tokens, size = x.shape
     (block, rows), (epsilon, dropout, seed) = _block_of(size), settings
     kernels.layernorm_forward[(-(-n_tokens // rows),)](
-        x, residual, *weights, *result, n_tokens, size, epsilon, dropout, seed % SEEDS,
+        x, residual, *weights, *result, n_tokens, size, epsilon, dropout, *both_parts(seed),
         BLOCK=block, ROWS=rows, DROPS=dropout > 0,
     )  # fmt: skip
 
@@ -92,7 +92,7 @@ def layernorm_backward(
     grad_output: torch.Tensor | None,
     grad_rounded: torch.Tensor | None,
     dropout: float,
-    seed: int,
+    seed: Seed,
     grad_sum: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """The gradients of ``x``, the residual, weight and bias, from those of all results."""
@@ -104,7 +104,7 @@ def layernorm_backward(
     sums = rstd.new_empty(n_programs, 2, size)
     kernels.layernorm_backward[(n_programs,)](
         normalized, rstd, weight, grad_sum, grad_output, grad_rounded, grad_x, grad_residual, sums,
-        n_tokens, size, dropout, seed % SEEDS, BLOCK=block, ROWS=rows, DROPS=dropout > 0,
+        n_tokens, size, dropout, *both_parts(seed), BLOCK=block, ROWS=rows, DROPS=dropout > 0,
     )  # fmt: skip
     grad_weight, grad_bias = sums.sum(0)
     return grad_x, grad_residual, grad_weight, grad_bias

@@ -59,7 +59,7 @@ def _has_kernel(name: str, x: torch.Tensor) -> bool:
 @functools.cache
 def _can_run(device: torch.device) -> bool:
     """Whether kernels can be compiled for a device: it may be too old, or a compiler missing."""
-    x = torch.zeros(1, device=device)
+    x = torch.zeros(1, 1, device=device)
     try:
         kernels("gelu").gelu_backward(hidden=x, grad_active=x)
     except Exception as error:  # noqa: BLE001 - Triton's, a compiler's or the driver's
@@ -156,9 +156,9 @@ def can_fuse_gelu(hidden: torch.Tensor) -> bool:
 
 def gelu_backward(
     hidden: torch.Tensor, grad_active: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """GELU of ``hidden``, computed again, and the gradient of ``hidden``."""
-    tensors: tuple[torch.Tensor, torch.Tensor] = kernels("gelu").gelu_backward(
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """GELU of ``hidden``, computed again, the gradient of ``hidden``, and its sum over tokens."""
+    tensors: tuple[torch.Tensor, torch.Tensor, torch.Tensor] = kernels("gelu").gelu_backward(
         hidden=hidden.contiguous(), grad_active=grad_active.contiguous()
     )
     return tensors

@@ -5,11 +5,17 @@ Depends on torch only.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, NamedTuple, Protocol
 
 import torch
 
-__all__ = ["Context", "LayerNormResult", "apply", "draw_seed"]
+__all__ = [
+    "Context", "DeviceSeed", "LayerNormResult", "Seed", "apply", "draw_seed",
+    "seed_of_a_run", "seeds_of_a_run",
+]  # fmt: skip
 
 
 class Context(Protocol):
@@ -39,9 +45,65 @@ def apply(function: Any, *arguments: Any) -> Any:
     return function.forward(_NoGrad(), *arguments)
 
 
-def draw_seed(dropout: float) -> int:
-    """A seed from torch's generator; 0 without dropout."""
-    return int(torch.empty((), dtype=torch.int64, device="cpu").random_()) if dropout else 0
+class DeviceSeed(NamedTuple):
+    """A seed of two numbers, of which the second is read on the device each time it is used."""
+
+    number: int
+    shift: torch.Tensor  # (1,) int32
+
+
+Seed = int | DeviceSeed
+
+
+def draw_seed(dropout: float) -> Any:
+    """A `Seed` from torch's generator, or the next one of a run; 0 without dropout."""
+    if not dropout:
+        return 0
+    run = _RUN.get()
+    return _drawn() if run is None else run.next()
+
+
+def _drawn() -> int:
+    return int(torch.empty((), dtype=torch.int64, device="cpu").random_())
+
+
+_BOUND = 1 << 30  # of both parts of a seed, so that kernels know the sum
+
+
+class _SeedsOfARun:
+    """Seeds that follow from one number, as it is on the host or on the device."""
+
+    def __init__(self, shift: int | torch.Tensor) -> None:
+        self.shift, self.n_drawn = shift, 0
+
+    def next(self) -> Seed:
+        """The next seed."""
+        self.n_drawn += 1
+        number = self.n_drawn * 0x9E3779B1 % _BOUND
+        if isinstance(self.shift, torch.Tensor):
+            return DeviceSeed(number, self.shift)
+        return number + self.shift
+
+
+_RUN: ContextVar[_SeedsOfARun | None] = ContextVar("_RUN", default=None)
+
+
+def seed_of_a_run() -> int:
+    """One number from torch's generator, for `seeds_of_a_run`."""
+    return _drawn() % _BOUND
+
+
+@contextmanager
+def seeds_of_a_run(shift: int | torch.Tensor) -> Iterator[None]:
+    """The seeds drawn inside the ``with`` follow from one number, and the order they are drawn in.
+
+    They are the same where that number is a tensor of the device, ``(1,)`` int32.
+    """
+    before = _RUN.set(_SeedsOfARun(shift))
+    try:
+        yield
+    finally:
+        _RUN.reset(before)
 
 
 class LayerNormResult(NamedTuple):

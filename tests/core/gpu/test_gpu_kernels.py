@@ -132,13 +132,17 @@ def test_norms_without_gradients_save_nothing() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-def test_gelu_and_its_gradient(dtype: torch.dtype) -> None:
-    hidden = (3 * drawn(50, 48)).to(dtype).requires_grad_()
-    grad = drawn(50, 48, dtype=dtype, seed=1)
-    active, grad_hidden = operations.gelu_backward(hidden.detach(), grad)
+@pytest.mark.parametrize(("n_tokens", "size"), [(50, 48), (1100, 17), (3, 300)])
+def test_gelu_and_its_gradient(n_tokens: int, size: int, dtype: torch.dtype) -> None:
+    hidden = (3 * drawn(n_tokens, size)).to(dtype).requires_grad_()
+    grad = drawn(n_tokens, size, dtype=dtype, seed=1)
+    active, grad_hidden, sums = operations.gelu_backward(hidden.detach(), grad)
     want = F.gelu(hidden.double())
     close(active, want, 2 * ROUNDED[dtype])
-    close(grad_hidden, torch.autograd.grad(want, hidden, grad.double())[0], 2 * ROUNDED[dtype])
+    (want_grad,) = torch.autograd.grad(want, hidden, grad.double())
+    close(grad_hidden, want_grad, 2 * ROUNDED[dtype])
+    assert sums.dtype == torch.float32
+    close(sums, want_grad.double().sum(0), 1e-4 if dtype == torch.float32 else 2 * ROUNDED[dtype])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])

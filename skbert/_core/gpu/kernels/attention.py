@@ -5,11 +5,12 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from skbert._core.gpu.kernels.random import dropped, kept
+from skbert._core.gpu.kernels.random import dropped, kept, shifted
 
 __all__ = ["attention_forward", "attention_grad_key_value", "attention_grad_query"]
 
 _LOG2_E = tl.constexpr(1.4426950408889634)
+_FAR = tl.constexpr(8192)  # tokens of a row whose weights are dropped independently of others
 
 
 @triton.jit
@@ -53,16 +54,19 @@ def _meet(tokens, others, begin, end, reach):
 
 
 @triton.jit
-def _kept(seed, queries, ahead, n_tokens, max_seqlen, dropout):
-    """Which weights of these queries and of keys so many tokens ahead are not dropped."""
-    places = (tl.program_id(1) * n_tokens + queries) * (2 * max_seqlen) + ahead + max_seqlen
+def _kept(seed, queries, ahead, n_heads, dropout):
+    """Which weights of these queries and of keys so many tokens ahead are not dropped.
+
+    It depends on no other tokens of the batch.
+    """
+    places = (queries.to(tl.uint32) * n_heads + tl.program_id(1)) * (2 * _FAR) + ahead + _FAR
     return kept(seed, places, dropout)
 
 
-@triton.jit(do_not_specialize=["n_tokens", "max_seqlen", "reach", "seed"])
+@triton.jit(do_not_specialize=["n_tokens", "reach", "seed"])
 def attention_forward(
     qkv, row_of_token, cu_seqlens, output, logsumexp,
-    n_tokens, n_heads, max_seqlen, scaling, reach, dropout, seed,
+    n_tokens, n_heads, scaling, reach, dropout, seed, shift,
     HEAD: tl.constexpr, TOKENS: tl.constexpr, CAUSAL: tl.constexpr, DROPS: tl.constexpr,
 ):  # fmt: skip
     queries = tl.program_id(0) * TOKENS + tl.arange(0, TOKENS)
@@ -87,7 +91,7 @@ def attention_forward(
         shrunk = tl.exp2(highest - base)
         total = total * shrunk + tl.sum(weights, 1)
         if DROPS:
-            is_kept = _kept(seed, queries[:, None], ahead, n_tokens, max_seqlen, dropout)
+            is_kept = _kept(shifted(seed, shift), queries[:, None], ahead, n_heads, dropout)
             weights = dropped(weights, is_kept, dropout)
         mean = mean * shrunk[:, None]
         mean += tl.dot(weights.to(value.dtype), value, input_precision="ieee")
@@ -98,10 +102,10 @@ def attention_forward(
     tl.store(at, highest + tl.log2(total), is_query)
 
 
-@triton.jit(do_not_specialize=["n_tokens", "max_seqlen", "reach", "seed"])
+@triton.jit(do_not_specialize=["n_tokens", "reach", "seed"])
 def attention_grad_query(
     qkv, row_of_token, cu_seqlens, output, grad_output, logsumexp, delta, grad_qkv,
-    n_tokens, n_heads, max_seqlen, scaling, reach, dropout, seed,
+    n_tokens, n_heads, scaling, reach, dropout, seed, shift,
     HEAD: tl.constexpr, TOKENS: tl.constexpr, CAUSAL: tl.constexpr, DROPS: tl.constexpr,
 ):  # fmt: skip
     queries = tl.program_id(0) * TOKENS + tl.arange(0, TOKENS)
@@ -127,17 +131,17 @@ def attention_grad_query(
         weights = tl.where(inside, tl.exp2(scores - logs[:, None]), 0.0)
         grad_weights = tl.dot(grad, tl.trans(value), input_precision="ieee")
         if DROPS:
-            is_kept = _kept(seed, queries[:, None], ahead, n_tokens, max_seqlen, dropout)
+            is_kept = _kept(shifted(seed, shift), queries[:, None], ahead, n_heads, dropout)
             grad_weights = dropped(grad_weights, is_kept, dropout)
         grad_scores = weights * (grad_weights - along[:, None])
         grad_query += tl.dot(grad_scores.to(key.dtype), key, input_precision="ieee")
     tl.store(grad_qkv + places, grad_query * scaling, is_query[:, None])
 
 
-@triton.jit(do_not_specialize=["n_tokens", "max_seqlen", "reach", "seed"])
+@triton.jit(do_not_specialize=["n_tokens", "reach", "seed"])
 def attention_grad_key_value(
     qkv, row_of_token, cu_seqlens, grad_output, logsumexp, delta, grad_qkv,
-    n_tokens, n_heads, max_seqlen, scaling, reach, dropout, seed,
+    n_tokens, n_heads, scaling, reach, dropout, seed, shift,
     HEAD: tl.constexpr, TOKENS: tl.constexpr, CAUSAL: tl.constexpr, DROPS: tl.constexpr,
 ):  # fmt: skip
     keys = tl.program_id(0) * TOKENS + tl.arange(0, TOKENS)
@@ -164,7 +168,7 @@ def attention_grad_key_value(
         grad_weights = tl.dot(value, tl.trans(grad), input_precision="ieee")
         left = weights
         if DROPS:
-            is_kept = _kept(seed, queries[None, :], -ahead, n_tokens, max_seqlen, dropout)
+            is_kept = _kept(shifted(seed, shift), queries[None, :], -ahead, n_heads, dropout)
             left = dropped(weights, is_kept, dropout)
             grad_weights = dropped(grad_weights, is_kept, dropout)
         grad_value += tl.dot(left.to(grad.dtype), grad, input_precision="ieee")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from skbert._core.gpu.kernels.random import dropped, kept
+from skbert._core.gpu.kernels.random import dropped, kept, shifted
 
 __all__ = ["layernorm_backward", "layernorm_forward"]
 
@@ -13,7 +13,7 @@ __all__ = ["layernorm_backward", "layernorm_forward"]
 @triton.jit(do_not_specialize=["n_tokens", "seed"])
 def layernorm_forward(
     x, residual, weight, bias, output, rounded, rstd, normalized, total,
-    n_tokens, size, epsilon, dropout, seed,
+    n_tokens, size, epsilon, dropout, seed, shift,
     BLOCK: tl.constexpr, ROWS: tl.constexpr, DROPS: tl.constexpr,
 ):  # fmt: skip
     tokens = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -23,7 +23,7 @@ def layernorm_forward(
     is_here = (tokens < n_tokens)[:, None] & is_column
     values = tl.load(x + places, is_here, 0.0).to(tl.float32)
     if DROPS:
-        values = dropped(values, kept(seed, places, dropout), dropout)
+        values = dropped(values, kept(shifted(seed, shift), places, dropout), dropout)
     values += tl.load(residual + places, is_here, 0.0)
     if total is not None:
         tl.store(total + places, values, is_here)
@@ -46,7 +46,7 @@ def layernorm_forward(
 @triton.jit(do_not_specialize=["n_tokens", "seed"])
 def layernorm_backward(
     normalized, rstd, weight, grad_sum, grad_output, grad_rounded, grad_x, grad_residual, sums,
-    n_tokens, size, dropout, seed,
+    n_tokens, size, dropout, seed, shift,
     BLOCK: tl.constexpr, ROWS: tl.constexpr, DROPS: tl.constexpr,
 ):  # fmt: skip
     columns = tl.arange(0, BLOCK)
@@ -75,7 +75,7 @@ def layernorm_backward(
             grad += tl.load(grad_sum + places, is_here, 0.0)
         tl.store(grad_residual + places, grad, is_here)
         if DROPS:
-            grad = dropped(grad, kept(seed, places, dropout), dropout)
+            grad = dropped(grad, kept(shifted(seed, shift), places, dropout), dropout)
         tl.store(grad_x + places, grad, is_here)
     at = sums + tl.program_id(0).to(tl.int64) * 2 * size + columns
     tl.store(at, weight_sum, is_column)

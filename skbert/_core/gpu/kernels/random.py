@@ -5,9 +5,17 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-__all__ = ["SEEDS", "dropped", "kept"]
+__all__ = ["SEEDS", "dropped", "kept", "shifted"]
 
 SEEDS = 1 << 31  # as many different ones a kernel knows
+
+
+@triton.jit
+def shifted(seed, shift):
+    """The seed plus the number at an address, if there is one: that of a graph's run."""
+    if shift is not None:
+        seed += tl.load(shift)
+    return seed
 
 
 @triton.jit
