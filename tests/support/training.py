@@ -64,10 +64,11 @@ def run(
     seed: int = 0,
     on_step: Callable[[float], object] = lambda loss: None,
     device: torch.device = CPU,
+    pooling: str = "pooler",
 ) -> tuple[dict[str, torch.Tensor], list[Epoch]]:
     """Train a fresh network; its weights and the passes."""
     exact = Precision(precision, device)
-    network = open_model(folder, dtype=exact.weight_dtype)
+    network = open_model(folder, dtype=exact.weight_dtype, pooling=pooling)
     network.to(device, exact.weight_dtype)
     items = change(make_items(network))
     with seeded(seed, device):

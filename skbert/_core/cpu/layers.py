@@ -1,24 +1,26 @@
 """Encoder layers over packed batches on a CPU, with few passes over memory.
 
-Depends on torch, ``attention``, ``postnorm``, ``prenorm``, ``linear``, ``whole`` and the record of
-a family; knows no task.
+Depends on torch, ``attention``, ``postnorm``, ``prenorm``, ``linear``, ``whole``, a GPU's graphs
+and the record of a family; knows no task.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.nn import functional as F
 
+from skbert._core.attention.relative import has_distances
 from skbert._core.cpu import postnorm, prenorm
-from skbert._core.cpu.attention import Rows
+from skbert._core.cpu.attention import Rows, settings_of
 from skbert._core.cpu.fused import can_fuse_linear, max_packed_tokens
 from skbert._core.cpu.linear import Bf16State, ComputedLayer, ProductCache
 from skbert._core.cpu.whole import WholeEncoder
 from skbert._core.families.record import AttentionNames, Family, LayerParts, encoder_part
 from skbert._core.gpu import operations
+from skbert._core.gpu.graphs import LayerGraphs
 from skbert._core.runtime.device import uses_int8
 from skbert._core.task import Layout
 
@@ -28,6 +30,30 @@ __all__ = ["Layers", "can_compute"]
 # those of a layer.
 _TOKENS_STEP = 16  # in training
 _TOKENS_BITS = 5  # in inference: a number has no more, but for zeros behind them
+
+
+class _Work(NamedTuple):
+    """Layers of a model to be computed, with products in a type, and what caches know them by."""
+
+    family: Family
+    model: Any
+    numbers: range
+    dtype: torch.dtype
+    made_for: object
+
+    @property
+    def modules(self) -> Sequence[Any]:
+        """The modules of the layers."""
+        modules: Sequence[Any] = self.family.layers(self.model)
+        return modules[self.numbers.start : self.numbers.stop]
+
+    @property
+    def with_norms(self) -> Sequence[Any]:
+        """The same, and the norms between and after them, wherever these are."""
+        if self.family.prenorm is None:
+            return self.modules
+        norms = _prenorm_run(self.family, self.model, self.numbers).norms
+        return [*self.modules, *(norm for norm in norms if norm is not None)]
 
 
 class Layers:
@@ -45,10 +71,16 @@ class Layers:
         self.products: dict[Any, ProductCache] = {}  # by the layer's module
         self.bf16_state: Bf16State | None = None
         self.whole_encoder = WholeEncoder()
+        self.graphs: LayerGraphs | None = None  # of training on a GPU
+        self.recorded: dict[Any, list[torch.Tensor]] = {}  # weights, by what they are made for
+        self.versions: list[int] = []  # of these weights, when copies were made
 
-    def reset(self, bf16_state: Bf16State | None = None) -> None:
+    def reset(
+        self, bf16_state: Bf16State | None = None, graphs: LayerGraphs | None = None
+    ) -> None:
         """Clear the caches, and share what is in bfloat16 in ``bf16_state`` from now on."""
-        self.products, self.bf16_state = {}, bf16_state
+        self.products, self.bf16_state, self.graphs = {}, bf16_state, graphs
+        self.recorded, self.versions = {}, []
         self.whole_encoder = WholeEncoder()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -56,24 +88,42 @@ class Layers:
         return vars(Layers(is_enabled=self.is_enabled))
 
     def __call__(
-        self, family: Family, model: Any, numbers: range, states: torch.Tensor, layout: Layout
+        self,
+        family: Family,
+        model: Any,
+        first: int,
+        states: torch.Tensor,
+        layout: Layout,
+        read: Sequence[int],
     ) -> list[torch.Tensor]:
-        """Hidden states ``(n_tokens, size)`` after each of these layers of a model.
+        """Hidden states ``(n_tokens, size)`` after so many layers of a model.
 
-        They are computed from the states that the first of them reads. Numbers count from 0.
+        They are computed from the states after the ``first`` ones.
         """
+        numbers = range(first, max(read))
         if not numbers:
-            return []
+            return [states for _ in read]
         dtype = states.dtype
         device = states.device.type
         if torch.is_autocast_enabled(device):
             dtype = torch.get_autocast_dtype(device)
         made_for = model, numbers, dtype, uses_int8()
         run = self.whole_encoder.repeat(made_for, states, layout)
-        if run is not None:
-            return run
-        modules = family.layers(model)[numbers.start : numbers.stop]
-        n_tokens = len(states)
+        work = _Work(family, model, numbers, dtype, made_for)
+
+        def compute(states: torch.Tensor, layout: Layout) -> list[torch.Tensor]:
+            every = self._compute(work, states, layout) if run is None else run
+            return [[states, *every][i - first] for i in read]
+
+        if self.graphs is None or run is not None or not torch.is_grad_enabled():
+            return compute(states, layout)
+        weights = self._recorded_weights(work, states, layout)
+        return self.graphs((made_for, *read), compute, weights, states, layout)
+
+    def _compute(self, work: _Work, states: torch.Tensor, layout: Layout) -> list[torch.Tensor]:
+        """Hidden states after each layer."""
+        family, dtype, modules = work.family, work.dtype, work.modules
+        n_tokens, device = len(states), states.device.type
         training = torch.is_grad_enabled() or any(module.training for module in modules[:1])
         caches = [self._cache_of(family, module) for module in modules]
         rows = Rows(layout, training=training)
@@ -83,11 +133,41 @@ class Layers:
         layers = _computed(modules, caches, dtype, training=training, int8=int8)
         with torch.autocast(device, enabled=False), operations.on_device_of(states):
             if family.prenorm is None:
-                run = self._run_postnorm(layers, family.attention, states, dtype, rows, made_for)
+                run = self._run_postnorm(
+                    layers, family.attention, states, dtype, rows, work.made_for
+                )
             else:
-                plan = _prenorm_run(family, model, numbers)
+                plan = _prenorm_run(family, work.model, work.numbers)
                 run = prenorm.run_layers(plan, layers, states, dtype, rows)
         return [states[:n_tokens] for states in run]
+
+    def _recorded_weights(
+        self, work: _Work, states: torch.Tensor, layout: Layout
+    ) -> list[torch.Tensor]:
+        """The trained weights of layers that can be recorded; none where a kernel is missing."""
+        key = work.made_for, layout.max_seqlen <= operations.SHORT
+        if key not in self.recorded:
+            can = self._has_kernels(work, states.new_empty(0, dtype=work.dtype), layout)
+            every = (weight for module in work.with_norms for weight in module.parameters())
+            self.recorded[key] = [*dict.fromkeys(x for x in every if x.requires_grad and can)]
+        weights = self.recorded[key]
+        versions = [weight._version for weight in weights]
+        if versions != self.versions:  # a graph reads copies
+            for module in work.modules:
+                self._cache_of(work.family, module)(work.dtype, training=True)
+            self.versions = versions
+        return weights
+
+    def _has_kernels(self, work: _Work, like: torch.Tensor, layout: Layout) -> bool:
+        """Whether kernels compute attention, with no numbers but those on the device."""
+        for module in work.modules:
+            attention = self._cache_of(work.family, module).parts.attention
+            settings = settings_of(attention, work.family.attention)
+            if has_distances(attention):
+                return False
+            if not operations.can_fuse_attention(like, layout, settings):
+                return False
+        return True
 
     def _run_postnorm(
         self,

@@ -29,7 +29,7 @@ from skbert._core.cpu.quantized import Int8Linear, Int8MLP
 from skbert._core.cpu.stacked import StackedLinear
 from skbert._core.families.record import LayerParts, PreNormParts
 from skbert._core.gpu import operations
-from skbert._core.runtime.autograd import Context
+from skbert._core.runtime.autograd import Context, add_gradient
 
 __all__ = ["Bf16State", "ComputedLayer", "LayerProducts", "ProductCache", "has_sizes"]
 
@@ -316,16 +316,18 @@ class TrainingLinear:
         gradients = [part for whole in wholes for part in torch.split(whole, self.sizes)]
         for weight, gradient in zip(self.weights, gradients, strict=True):
             if weight.requires_grad:
-                self._add_grad(weight, gradient)
+                add_gradient(weight, gradient, self.bf16_grads)
 
     def _grad_buffers(self) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Memory for gradients: the same at each step, as allocating large buffers costs time.
 
-        Gradients that stay in lower precision are small enough to get new memory each time.
+        On a CPU those that stay in lower precision are small enough to get new memory each time.
         """
-        if self.bf16_grads is None and all(weight.grad is None for weight in self.weights):
-            return self._reused_buffers
-        return self._new_buffers()
+        rounded = self.bf16_grads or ()
+        if any(weight.grad is not None or weight in rounded for weight in self.weights):
+            return self._new_buffers()
+        is_kept = self.bf16_grads is None or operations.is_on_gpu(self.weights[0])
+        return self._reused_buffers if is_kept else self._new_buffers()
 
     def _new_buffers(self) -> tuple[torch.Tensor, torch.Tensor | None]:
         shape = sum(self.sizes), self.weights[0].shape[1]
@@ -335,17 +337,6 @@ class TrainingLinear:
     @cached_property
     def _reused_buffers(self) -> tuple[torch.Tensor, torch.Tensor | None]:
         return self._new_buffers()
-
-    def _add_grad(self, weight: torch.Tensor, gradient: torch.Tensor) -> None:
-        """Add to one gradient; the first stays in lower precision until another comes."""
-        bf16_grads = self.bf16_grads
-        earlier = weight.grad if bf16_grads is None else bf16_grads.pop(weight, weight.grad)
-        if earlier is not None:
-            weight.grad = earlier.to(weight.dtype).add_(gradient)
-        elif bf16_grads is None or gradient.dtype == weight.dtype:
-            weight.grad = gradient.to(weight.dtype)
-        else:
-            bf16_grads[weight] = gradient
 
 
 class TrainingMLP:

@@ -21,14 +21,13 @@ from skbert._core.task import Layout
 from skbert.exceptions import warn
 
 __all__ = [
-    "can_fuse_attention", "can_fuse_gate", "can_fuse_gelu", "can_fuse_layernorm",
+    "SHORT", "can_fuse_attention", "can_fuse_gate", "can_fuse_gelu", "can_fuse_layernorm",
     "can_fuse_rotary", "fused_attention", "gelu_backward", "is_on_gpu", "kernels",
     "on_device_of",
 ]  # fmt: skip
 
 _HEAD_SIZES = (16, 32, 64, 128)
-# Tokens of a row up to which torch's kernel, which starts anew with each row, is no faster.
-_MAX_SEQLEN = 256
+SHORT = 256  # tokens of a row up to which torch's kernel, which starts with each row, is no faster
 
 
 def is_on_gpu(x: torch.Tensor) -> bool:
@@ -78,7 +77,7 @@ def _can_run(device: torch.device) -> bool:
 def can_fuse_attention(qkv: torch.Tensor, layout: Layout, settings: AttentionSettings) -> bool:
     """Whether `fused_attention` can be used, and is not slower than torch's operations."""
     is_half = qkv.dtype in (torch.bfloat16, torch.float16)
-    is_faster = settings.dropout > 0 or layout.max_seqlen <= _MAX_SEQLEN
+    is_faster = settings.dropout > 0 or layout.max_seqlen <= SHORT
     fits = is_half and settings.head_size in _HEAD_SIZES
     return fits and is_faster and _has_kernel("attention", qkv)
 

@@ -306,9 +306,7 @@ def _packed_states(network: Network, batch: Batch) -> list[torch.Tensor]:
     read = network.layers or (len(layers),)
     if runs_layers(network):
         first, below = _below(network, batch)
-        numbers = range(first, max(read))
-        computed = network.layer_runner(family, network.model, numbers, below, layout)
-        return [[below, *computed][i - first] for i in read]
+        return network.layer_runner(family, network.model, first, below, layout, read)
     inputs = _packed_inputs(network, batch)
     if not family.mixes_neighbours:
         return [states[0] for states in states_of(network, inputs, layout)]

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, Protocol
 import torch
 
 __all__ = [
-    "Context", "DeviceSeed", "LayerNormResult", "Seed", "apply", "draw_seed",
-    "seed_of_a_run", "seeds_of_a_run",
+    "Context", "DeviceSeed", "LayerNormResult", "RoundedGrads", "Seed", "add_gradient", "apply",
+    "draw_seed", "pop_gradient", "seed_of_a_run", "seeds_of_a_run",
 ]  # fmt: skip
 
 
@@ -43,6 +43,30 @@ def apply(function: Any, *arguments: Any) -> Any:
     if torch.is_grad_enabled():
         return function.apply(*arguments)
     return function.forward(_NoGrad(), *arguments)
+
+
+# Where gradients in lower precision are kept, by weight, if there is such a place.
+RoundedGrads = dict[torch.Tensor, torch.Tensor] | None
+
+
+def pop_gradient(weight: torch.Tensor, rounded_grads: RoundedGrads) -> torch.Tensor | None:
+    """The gradient of a weight, if it has one, which is forgotten."""
+    gradient = weight.grad if rounded_grads is None else rounded_grads.pop(weight, weight.grad)
+    weight.grad = None
+    return gradient
+
+
+def add_gradient(
+    weight: torch.Tensor, gradient: torch.Tensor, rounded_grads: RoundedGrads
+) -> None:
+    """Add to the gradient of a weight: the first in lower precision stays so until another."""
+    earlier = pop_gradient(weight, rounded_grads)
+    if earlier is not None:
+        weight.grad = earlier.to(weight.dtype).add_(gradient)
+    elif rounded_grads is not None and gradient.dtype != weight.dtype:
+        rounded_grads[weight] = gradient
+    else:
+        weight.grad = gradient.to(weight.dtype)
 
 
 class DeviceSeed(NamedTuple):

@@ -1,0 +1,260 @@
+"""Layers in training as graphs: what they start on a GPU is recorded once, and then repeated.
+
+The layers of a step start some hundred kernels, which takes Python longer than it takes a GPU to
+compute those of a small step; a graph starts them in one call. It is recorded for a number of
+tokens and of rows. Batches with fewer tokens are filled up with a row more, which nothing reads.
+Depends on torch, seeds and a batch's layout.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from skbert._core.gpu.operations import SHORT
+from skbert._core.runtime.autograd import (
+    Context,
+    RoundedGrads,
+    add_gradient,
+    pop_gradient,
+    seed_of_a_run,
+    seeds_of_a_run,
+)
+from skbert._core.task import Layout
+from skbert.exceptions import warn
+
+__all__ = ["LayerGraphs", "Recorder"]
+
+_SEEN = 2  # batches of a size before its graph is recorded, which takes about three steps
+_MOST = 24  # graphs, which all keep their inputs and outputs
+_BITS, _FINEST, _COARSEST = 5, 64, SHORT  # sizes differ by a share of the tokens, within bounds
+
+Compute = Callable[[torch.Tensor, Layout], list[torch.Tensor]]
+
+
+class Recorder:
+    """Records what a function starts on a GPU."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self.pool = torch.cuda.graph_pool_handle()
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Inside the ``with``, work is put into the stream that is recorded."""
+        current = torch.cuda.current_stream()
+        free, _ = torch.cuda.mem_get_info()
+        if free < torch.cuda.memory_reserved():  # while it records, torch cannot free memory
+            torch.cuda.empty_cache()
+        self.stream.wait_stream(current)
+        with torch.cuda.stream(self.stream):
+            yield
+        current.wait_stream(self.stream)
+
+    def record(self, function: Callable[[], None]) -> Callable[[], None]:
+        """Record a function without computing it; what is returned computes the same."""
+        graph = torch.cuda.CUDAGraph()
+        graph.capture_begin(self.pool, "thread_local")
+        try:
+            function()
+        finally:
+            graph.capture_end()
+        return graph.replay
+
+
+class _Size(NamedTuple):
+    """What graphs differ by, for the same layers."""
+
+    n_tokens: int
+    n_rows: int
+    is_short: bool
+    needs_grad: bool  # whether what is below the layers is trained
+
+
+class LayerGraphs:
+    """The graphs of layers in a training, by what they are made for and their size.
+
+    Parameters
+    ----------
+    recorder : Recorder
+        What records them.
+    rounded_grads : dict of Tensor to Tensor, or None
+        Where gradients in lower precision are put, by weight.
+    """
+
+    def __init__(self, recorder: Any, rounded_grads: RoundedGrads) -> None:
+        self.recorder, self.rounded_grads = recorder, rounded_grads
+        self.is_enabled = True
+        self.n_seen: Counter[Hashable] = Counter()
+        self.graphs: dict[Hashable, _Graph] = {}
+        # The run whose backward pass is yet to come: all graphs share the memory between.
+        self.open_run: Callable[[], object] = lambda: None
+
+    def __call__(
+        self,
+        made_for: Hashable,
+        compute: Compute,
+        weights: Sequence[torch.Tensor],
+        states: torch.Tensor,
+        layout: Layout,
+    ) -> list[torch.Tensor]:
+        """What ``compute`` returns of states and layout, by a graph where there is one."""
+        shift = seed_of_a_run()
+        size = _size_of(states, layout)
+        key = made_for, size
+        self.n_seen[key] += 1
+        if self._can_run(weights):
+            if key not in self.graphs and self.n_seen[key] > _SEEN and len(self.graphs) < _MOST:
+                self._record(key, compute, weights, (states, layout))
+            if key in self.graphs:
+                return self._run(self.graphs[key], states, layout, shift)
+        with seeds_of_a_run(shift):
+            return compute(states, layout)
+
+    def _can_run(self, weights: Sequence[torch.Tensor]) -> bool:
+        """Whether a run may write the gradients, and the memory between forward and backward."""
+        if not self.is_enabled or not weights or self.open_run() is not None:
+            return False
+        return weights[0].grad is None and not self.rounded_grads
+
+    def _record(
+        self,
+        key: tuple[Hashable, _Size],
+        compute: Compute,
+        weights: Sequence[torch.Tensor],
+        batch: tuple[torch.Tensor, Layout],
+    ) -> None:
+        try:
+            self.graphs[key] = _Graph(self, compute, weights, batch, key[1])
+        except RuntimeError as error:
+            self.is_enabled, self.graphs = False, {}
+            for weight in weights:
+                pop_gradient(weight, self.rounded_grads)
+            if not isinstance(error, torch.OutOfMemoryError):
+                warn(
+                    "Steps of training are computed without graphs of the GPU, more slowly: it"
+                    f" could not record one ({type(error).__name__}: {error!s:.200})."
+                )
+
+    def _run(
+        self, graph: _Graph, states: torch.Tensor, layout: Layout, shift: int
+    ) -> list[torch.Tensor]:
+        run = _Run(graph, len(states))
+        self.open_run = weakref.ref(run)
+        graph.read(states, layout, shift)
+        outputs: tuple[torch.Tensor, ...] = _Replayed.apply(run, states, graph.weights[0])  # type: ignore[no-untyped-call]
+        return [*outputs]
+
+
+def _size_of(states: torch.Tensor, layout: Layout) -> _Size:
+    n_tokens = len(states)
+    step = min(max(1 << max(0, n_tokens.bit_length() - _BITS), _FINEST), _COARSEST)
+    return _Size(
+        n_tokens + -n_tokens % step, len(layout.lengths), layout.max_seqlen <= SHORT,
+        states.requires_grad,
+    )  # fmt: skip
+
+
+class _Graph:
+    """Layers recorded forward and backward, with the memory that they read and write."""
+
+    def __init__(
+        self,
+        owner: LayerGraphs,
+        compute: Compute,
+        weights: Sequence[torch.Tensor],
+        batch: tuple[torch.Tensor, Layout],
+        size: _Size,
+    ) -> None:
+        like, layout = batch
+        self.compute, self.weights, self.size = compute, weights, size
+        self.rounded_grads = owner.rounded_grads
+        self.states = like.new_zeros(size.n_tokens, like.shape[1], requires_grad=size.needs_grad)
+        self.shift = torch.zeros(1, dtype=torch.int32, device=like.device)
+        self.layout = Layout(
+            np.array([SHORT if size.is_short else size.n_tokens]),
+            (),
+            torch.full((size.n_rows + 2,), size.n_tokens, dtype=torch.int32, device=like.device),
+            torch.full((size.n_tokens,), size.n_rows, device=like.device),
+        )
+        self.read(like, layout, 0)
+        with owner.recorder.aside():
+            self._forward()  # once before, so that all kernels are compiled
+            self.grad_outputs = [torch.zeros_like(output) for output in self.outputs]
+            self._backward()
+            self._take_grads()
+            self.run_forward = owner.recorder.record(self._forward)
+            self.run_backward = owner.recorder.record(self._backward)
+            self.grads = self._take_grads()
+
+    def _forward(self) -> None:
+        with torch.enable_grad(), seeds_of_a_run(self.shift):
+            self.outputs = self.compute(self.states, self.layout)
+
+    def _backward(self) -> None:
+        inputs = [*self.weights, *[self.states] * self.size.needs_grad]
+        self.found = torch.autograd.grad(
+            self.outputs, inputs, self.grad_outputs, allow_unused=True
+        )
+
+    def _take_grads(self) -> list[torch.Tensor | None]:
+        """The gradients of the weights, wherever the backward pass has put them."""
+        put = [pop_gradient(weight, self.rounded_grads) for weight in self.weights]
+        return [x if found is None else found for x, found in zip(put, self.found, strict=False)]
+
+    def read(self, states: torch.Tensor, layout: Layout, shift: int) -> None:
+        """Put a batch where the graph reads it."""
+        n_tokens, n_rows = len(states), self.size.n_rows
+        self.states.detach()[:n_tokens].copy_(states.detach())
+        self.layout.cu_seqlens[: n_rows + 1].copy_(layout.cu_seqlens)
+        self.layout.row_of_token[:n_tokens].copy_(layout.row_of_token)
+        self.layout.row_of_token[n_tokens:].fill_(n_rows)
+        self.shift.fill_(shift)
+
+    def backward(self, n_tokens: int, grad_outputs: Sequence[torch.Tensor]) -> torch.Tensor | None:
+        """Add to the gradients of the weights; the gradient of the states, if it is needed."""
+        rounded = self.rounded_grads
+        if rounded or self.weights[0].grad is not None:
+            for weight in self.weights:
+                earlier = pop_gradient(weight, rounded)
+                if earlier is not None:  # it may be where the graph writes
+                    weight.grad = earlier.to(weight.dtype, copy=True)
+        for own, grad in zip(self.grad_outputs, grad_outputs, strict=True):
+            own[:n_tokens].copy_(grad)
+            own[n_tokens:].zero_()
+        self.run_backward()
+        for weight, own_grad in zip(self.weights, self.grads, strict=True):
+            if own_grad is not None:
+                add_gradient(weight, own_grad, rounded)
+        return self.found[-1][:n_tokens] if self.size.needs_grad else None
+
+
+class _Run:
+    """A batch that a graph computes."""
+
+    def __init__(self, graph: _Graph, n_tokens: int) -> None:
+        self.graph, self.n_tokens = graph, n_tokens
+
+
+class _Replayed(torch.autograd.Function):
+    """The states that a graph computes of what it has read."""
+
+    @staticmethod
+    def forward(ctx: Context, run: _Run, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        del tensors  # what needs a gradient
+        run.graph.run_forward()
+        ctx.settings = run
+        return tuple(output.detach()[: run.n_tokens] for output in run.graph.outputs)
+
+    @staticmethod
+    def backward(ctx: Context, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        run: _Run = ctx.settings
+        grad_states = run.graph.backward(run.n_tokens, gradients)
+        ctx.settings = None  # another run may begin
+        return None, grad_states, None

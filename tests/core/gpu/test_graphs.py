@@ -1,0 +1,288 @@
+"""Layers recorded as graphs train as they do without: here what a graph does is computed anew."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from conftest import tiny_vocabulary
+from support.families import save_tiny
+from support.networks import CPU, GPU, Labels, assert_all_close, open_model
+from support.training import GENTLE, RECIPE, make_items, run
+
+from skbert._core.cpu.bindings import module
+from skbert._core.families.modernbert import MODERNBERT
+from skbert._core.gpu import graphs, operations
+from skbert._core.gpu.graphs import LayerGraphs
+from skbert._core.training import optim, stepper
+from skbert.exceptions import SkbertWarning
+
+pytest.importorskip("triton", reason="kernels for GPUs are written in Triton: it is missing")
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+# Steps of a few sizes, so that graphs are recorded and repeated.
+LONG = replace(GENTLE, epochs=3)
+
+
+class Repeating:
+    """Stands for what records graphs: repeats a function, into the memory of the first time."""
+
+    def __init__(self) -> None:
+        self.n_recorded = self.n_repeated = 0
+
+    def aside(self) -> Any:
+        return nullcontext()
+
+    def record(self, function: Any) -> Callable[[], None]:
+        function()
+        graph = function.__self__
+        self.n_recorded += 1
+
+        def repeat() -> None:
+            self.n_repeated += 1
+            kept = [weight.grad for weight in graph.weights]
+            rounded = dict(graph.rounded_grads or {})
+            for weight in graph.weights:
+                weight.grad = None
+            function()
+            if function.__name__ == "_backward":
+                for own, new in zip(graph.grads, graph._take_grads(), strict=True):
+                    assert (own is None) == (new is None)
+                    if own is not None:
+                        own.copy_(new)
+            for weight, grad in zip(graph.weights, kept, strict=True):
+                weight.grad = grad
+            if graph.rounded_grads is not None:
+                graph.rounded_grads.update(rounded)
+
+        return repeat
+
+
+@pytest.fixture
+def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compute on the CPU in the way of a GPU, attention in float32, too."""
+    kernel = operations.kernels("attention")
+    monkeypatch.setattr(operations, "is_on_gpu", lambda _: True)
+    monkeypatch.setattr(module, "kernels", None)
+    monkeypatch.setattr(stepper, "adamw", lambda groups, _: optim.GpuAdamW(groups))
+    monkeypatch.setattr(
+        operations, "can_fuse_attention", lambda qkv, *_: kernel and qkv.dtype == torch.float32
+    )
+
+
+@pytest.fixture(scope="module", params=["bert", "modernbert"])
+def any_model(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory,
+    tiny_model: Path,
+) -> Path:  # fmt: skip
+    """Folder of a tiny model of either kind: norms come after layers, or before them."""
+    if request.param == "bert":
+        return tiny_model
+    folder = tmp_path_factory.mktemp("modernbert")
+    return save_tiny(
+        MODERNBERT,
+        folder,
+        tiny_vocabulary(),
+        hidden_size=32,
+        attention_dropout=0.1,
+        num_hidden_layers=2,
+    )
+
+
+@pytest.fixture
+def recorder(as_on_a_gpu: None, monkeypatch: pytest.MonkeyPatch) -> Repeating:
+    """Steps are recorded and repeated from now on."""
+    repeating = Repeating()
+
+    def graphs_of(network: Any, group: Any, recipe: Any, state: Any) -> LayerGraphs:
+        return LayerGraphs(repeating, state and state.grads)
+
+    monkeypatch.setattr(stepper, "_graphs", graphs_of)
+    return repeating
+
+
+def without_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs draw their seeds as those with graphs do, and none is recorded."""
+    monkeypatch.setattr(graphs, "_MOST", 0)
+
+
+def test_training_is_the_same(
+    any_model: Path, recorder: Repeating, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is dropped is the same, too."""
+    got, passes = run(any_model, LONG, precision="float32", pooling="mean")
+    assert recorder.n_recorded >= 2
+    assert recorder.n_repeated > 4
+    assert recorder.n_repeated % 2 == 0  # as often backward as forward
+    without_graphs(monkeypatch)
+    want, others = run(any_model, LONG, precision="float32", pooling="mean")
+    assert_all_close(got, want, 1e-5)
+    assert [each.loss for each in passes] == pytest.approx([each.loss for each in others])
+
+
+def test_some_layers_are_frozen(tiny_model: Path, recorder: Repeating) -> None:
+    before = dict(open_model(tiny_model, dtype=torch.float32).model.named_parameters())
+    got, _ = run(tiny_model, replace(LONG, freeze=1), precision="float32")
+    assert recorder.n_repeated > 4
+    is_same = {name: torch.equal(got[name], x) for name, x in before.items() if "layer." in name}
+    assert {name for name, same in is_same.items() if same} == {
+        name for name in is_same if "layer.0." in name
+    }
+
+
+def test_gradients_are_accumulated(
+    tiny_model: Path, recorder: Repeating, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = replace(LONG, accumulate=2)
+    got, _ = run(tiny_model, recipe, precision="float32")
+    assert recorder.n_repeated > 4
+    without_graphs(monkeypatch)
+    want, _ = run(tiny_model, recipe, precision="float32")
+    assert_all_close(got, want, 1e-5)
+
+
+def test_two_runs_before_a_backward_pass(
+    tiny_model: Path, recorder: Repeating, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The memory of one is not written by the other."""
+    losses: list[float] = []
+
+    class Twice(Labels):
+        def loss(self, logits: torch.Tensor, batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
+            again = self.network.logits(batch) if logits.requires_grad else logits
+            loss, weight = super().loss(logits + again, batch)
+            losses.append(float(loss.detach()))
+            return loss, weight
+
+    task = Twice()
+    opened = stepper.Stepper.__init__
+
+    def noted(own: Any, network: Any, *rest: Any) -> None:
+        task.network = network
+        opened(own, network, *rest)
+
+    monkeypatch.setattr(stepper.Stepper, "__init__", noted)
+    got, _ = run(tiny_model, LONG, precision="float32", task=task)
+    assert recorder.n_repeated > 4
+    first = losses.copy()
+    without_graphs(monkeypatch)
+    want, _ = run(tiny_model, LONG, precision="float32", task=task)
+    assert_all_close(got, want, 1e-5)
+    assert losses == pytest.approx(first * 2)
+
+
+def test_whoever_holds_the_model_may_change_it(tiny_model: Path, recorder: Repeating) -> None:
+    network = open_model(tiny_model, dtype=torch.float32)
+    items = make_items(network)
+    taking = stepper.Stepper(network, Labels(), LONG, stepper.Precision("float32", CPU), 100)
+    taking.set_items(items)
+    rows = torch.arange(8).numpy()
+    for _ in range(4):
+        taking.step(rows)
+    assert recorder.n_repeated == 4
+    network.hand_out()
+    taking.step(rows)
+    assert recorder.n_repeated == 4
+
+
+def test_weights_that_others_write_are_read_anew(tiny_model: Path, recorder: Repeating) -> None:
+    """Such as those of the best pass, or of a checkpoint."""
+    network = open_model(tiny_model, dtype=torch.float32)
+    taking = stepper.Stepper(network, Labels(), LONG, stepper.Precision("float32", CPU), 100)
+    taking.set_items(make_items(network))
+    rows, losses = torch.arange(8).numpy(), []
+    before = {name: x.clone() for name, x in network.model.state_dict().items()}
+    for _ in range(5):
+        taking.step(rows)
+        losses += [loss for loss, _ in taking.results(wait=True)]
+    network.model.load_state_dict({name: 3 * x for name, x in before.items()})
+    taking.step(rows)
+    changed = [loss for loss, _ in taking.results(wait=True)]
+    assert abs(changed[0] - losses[-1]) > 0.05
+    assert recorder.n_repeated == 2 * 4
+
+
+def test_what_cannot_be_recorded_is_computed_without(
+    tiny_model: Path, recorder: Repeating, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(function: Any) -> None:
+        function()
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    monkeypatch.setattr(recorder, "record", fail)
+    with pytest.warns(SkbertWarning, match=r"without graphs of the GPU.*not permitted when strea"):
+        got, _ = run(tiny_model, LONG, precision="float32")
+    without_graphs(monkeypatch)
+    want, _ = run(tiny_model, LONG, precision="float32")
+    assert_all_close(got, want, 1e-6)
+
+
+def test_where_memory_is_short_no_graph_is_kept(
+    tiny_model: Path, recorder: Repeating, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(function: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(recorder, "record", fail)
+    _, passes = run(tiny_model, LONG, precision="float32")  # without a warning
+    assert len(passes) == LONG.epochs
+
+
+def test_rows_without_a_kernel_are_computed_without_graphs(
+    tiny_model: Path, recorder: Repeating, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operations, "can_fuse_attention", lambda *_: False)
+    run(tiny_model, LONG, precision="float32")
+    assert recorder.n_recorded == 0
+
+
+@pytest.mark.parametrize("without", ["a GPU", "one process", "kept activations"])
+def test_where_graphs_are_not_used(monkeypatch: pytest.MonkeyPatch, without: str) -> None:
+    class Network:
+        device = torch.device("cpu" if without == "a GPU" else "cuda")
+
+    class Group:
+        size = 2 if without == "one process" else 1
+
+    monkeypatch.setattr(stepper, "Recorder", lambda device: Repeating())
+    recipe = replace(RECIPE, gradient_checkpointing=without == "kept activations")
+    make: Any = stepper._graphs
+    assert make(Network(), Group(), recipe, None) is None
+    Network.device, Group.size = torch.device("cuda"), 1
+    assert make(Network(), Group(), RECIPE, None) is not None
+
+
+# --- on a GPU ------------------------------------------------------------------------------------
+
+
+@pytest.mark.gpu
+def test_a_gpu_trains_by_graphs_as_without(
+    any_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replayed: list[int] = []
+    backward = graphs._Graph.backward
+
+    def noted(graph: Any, n_tokens: int, *rest: Any) -> Any:
+        replayed.append(n_tokens)
+        return backward(graph, n_tokens, *rest)
+
+    monkeypatch.setattr(graphs._Graph, "backward", noted)
+    for recipe in (LONG, replace(LONG, accumulate=2)):
+        replayed.clear()
+        got, passes = run(any_model, recipe, precision="bfloat16", device=GPU, pooling="mean")
+        assert len(replayed) > 2
+        with pytest.MonkeyPatch.context() as patch:
+            without_graphs(patch)
+            n_before = len(replayed)
+            want, others = run(any_model, recipe, precision="bfloat16", device=GPU, pooling="mean")
+            assert len(replayed) == n_before
+        assert_all_close(got, want, 1e-3)
+        assert [each.loss for each in passes] == pytest.approx(
+            [each.loss for each in others], rel=1e-2
+        )
