@@ -1323,6 +1323,7 @@ def test_c_rule_can_fail() -> None:
 
 BORDER = "skbert._core.cpu.bindings"
 COMPILED = "skbert._core.cpu.kernels"
+TABLE_OF_ADDRESSES = "skbert._core.gpu.adamw"  # Triton takes tensors, but not a list of them
 
 
 def border_crossings(modules: list[Module]) -> list[str]:
@@ -1332,7 +1333,7 @@ def border_crossings(modules: list[Module]) -> list[str]:
     """
     offences = []
     for each in modules:
-        if is_under(each.name, BORDER):
+        if is_under(each.name, BORDER) or each.name == TABLE_OF_ADDRESSES:
             continue
         offences += [
             f"{each.path}:{node.lineno} {ast.unparse(node)}"

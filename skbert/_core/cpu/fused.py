@@ -6,9 +6,9 @@ with the residual, layer normalisation and rounding. Products of bfloat16 keep w
 in registers, fetch weights while others are multiplied, and do GELU and its gradient in passing;
 so do products of float32 in inference. Steps of AdamW read gradients in bfloat16 as they are.
 Where a kernel cannot be used, or would be slower, as all but that of rotary positions are without
-AVX2, ``layers``, ``linear`` and ``optim`` do the same with torch's operations. Norms, gates and
-rotary positions have kernels for GPUs, too. Depends on torch, a batch's layout, ``device``,
-``bindings`` and ``gpu``.
+AVX2, ``layers``, ``linear`` and ``optim`` do the same with torch's operations. Norms, gates,
+rotary positions and steps of AdamW have kernels for GPUs, too. Depends on torch, a batch's
+layout, ``device``, ``bindings`` and ``gpu``.
 """
 
 from __future__ import annotations
@@ -404,9 +404,13 @@ def can_fuse_linear(weights: Iterable[torch.Tensor], dtype: torch.dtype) -> bool
 
 
 def can_fuse_adamw(weights: Iterable[torch.Tensor]) -> bool:
-    """Whether `adamw_step` can be used: no two weights may share memory."""
+    """Whether a kernel can take steps: no two weights may share memory."""
     weights = list(weights)
-    return _are_plain(weights, [torch.float32]) and not has_shared_memory(weights)
+    if any(map(operations.is_on_gpu, weights)):
+        fits = operations.can_fuse_adamw(weights)
+    else:
+        fits = _are_plain(weights, [torch.float32])
+    return fits and not has_shared_memory(weights)
 
 
 def can_fuse_grad_norm(gradients: Iterable[torch.Tensor]) -> bool:

@@ -2,13 +2,14 @@
 
 Triton, in which they are written, comes with torch for CUDA, and compiles each of them when it is
 first called; what it compiled is kept on disk. Where a kernel cannot be used torch's operations
-do the same. Norms, gates and rotary positions are made operations by ``cpu.fused``. Depends on
-torch, a batch's layout and the kernels beside this module.
+do the same. Norms, gates and rotary positions are made operations by ``cpu.fused``; a step of
+AdamW has no gradient. Depends on torch, a batch's layout and the kernels beside this module.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from importlib import import_module
 from typing import Any
@@ -16,14 +17,14 @@ from typing import Any
 import torch
 
 from skbert._core.attention.settings import AttentionSettings
-from skbert._core.runtime.autograd import Context, apply, draw_seed
+from skbert._core.runtime.autograd import AdamWTensor, Context, apply, draw_seed
 from skbert._core.task import Layout
 from skbert.exceptions import warn
 
 __all__ = [
-    "SHORT", "can_fuse_attention", "can_fuse_gate", "can_fuse_gelu", "can_fuse_layernorm",
-    "can_fuse_rotary", "fused_attention", "gelu_backward", "is_on_gpu", "kernels",
-    "on_device_of",
+    "SHORT", "adamw_step", "can_fuse_adamw", "can_fuse_attention", "can_fuse_gate",
+    "can_fuse_gelu", "can_fuse_layernorm", "can_fuse_rotary", "fused_attention", "gelu_backward",
+    "is_on_gpu", "kernels", "on_device_of",
 ]  # fmt: skip
 
 _HEAD_SIZES = (16, 32, 64, 128)
@@ -161,3 +162,26 @@ def gelu_backward(
         hidden=hidden.contiguous(), grad_active=grad_active.contiguous()
     )
     return tensors
+
+
+# --- steps of the optimizer ----------------------------------------------------------------------
+
+
+def can_fuse_adamw(weights: Sequence[torch.Tensor]) -> bool:
+    """Whether `adamw_step` can be used, if no two weights share memory."""
+    fits = all(x.dtype == torch.float32 and _has_kernel("adamw", x) for x in weights)
+    return fits and len({x.device for x in weights}) == 1
+
+
+def adamw_step(
+    tensors: Sequence[AdamWTensor],
+    divisor: torch.Tensor | None,
+    failed: torch.Tensor | None,
+    epsilon: float,
+    betas: tuple[float, float],
+) -> None:
+    """Take a step of AdamW with the gradients divided by ``divisor``; none if ``failed`` is 1."""
+    with on_device_of(tensors[0].weight):
+        kernels("adamw").adamw_step(
+            tensors=tensors, divisor=divisor, failed=failed, epsilon=epsilon, betas=betas
+        )

@@ -1,4 +1,4 @@
-"""What operations of kernels share, on a CPU or a GPU: how they run, seeds, and a result.
+"""What kernels share, on a CPU or a GPU: how operations run, seeds, a result, and a weight.
 
 Depends on torch only.
 """
@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, Protocol
 import torch
 
 __all__ = [
-    "Context", "DeviceSeed", "LayerNormResult", "RoundedGrads", "Seed", "add_gradient", "apply",
-    "draw_seed", "pop_gradient", "seed_of_a_run", "seeds_of_a_run",
+    "AdamWTensor", "Context", "DeviceSeed", "LayerNormResult", "RoundedGrads", "Seed",
+    "add_gradient", "apply", "draw_seed", "pop_gradient", "seed_of_a_run", "seeds_of_a_run",
 ]  # fmt: skip
 
 
@@ -138,3 +138,16 @@ class LayerNormResult(NamedTuple):
     rstd: torch.Tensor  # 1 / deviation of each token
     normalized: torch.Tensor | None  # before weight and bias, like x; for the gradient
     sum: torch.Tensor | None  # of x and the residual, float32
+
+
+class AdamWTensor(NamedTuple):
+    """A weight to be updated, contiguous as are its gradient and its moments."""
+
+    weight: torch.Tensor
+    gradient: torch.Tensor  # float32 or bfloat16
+    exp_avg: torch.Tensor
+    exp_avg_sq: torch.Tensor
+    decay: float  # the share of the weight that weight decay leaves
+    step_size: float  # the learning rate divided by the correction of exp_avg
+    bias_correction2_sqrt: float
+    bf16_weight: torch.Tensor | None = None  # gets the weight as it is after the step

@@ -10,19 +10,21 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-from torch.nn.utils import get_total_norm
 
-from skbert._core.cpu.bindings.adamw import AdamWTensor, adamw_step, grad_norm
+from skbert._core.cpu.bindings.adamw import adamw_step, grad_norm
 from skbert._core.cpu.fused import can_fuse_adamw, can_fuse_grad_norm
 from skbert._core.cpu.linear import Bf16State
 from skbert._core.families import family_of
 from skbert._core.families.record import optional_part
+from skbert._core.gpu import operations
+from skbert._core.runtime.autograd import AdamWTensor
 from skbert.exceptions import InputError
 
 __all__ = [
     "RANGE_TEST",
     "SCHEDULES",
     "AdamW",
+    "ConvertingAdamW",
     "GpuAdamW",
     "adamw",
     "freeze",
@@ -262,15 +264,17 @@ class AdamW(torch.optim.AdamW):
 
 def adamw(groups: list[dict[str, Any]], device: torch.device) -> AdamW:
     """AdamW for these parameters, in the fastest form that can be used."""
-    if can_fuse_adamw(p for group in groups for p in group["params"]):
-        return _CompiledAdamW(groups)
+    weights = [weight for group in groups for weight in group["params"]]
+    if can_fuse_adamw(weights):
+        is_on_gpu = any(map(operations.is_on_gpu, weights))
+        return GpuAdamW(groups) if is_on_gpu else _CompiledAdamW(groups)
     if device.type == "cuda":
-        return GpuAdamW(groups)
+        return ConvertingAdamW(groups)
     return AdamW(groups, fused=device.type != "mps")
 
 
-class GpuAdamW(AdamW):
-    """AdamW on a GPU, which converts gradients from bfloat16, and weights to it, all at once."""
+class ConvertingAdamW(AdamW):
+    """torch's AdamW, which converts gradients from bfloat16, and weights to it, all at once."""
 
     bf16_state: Bf16State
 
@@ -306,7 +310,8 @@ class _CompiledAdamW(AdamW):
     """AdamW in a compiled kernel, which reads gradients and writes weights in bfloat16, too."""
 
     bf16_state: Bf16State
-    grad_scale: torch.Tensor | None = None
+    grad_scale: torch.Tensor | None = None  # what gradients are divided by
+    found_inf: torch.Tensor | None = None  # 1 where a step on a GPU is to change nothing
 
     def __init__(self, groups: list[dict[str, Any]]) -> None:
         super().__init__(groups, fused=True)
@@ -318,14 +323,19 @@ class _CompiledAdamW(AdamW):
 
     def step(self, closure: Any = None) -> Any:  # noqa: ARG002 - as in torch
         """Take a step."""
-        divisor = 1.0 if self.grad_scale is None else float(self.grad_scale)
         tensors = [
             self._prepare(group, weight, gradient.contiguous())
             for group in self.param_groups
             for weight in group["params"]
             if (gradient := self.gradient(weight)) is not None
         ]
-        epsilon, betas = self.defaults["eps"], self.defaults["betas"]
+        if tensors:
+            self._run_kernel(tensors, self.defaults["eps"], self.defaults["betas"])
+
+    def _run_kernel(
+        self, tensors: list[AdamWTensor], epsilon: float, betas: tuple[float, float]
+    ) -> None:
+        divisor = 1.0 if self.grad_scale is None else float(self.grad_scale)
         adamw_step(tensors=tensors, divisor=divisor, epsilon=epsilon, betas=betas)
 
     def _prepare(
@@ -350,12 +360,26 @@ class _CompiledAdamW(AdamW):
         )
 
 
+class GpuAdamW(_CompiledAdamW):
+    """The same in a kernel for GPUs, which waits for nothing."""
+
+    def _run_kernel(
+        self, tensors: list[AdamWTensor], epsilon: float, betas: tuple[float, float]
+    ) -> None:
+        operations.adamw_step(tensors, self.grad_scale, self.found_inf, epsilon, betas)
+
+
 def gradient_norm(gradients: Iterable[torch.Tensor]) -> torch.Tensor:
     """Euclidean norm of all gradients together, a tensor on their device."""
     gradients = [gradient.contiguous() for gradient in gradients]
     if can_fuse_grad_norm(gradients):
         return grad_norm(gradients=gradients)
-    return get_total_norm(gradients)
+    norms: list[torch.Tensor] = []
+    for dtype in dict.fromkeys(gradient.dtype for gradient in gradients):  # one at a time
+        own = [gradient for gradient in gradients if gradient.dtype == dtype]
+        norms += torch._foreach_norm(own, dtype=torch.promote_types(dtype, torch.float32))
+    norm: torch.Tensor = torch.linalg.vector_norm(torch.stack(norms))
+    return norm
 
 
 def take_step(

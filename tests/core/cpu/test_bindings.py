@@ -25,7 +25,7 @@ from torch.nn import functional as F
 from skbert._core.attention.settings import AttentionSettings
 from skbert._core.cpu import fused
 from skbert._core.cpu.bindings import module
-from skbert._core.cpu.bindings.adamw import AdamWTensor, adamw_step, grad_norm
+from skbert._core.cpu.bindings.adamw import adamw_step, grad_norm
 from skbert._core.cpu.bindings.attention import (
     PackedRows,
     attention_backward,
@@ -58,6 +58,7 @@ from skbert._core.cpu.fused import (
     max_packed_tokens,
 )
 from skbert._core.cpu.stacked import StackedLinear
+from skbert._core.runtime.autograd import AdamWTensor
 from skbert._core.task import Layout
 from skbert._core.training.optim import adamw
 from skbert.exceptions import SkbertWarning

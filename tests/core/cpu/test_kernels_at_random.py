@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from torch.optim.adamw import adamw
 
 from skbert._core.cpu.bindings import module
-from skbert._core.cpu.bindings.adamw import AdamWTensor, adamw_step, grad_norm
+from skbert._core.cpu.bindings.adamw import adamw_step, grad_norm
 from skbert._core.cpu.bindings.attention import (
     AttentionSettings,
     PackedRows,
@@ -44,6 +44,7 @@ from skbert._core.cpu.bindings.layernorm import (
     layernorm_forward,
 )
 from skbert._core.cpu.bindings.rotary import RotaryTable, rotate
+from skbert._core.runtime.autograd import AdamWTensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable

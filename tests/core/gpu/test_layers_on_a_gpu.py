@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Compute on the CPU in the way of a GPU; the kernels that are called are noted."""
+    operations._can_run(CPU)  # tries a kernel
     called: list[str] = []
     kernels = operations.kernels
 
@@ -36,7 +37,7 @@ def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(operations, "kernels", noted)
     monkeypatch.setattr(operations, "is_on_gpu", lambda _: True)
     monkeypatch.setattr(module, "kernels", None)
-    monkeypatch.setattr(stepper, "adamw", lambda groups, _: optim.GpuAdamW(groups))
+    monkeypatch.setattr(stepper, "adamw", lambda groups, _: optim.adamw(groups, GPU))
     return called
 
 
@@ -102,43 +103,47 @@ def test_training_is_the_same(
     want, others = run(tiny_model_no_dropout, recipe, precision=precision)
     called = request.getfixturevalue("as_on_a_gpu")
     got, passes = run(tiny_model_no_dropout, recipe, precision=precision)
-    assert ({*called} == {"layernorm", "gelu"}) == (precision == "float32")
+    assert ({*called} == {"adamw", "layernorm", "gelu"}) == (precision == "float32")
     assert_all_close(got, want, tolerance)
     assert [each.loss for each in passes] == pytest.approx([each.loss for each in others])
 
 
-def test_gradients_in_lower_precision_are_converted_at_once(
-    tiny_model_no_dropout: Path, plain: None, monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("by_torch", [False, True], ids=["by a kernel", "by torch"])
+def test_gradients_in_lower_precision_are_used(
+    tiny_model_no_dropout: Path, plain: None, by_torch: bool, monkeypatch: pytest.MonkeyPatch,
     request: pytest.FixtureRequest,
 ) -> None:  # fmt: skip
     """As the interpreter has no products in bfloat16, attention is torch's."""
     want, others = run(tiny_model_no_dropout, GENTLE, precision="float32")
     request.getfixturevalue("as_on_a_gpu")
     monkeypatch.setattr(operations, "can_fuse_attention", lambda *_: False)
-    seen: list[set[torch.dtype]] = []
-    convert = optim.GpuAdamW.gradients
+    if by_torch:
+        monkeypatch.setattr(operations, "can_fuse_adamw", lambda _: False)
+    seen: list[tuple[int, set[torch.dtype]]] = []
+    kind = optim.ConvertingAdamW if by_torch else optim.GpuAdamW
+    of_optimizer = kind.gradients
 
     def gradients(optimizer: Any) -> list[torch.Tensor]:
-        rounded = optimizer.bf16_state.grads
-        seen.append({gradient.dtype for gradient in rounded.values()})
-        # Weights and biases of six linear layers in each of two; GELU sums one of these biases.
-        assert len(rounded) == 2 * (2 * 6 - 1)
-        found = convert(optimizer)
-        assert not rounded
+        rounded = [*optimizer.bf16_state.grads.values()]
+        assert {gradient.dtype for gradient in rounded} == {torch.bfloat16}
+        found = of_optimizer(optimizer)
+        seen.append((len(rounded), {gradient.dtype for gradient in found}))
         return found
 
-    monkeypatch.setattr(optim.GpuAdamW, "gradients", gradients)
+    monkeypatch.setattr(kind, "gradients", gradients)
     got, passes = run(tiny_model_no_dropout, GENTLE, precision="bfloat16")
-    assert seen == [{torch.bfloat16}] * 6
+    # Weights and biases of six linear layers in each of two; GELU sums one of these biases.
+    used = {torch.float32} if by_torch else {torch.float32, torch.bfloat16}
+    assert seen == [(2 * (2 * 6 - 1), used)] * 6
     assert_all_close(got, want, 1e-3)
     assert [each.loss for each in passes] == pytest.approx(
         [each.loss for each in others], rel=2e-2
     )
 
 
-def test_copies_in_lower_precision_follow_the_weights() -> None:
+def test_where_torch_takes_steps_it_converts_gradients_and_weights() -> None:
     weight = torch.nn.Parameter(torch.randn(4, 4))
-    optimizer = optim.GpuAdamW([{"params": [weight], "lr": 0.1, "weight_decay": 0.0}])
+    optimizer = optim.ConvertingAdamW([{"params": [weight], "lr": 0.1, "weight_decay": 0.0}])
     state = optimizer.bf16_state
     assert state.weights is not None
     state.weights[weight] = weight.detach().bfloat16()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch
 
@@ -17,24 +16,12 @@ from skbert._core.cpu.bindings.checks import (
     check_type,
     optional_address,
 )
+from skbert._core.runtime.autograd import AdamWTensor
 
-__all__ = ["AdamWTensor", "adamw_step", "grad_norm"]
+__all__ = ["adamw_step", "grad_norm"]
 
 _MIN_DIVISOR = torch.finfo(torch.float32).tiny
 _MAX_BETA = 1.0 - torch.finfo(torch.float32).eps
-
-
-class AdamWTensor(NamedTuple):
-    """A weight to be updated, contiguous as are its gradient and its moments."""
-
-    weight: torch.Tensor
-    gradient: torch.Tensor  # float32 or bfloat16
-    exp_avg: torch.Tensor
-    exp_avg_sq: torch.Tensor
-    decay: float  # the share of the weight that weight decay leaves
-    step_size: float  # the learning rate divided by the correction of exp_avg
-    bias_correction2_sqrt: float
-    bf16_weight: torch.Tensor | None = None  # gets the weight as it is after the step
 
 
 def adamw_step(
