@@ -6,6 +6,8 @@ import copy
 import functools
 import json
 import struct
+from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tokenizers import (
@@ -239,3 +241,36 @@ def text_tokenizer(name: str, size: int = 500) -> TextTokenizer:
     made = make_tokenizer(name, size)
     named = made.special_tokens_map
     return TextTokenizer(made.backend_tokenizer, named.get("mask_token"), named.get("unk_token"))
+
+
+class Spy:
+    """A tokenizer backend that counts its calls and the characters it is given."""
+
+    def __init__(self, backend: Any) -> None:
+        self.backend, self.seen = backend, 0
+        self.calls: Counter[str] = Counter()
+
+    def _call(self, name: str, given: Any, n_characters: int, options: Mapping[str, bool]) -> Any:
+        self.calls[name] += 1
+        self.seen += n_characters
+        return getattr(self.backend, name)(given, **options)
+
+    def encode(self, text: str, **options: bool) -> Any:
+        return self._call("encode", text, len(text), options)
+
+    def encode_batch(self, texts: list[str], **options: bool) -> Any:
+        return self._call("encode_batch", texts, sum(map(len, texts)), options)
+
+    def encode_batch_fast(self, texts: list[str], **options: bool) -> Any:
+        return self._call("encode_batch_fast", texts, sum(map(len, texts)), options)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.backend, name)
+
+
+def watched(tokenizer: TextTokenizer) -> tuple[TextTokenizer, Spy]:
+    """The same over a spy, and the spy."""
+    twin, spy = copy.copy(tokenizer), Spy(tokenizer.backend)
+    object.__setattr__(twin, "backend", spy)
+    object.__setattr__(twin, "reader", replace(tokenizer.reader, backend=spy))
+    return twin, spy

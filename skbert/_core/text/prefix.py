@@ -1,24 +1,25 @@
-"""The first ids of a long text of byte-level BPE or Unigram, from a prefix that settles them.
+"""The first ids of long texts, from prefixes that settle them.
 
 What follows a prefix can change the ids at its end only: those of the last words, which it may go
-on or join. How far back that reaches is known for the parts that a vetted tokenizer can have.
-Depends on ``tokenizers``.
+on or join. How far back that reaches is known for the parts that a vetted tokenizer of byte-level
+BPE or Unigram can have. Depends on ``tokenizers``.
 """
 
 from __future__ import annotations
 
 import json
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import takewhile
+from itertools import repeat, takewhile
 from typing import Any
 
-from tokenizers import Tokenizer, pre_tokenizers
+from tokenizers import Encoding, Tokenizer, pre_tokenizers
 
-__all__ = ["BytePrefix", "WordPrefix"]
+__all__ = ["BytePrefix", "Reader", "WordPrefix"]
 
+_TOGETHER = 1 << 22  # characters of prefixes that are read at once: 100 MB of encodings
 _FAR = 4096  # characters in which a place to cut is looked for
 _OPEN = 2  # words at the end that what follows can go on: a gap with line breaks counts as two
 _LONGEST = 512  # bytes of the longest token with which endless words are read in part
@@ -28,28 +29,75 @@ _category = unicodedata.ucd_3_2_0.category
 
 
 @dataclass(frozen=True)
-class _Prefix:
-    """Reads a text from prefixes, each longer than the one before."""
+class Reader:
+    """Reads the first ids of texts: of all from short prefixes, then of a few from longer ones."""
 
     backend: Tokenizer
 
-    def first(self, text: str, n_ids: int, size: int) -> list[int]:
-        """The first ``n_ids`` ids of a text, from about ``size`` characters if these settle them.
+    def first_of(self, texts: Sequence[str], n_ids: int, size: int) -> list[list[int]]:
+        """The first ``n_ids`` ids of each text.
 
-        Where nothing proves a prefix, the whole text is read.
+        Prefixes of about ``size`` characters are read together, in parallel. A text whose ids
+        these do not settle is read on alone.
         """
-        while self._can_cut and size < len(text):
-            end = self._end(text, size)
-            ids = self._settled(text[:end], n_ids) if end else None
-            if ids is not None:
-                return ids
-            size *= 4
-        ids = self.backend.encode(text, add_special_tokens=False).ids
-        return list(ids[:n_ids])
+        found: list[list[int]] = []
+        step = max(1, _TOGETHER // size)
+        for at in range(0, len(texts), step):
+            group = texts[at : at + step]
+            prefixes = [self._prefix(text, size) for text in group]
+            encodings = self.backend.encode_batch(prefixes, add_special_tokens=False)
+            settled = map(self._settled, prefixes, encodings, repeat(n_ids))
+            found += [
+                self._beyond(text, n_ids, 4 * size) if ids is None else ids
+                for text, ids in zip(group, settled, strict=True)
+            ]
+        return found
 
     def whole(self, text: str) -> str:
         """A text that gives the same token ids."""
         return text
+
+    def _prefix(self, text: str, size: int) -> str:
+        """A prefix of at most ``size`` characters; empty if none is of use."""
+        raise NotImplementedError
+
+    def _beyond(self, text: str, n_ids: int, size: int) -> list[int]:
+        """The first ids of a text, from prefixes of ``size`` characters and more, or from all."""
+        raise NotImplementedError
+
+    def _read(self, prefix: str, n_ids: int) -> list[int] | None:
+        """The first ids of ``prefix``, read alone, if what follows cannot change them."""
+        encoding = self.backend.encode(prefix, add_special_tokens=False)
+        return self._settled(prefix, encoding, n_ids)
+
+    def _settled(
+        self,
+        prefix: str,  # noqa: ARG002 - a reader of bytes looks at it again
+        encoding: Encoding,
+        n_ids: int,
+    ) -> list[int] | None:
+        """The first ids of ``prefix`` if what follows cannot change them, else None.
+
+        All words but the last are settled, unless a reader knows better.
+        """
+        words = encoding.word_ids
+        settled = len(words) > n_ids and words[n_ids - 1] != words[-1]
+        return list(encoding.ids[:n_ids]) if settled else None
+
+
+class _Prefix(Reader):
+    """Reads a whole text where nothing proves a prefix."""
+
+    def _prefix(self, text: str, size: int) -> str:
+        return text[: self._end(text, size)] if self._can_cut and size < len(text) else ""
+
+    def _beyond(self, text: str, n_ids: int, size: int) -> list[int]:
+        while self._can_cut and size < len(text):
+            if (ids := self._read(self._prefix(text, size), n_ids)) is not None:
+                return ids
+            size *= 4
+        ids = self.backend.encode(text, add_special_tokens=False).ids
+        return list(ids[:n_ids])
 
     @property
     def _can_cut(self) -> bool:
@@ -58,10 +106,6 @@ class _Prefix:
 
     def _end(self, text: str, size: int) -> int:
         """Where a prefix of at most ``size`` characters ends; 0 if no place is good."""
-        raise NotImplementedError
-
-    def _settled(self, prefix: str, n_ids: int) -> list[int] | None:
-        """The first ids of ``prefix`` if what follows cannot change them, else None."""
         raise NotImplementedError
 
     @cached_property
@@ -90,12 +134,6 @@ class WordPrefix(_Prefix):
         places = range(size, max(size - _FAR, 0), -1)
         return next((at for at in places if text[at] in _WHITE and _is_solid(text[at - 1])), 0)
 
-    def _settled(self, prefix: str, n_ids: int) -> list[int] | None:
-        encoding = self.backend.encode(prefix, add_special_tokens=False)
-        words = encoding.word_ids
-        settled = len(words) > n_ids and words[n_ids - 1] != words[-1]
-        return list(encoding.ids[:n_ids]) if settled else None
-
 
 class BytePrefix(_Prefix):
     """For byte-level BPE: a prefix settles all words but the last two, and most of an endless one.
@@ -114,8 +152,7 @@ class BytePrefix(_Prefix):
         places = range(size, max(size - _FAR, 0), -1)
         return next((at for at in places if _composes_with_nothing(text[at])), 0)
 
-    def _settled(self, prefix: str, n_ids: int) -> list[int] | None:
-        encoding = self.backend.encode(prefix, add_special_tokens=False)
+    def _settled(self, prefix: str, encoding: Encoding, n_ids: int) -> list[int] | None:
         words: list[Any] = encoding.word_ids
         n_whole = max(words, default=0) + 1 - _OPEN  # words that are as in the whole text
         ids = list(encoding.ids[: sum(1 for _ in takewhile(lambda word: word < n_whole, words))])

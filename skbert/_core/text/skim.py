@@ -16,9 +16,9 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from tokenizers import Tokenizer
 
 from skbert._arrays import Array, IntArray
+from skbert._core.text.prefix import Reader
 
 __all__ = ["CHINESE", "Skimmer"]
 
@@ -45,15 +45,13 @@ class _Run(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Skimmer:
+class Skimmer(Reader):
     """Leaves out of long texts what has no effect on their tokens.
 
     The kind of a character is what the tokenizer makes of it between two letters. It is the same
     everywhere, as no step of the tokenizer looks at more than one character to separate words; for
     tokenizers with such a step nothing is left out.
     """
-
-    backend: Tokenizer
 
     @property
     def longest_word(self) -> int:
@@ -64,31 +62,20 @@ class Skimmer:
         """A text that gives the same token ids."""
         return "".join(self.chunks(text))
 
-    def first(self, text: str, n_ids: int, size: int) -> list[int]:
-        """The first ``n_ids`` ids of a long text, from the shortest prefix that settles them.
+    def _prefix(self, text: str, size: int) -> str:
+        return text[:size]
 
-        The first prefix has ``size`` characters, and then each four times as many.
-        """
-        prefix = text[:size]
-        if (ids := self._settled(prefix, n_ids)) is not None:
-            return ids
+    def _beyond(self, text: str, n_ids: int, size: int) -> list[int]:
         grown: list[str] = []
-        held, wanted = 0, 4 * size
+        held = 0
         for chunk in self.chunks(text):
             grown.append(chunk)
             held += len(chunk)
-            if held >= wanted:
-                if (ids := self._settled("".join(grown), n_ids)) is not None:
+            if held >= size:
+                if (ids := self._read("".join(grown), n_ids)) is not None:
                     return ids
-                wanted *= 4
+                size *= 4
         return list(self.backend.encode("".join(grown), add_special_tokens=False).ids[:n_ids])
-
-    def _settled(self, prefix: str, n_ids: int) -> list[int] | None:
-        """The first ids of ``prefix`` if what follows cannot change them, else None."""
-        encoding = self.backend.encode(prefix, add_special_tokens=False)
-        words = encoding.word_ids
-        settled = len(words) > n_ids and words[n_ids - 1] != words[-1]
-        return list(encoding.ids[:n_ids]) if settled else None
 
     def chunks(self, text: str) -> Iterator[str]:
         """Parts of the text, in order, which joined give the same token ids as the text."""

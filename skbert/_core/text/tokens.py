@@ -217,18 +217,13 @@ class TextTokenizer:
         """
         if limit is None:
             return self._batch([t if len(t) < _LONG else self.reader.whole(t) for t in texts])
-        first_try = 8 * limit + 256
-        long = {i: self.reader.first(t, limit + 1, first_try) for i, t in enumerate(texts)
-                if len(t) > first_try}  # fmt: skip
-        table = self._batch([texts[i] if i not in long else "" for i in range(len(texts))])
-        lengths = table.lengths
-        for i, ids in long.items():
-            lengths[i] = len(ids)
-        flat = table.values
+        first_try = 8 * limit + 64
+        long = [i for i, text in enumerate(texts) if len(text) > first_try]
+        table = self._batch([text if len(text) <= first_try else "" for text in texts])
         if long:
-            rows = (long.get(i, table[i]) for i in range(len(texts)))
-            flat = np.concatenate([np.asarray(row, np.int32) for row in rows])
-        return Ragged.of(flat, lengths).truncate(np.minimum(lengths, limit + 1))
+            ids = self.reader.first_of([texts[i] for i in long], limit + 1, first_try)
+            table = replaced(table, np.array(long), _table(ids))
+        return table.truncate(np.minimum(table.lengths, limit + 1))
 
     def pieces_of_words(self, words: Sequence[str], limit: int | None = None) -> Ragged:
         """Word-piece ids of words, each as if it stood inside a sentence; as for `pieces`."""
@@ -269,10 +264,14 @@ class TextTokenizer:
 
     def _batch(self, texts: Sequence[str]) -> Ragged:
         encode = self.backend.encode_batch_fast  # looks for no places in the text
-        ids = [e.ids for e in encode(list(texts), add_special_tokens=False)]
-        lengths = np.fromiter(map(len, ids), np.int64, len(ids))
-        flat = np.fromiter(chain.from_iterable(ids), np.int32, int(lengths.sum()))
-        return Ragged.of(flat, lengths)
+        return _table([e.ids for e in encode(list(texts), add_special_tokens=False)])
+
+
+def _table(ids: Sequence[Sequence[int]]) -> Ragged:
+    """Rows of these ids."""
+    lengths = np.fromiter(map(len, ids), np.int64, len(ids))
+    flat = np.fromiter(chain.from_iterable(ids), np.int32, int(lengths.sum()))
+    return Ragged.of(flat, lengths)
 
 
 _READERS: dict[type, Any] = {models.BPE: BytePrefix, models.Unigram: WordPrefix}

@@ -13,8 +13,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.odd_texts import PARTS, long_texts, odd_texts
-from support.tokenizers import BYTE_LEVEL, UNIGRAM, make_tokenizer, text_tokenizer
+from support.tokenizers import (
+    BYTE_LEVEL,
+    UNIGRAM,
+    WORD_PIECE,
+    Spy,
+    make_tokenizer,
+    text_tokenizer,
+    watched,
+)
 
+from skbert._core.text import prefix
 from skbert._core.text.skim import CHINESE
 from skbert._core.text.tokens import TextTokenizer, encode_texts
 
@@ -86,7 +95,7 @@ def test_tokens_by_role(name: str) -> None:
 def test_a_prefix_that_settles_ids_settles_the_right_ones(
     name: str, text: str, n_ids: int, size: int
 ) -> None:
-    assert ours(name).reader.first(text, n_ids, size) == whole(name, text)[:n_ids]
+    assert ours(name).reader.first_of([text], n_ids, size)[0] == whole(name, text)[:n_ids]
 
 
 @EVERY_KIND
@@ -109,7 +118,7 @@ def test_every_pair_of_parts_around_the_end_of_a_prefix(name: str, end: str) -> 
             text = part + end
             for size in range(max(1, len(text) - 9), len(text)):
                 for n_ids in (1, 2, 5):
-                    found = ours(name).reader.first(text, n_ids, size)
+                    found = ours(name).reader.first_of([text], n_ids, size)[0]
                     assert found == whole(name, text)[:n_ids], (text, size, n_ids)
 
 
@@ -122,20 +131,6 @@ ENDLESS = {
 }  # fmt: skip
 
 
-class Spy:
-    """A tokenizer backend that counts the characters it is given."""
-
-    def __init__(self, backend: Any) -> None:
-        self.backend, self.seen = backend, 0
-
-    def encode(self, text: str, **options: bool) -> Any:
-        self.seen += len(text)
-        return self.backend.encode(text, **options)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.backend, name)
-
-
 @pytest.mark.parametrize("name", BYTE_LEVEL)
 @pytest.mark.parametrize("kind", ENDLESS)
 def test_endless_texts_of_bytes_are_read_in_part(name: str, kind: str) -> None:
@@ -143,10 +138,44 @@ def test_endless_texts_of_bytes_are_read_in_part(name: str, kind: str) -> None:
     for begin in ("", "the movie ", "a\n", "!"):
         text = begin + part * (400_000 // len(part)) + " good"
         spy = Spy(reader.backend)
-        found = type(reader)(spy).first(text, 127, 8 * 126 + 256)
+        found = type(reader)(spy).first_of([text], 127, 8 * 126 + 64)[0]
         assert spy.seen < 30_000
         small = begin + part * (8_000 // len(part)) + " good"
         assert found == whole(name, small)[:127]
+
+
+SETTLED = "the movie is good and the food is bad, "
+BEGINS = ["a", " ", "\u200b", "\u0301", "中", "👩\u200d👧"]
+
+
+@pytest.mark.parametrize("name", [*WORD_PIECE, *OTHERS])
+@pytest.mark.parametrize("limit", [0, 20, 126])
+def test_texts_that_a_first_prefix_settles_or_does_not_stay_in_order(
+    name: str, limit: int
+) -> None:
+    texts = ["good", ""]
+    for i, begin in enumerate(BEGINS):
+        endless = begin * 6_000 + SETTLED * 40
+        texts += [f"{i} {SETTLED * 40}", endless, f"bad {i}", f"{i} {endless}", SETTLED + endless]
+    # Of so many tokens some are long, which a prefix of 64 characters of one word does not settle.
+    tokenizer, spy = watched(text_tokenizer(name, 2_000))
+    rows = [row.tolist() for row in tokenizer.pieces(texts, limit).arrays()]
+    assert limit or spy.calls["encode"]
+    assert rows == [spy.encode(text, add_special_tokens=False).ids[: limit + 1] for text in texts]
+
+
+@pytest.mark.parametrize("name", [*WORD_PIECE, *OTHERS])
+def test_first_prefixes_of_long_texts_are_read_together(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = [f"{i} {SETTLED * 90}" for i in range(50)]
+    tokenizer, spy = watched(ours(name))
+    rows = [row.tolist() for row in tokenizer.pieces(texts, 126).arrays()]
+    assert spy.calls == {"encode_batch_fast": 1, "encode_batch": 1}
+    assert rows == [whole(name, text)[:127] for text in texts]
+    monkeypatch.setattr(prefix, "_TOGETHER", 12_000)  # characters: 11 prefixes
+    assert [row.tolist() for row in tokenizer.pieces(texts, 126).arrays()] == rows
+    assert spy.calls == {"encode_batch_fast": 2, "encode_batch": 1 + 5}
 
 
 @pytest.mark.parametrize("name", BYTE_LEVEL)
@@ -166,10 +195,10 @@ def test_memory_does_not_grow_with_the_length_of_a_cell(name: str, part: str) ->
 def test_long_texts_of_unigram_are_read_in_part_where_blanks_part_words(name: str) -> None:
     text, reader = "the movie is good, 中文 " * 20_000, ours(name).reader
     spy = Spy(reader.backend)
-    assert type(reader)(spy).first(text, 127, 8 * 126 + 256) == whole(name, text)[:127]
-    assert spy.seen < 8 * 126 + 256
+    assert type(reader)(spy).first_of([text], 127, 8 * 126 + 64)[0] == whole(name, text)[:127]
+    assert spy.seen < 8 * 126 + 64
     endless = "中文" * 5_000
-    assert reader.first(endless, 127, 8 * 126 + 256) == whole(name, endless)[:127]
+    assert reader.first_of([endless], 127, 8 * 126 + 64)[0] == whole(name, endless)[:127]
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -180,7 +209,7 @@ def test_with_added_words_a_text_is_read_whole(name: str) -> None:
     text = "x " * 200 + "the movie is good and long " * 40
     for n_ids in (150, 200, 230):
         want = added.backend.encode(text, add_special_tokens=False).ids[:n_ids]
-        assert added.reader.first(text, n_ids, 420) == want
+        assert added.reader.first_of([text], n_ids, 420)[0] == want
 
 
 @pytest.mark.parametrize("name", ["roberta", "eurobert"])
@@ -191,7 +220,7 @@ def test_without_all_bytes_a_text_is_read_whole(name: str) -> None:
     assert not partial.reader._can_cut
     text = "Zaa" * 500
     want = partial.backend.encode(text, add_special_tokens=False).ids[:20]
-    assert partial.reader.first(text, 20, 40) == want
+    assert partial.reader.first_of([text], 20, 40)[0] == want
 
 
 # --- places and words of pieces ------------------------------------------------------------------
