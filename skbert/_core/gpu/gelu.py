@@ -11,7 +11,7 @@ from skbert._core.gpu.kernels import gelu as kernels
 
 __all__ = ["gated_backward", "gated_forward", "gelu_backward"]
 
-_TOKENS, _COLUMNS = 8, 256  # that a program computes together
+_TOKENS, _COLUMNS = 4, 512  # that a program computes together
 _PROGRAMS = 128  # that sum columns of a gradient, each of its own tokens
 
 

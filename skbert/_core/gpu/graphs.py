@@ -2,7 +2,7 @@
 
 The layers of a step start some hundred kernels, which takes Python longer than it takes a GPU to
 compute those of a small step; a graph starts them in one call. It is recorded for a number of
-tokens and of rows. Batches with fewer tokens are filled up with a row more, which nothing reads.
+tokens and of rows. Batches with fewer tokens are filled up with more rows, which nothing reads.
 Depends on torch, seeds and a batch's layout.
 """
 
@@ -33,7 +33,10 @@ __all__ = ["LayerGraphs", "Recorder"]
 
 _SEEN = 2  # batches of a size before its graph is recorded, which takes about three steps
 _MOST = 24  # graphs, which all keep their inputs and outputs
-_BITS, _FINEST, _COARSEST = 5, 64, SHORT  # sizes differ by a share of the tokens, within bounds
+_FINEST, _COARSEST = 64, SHORT  # tokens that sizes differ by
+# Sizes differ by a quarter up to so many multiplications of a token's states with a square matrix:
+# a GPU computes what is filled up in the time that Python would take.
+_FEW = 1 << 32
 
 Compute = Callable[[torch.Tensor, Layout], list[torch.Tensor]]
 
@@ -73,6 +76,7 @@ class _Size(NamedTuple):
 
     n_tokens: int
     n_rows: int
+    n_spare: int  # rows that fill up
     is_short: bool
     needs_grad: bool  # whether what is below the layers is trained
 
@@ -154,10 +158,11 @@ class LayerGraphs:
 
 def _size_of(states: torch.Tensor, layout: Layout) -> _Size:
     n_tokens = len(states)
-    step = min(max(1 << max(0, n_tokens.bit_length() - _BITS), _FINEST), _COARSEST)
+    is_small = n_tokens * states.shape[1] ** 2 < _FEW
+    step = max(_FINEST, 1 << max(0, n_tokens.bit_length() - 3)) if is_small else _COARSEST
     return _Size(
-        n_tokens + -n_tokens % step, len(layout.lengths), layout.max_seqlen <= SHORT,
-        states.requires_grad,
+        n_tokens + -n_tokens % step, len(layout.lengths), -(-step // SHORT),
+        layout.max_seqlen <= SHORT, states.requires_grad,
     )  # fmt: skip
 
 
@@ -175,14 +180,18 @@ class _Graph:
         like, layout = batch
         self.compute, self.weights, self.size = compute, weights, size
         self.rounded_grads = owner.rounded_grads
+        self.outputs: list[torch.Tensor] = []
         self.states = like.new_zeros(size.n_tokens, like.shape[1], requires_grad=size.needs_grad)
         self.shift = torch.zeros(1, dtype=torch.int32, device=like.device)
         self.layout = Layout(
             np.array([SHORT if size.is_short else size.n_tokens]),
             (),
-            torch.full((size.n_rows + 2,), size.n_tokens, dtype=torch.int32, device=like.device),
-            torch.full((size.n_tokens,), size.n_rows, device=like.device),
+            torch.empty(size.n_rows + size.n_spare + 1, dtype=torch.int32, device=like.device),
+            torch.empty(size.n_tokens, dtype=torch.int64, device=like.device),
         )
+        places = torch.arange(size.n_spare * SHORT, device=like.device)
+        self.spare_rows = places // SHORT + size.n_rows
+        self.spare_ends = places[::SHORT].int() + SHORT
         self.read(like, layout, 0)
         with owner.recorder.aside():
             self._forward()  # once before, so that all kernels are compiled
@@ -192,6 +201,7 @@ class _Graph:
             self.run_forward = owner.recorder.record(self._forward)
             self.run_backward = owner.recorder.record(self._backward)
             self.grads = self._take_grads()
+        self.outputs = [output.detach() for output in self.outputs]
 
     def _forward(self) -> None:
         with torch.enable_grad(), seeds_of_a_run(self.shift):
@@ -210,11 +220,15 @@ class _Graph:
 
     def read(self, states: torch.Tensor, layout: Layout, shift: int) -> None:
         """Put a batch where the graph reads it."""
-        n_tokens, n_rows = len(states), self.size.n_rows
+        n_tokens, own = len(states), self.layout
         self.states.detach()[:n_tokens].copy_(states.detach())
-        self.layout.cu_seqlens[: n_rows + 1].copy_(layout.cu_seqlens)
-        self.layout.row_of_token[:n_tokens].copy_(layout.row_of_token)
-        self.layout.row_of_token[n_tokens:].fill_(n_rows)
+        sizes = [self.size.n_rows + 1, self.size.n_spare]
+        row_ends, spare_ends = torch.split(own.cu_seqlens, sizes)
+        row_ends.copy_(layout.cu_seqlens)
+        torch.clamp(self.spare_ends + n_tokens, max=self.size.n_tokens, out=spare_ends)
+        rows, spare_rows = own.row_of_token[:n_tokens], own.row_of_token[n_tokens:]
+        rows.copy_(layout.row_of_token)
+        spare_rows.copy_(self.spare_rows[: len(spare_rows)])
         self.shift.fill_(shift)
 
     def backward(self, n_tokens: int, grad_outputs: Sequence[torch.Tensor]) -> torch.Tensor | None:
