@@ -78,7 +78,7 @@ bench-gpu: .venv/bench.stamp
 		$(BENCH)/fit_time.py --model $$model --texts documents --rows 4096 --passes 1 --batch-size 64 --contenders trainer-tuned skbert --out $(FOUND)/fit-$$model-documents.json && \
 		$(BENCH)/fit_time.py --model $$model --texts long --max-length 128 --rows 4096 --passes 2 --batch-size 128 --contenders trainer-tuned skbert --out $(FOUND)/fit-$$model-128.json || exit 1; \
 	done
-	$(BENCH)/fit_time.py --rows 3200 --passes 1 --contenders trainer-tuned skbert --out $(FOUND)/fit-minilm-short.json
+	$(BENCH)/fit_time.py --rows 1600 --passes 1 --contenders trainer-tuned skbert --out $(FOUND)/fit-minilm-short.json
 	$(BENCH)/targets.py $(FOUND) --page docs/targets.md --plot $(FOUND)/targets.png
 
 bench-families: .venv/bench.stamp
