@@ -12,7 +12,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -29,7 +29,7 @@ from skbert._core.runtime.autograd import (
 from skbert._core.task import Layout
 from skbert.exceptions import warn
 
-__all__ = ["LayerGraphs", "Recorder"]
+__all__ = ["LayerGraphs", "Recorder", "graphs_on"]
 
 _SEEN = 2  # batches of a size before its graph is recorded, which takes about three steps
 _MOST = 24  # graphs, which all keep their inputs and outputs
@@ -92,7 +92,7 @@ class LayerGraphs:
         Where gradients in lower precision are put, by weight.
     """
 
-    def __init__(self, recorder: Any, rounded_grads: RoundedGrads) -> None:
+    def __init__(self, recorder: Recorder, rounded_grads: RoundedGrads) -> None:
         self.recorder, self.rounded_grads = recorder, rounded_grads
         self.is_enabled = True
         self.n_seen: Counter[Hashable] = Counter()
@@ -154,6 +154,14 @@ class LayerGraphs:
         graph.read(states, layout, shift)
         outputs: tuple[torch.Tensor, ...] = _Replayed.apply(run, states, graph.weights[0])  # type: ignore[no-untyped-call]
         return [*outputs]
+
+
+def graphs_on(
+    device: torch.device, n_processes: int, rounded_grads: RoundedGrads
+) -> LayerGraphs | None:
+    """Graphs for a training on a GPU, whose gradients no other process waits for."""
+    is_fit = device.type == "cuda" and n_processes == 1
+    return LayerGraphs(Recorder(device), rounded_grads) if is_fit else None
 
 
 def _size_of(states: torch.Tensor, layout: Layout) -> _Size:
@@ -233,20 +241,22 @@ class _Graph:
 
     def backward(self, n_tokens: int, grad_outputs: Sequence[torch.Tensor]) -> torch.Tensor | None:
         """Add to the gradients of the weights; the gradient of the states, if it is needed."""
-        rounded = self.rounded_grads
-        if rounded or self.weights[0].grad is not None:
-            for weight in self.weights:
-                earlier = pop_gradient(weight, rounded)
-                if earlier is not None:  # it may be where the graph writes
-                    weight.grad = earlier.to(weight.dtype, copy=True)
+        if self.rounded_grads or self.weights[0].grad is not None:
+            self._move_gradients()
         for own, grad in zip(self.grad_outputs, grad_outputs, strict=True):
             own[:n_tokens].copy_(grad)
             own[n_tokens:].zero_()
         self.run_backward()
         for weight, own_grad in zip(self.weights, self.grads, strict=True):
             if own_grad is not None:
-                add_gradient(weight, own_grad, rounded)
+                add_gradient(weight, own_grad, self.rounded_grads)
         return self.found[-1][:n_tokens] if self.size.needs_grad else None
+
+    def _move_gradients(self) -> None:
+        """Copy gradients of another run, which may be where the graph writes."""
+        for weight in self.weights:
+            earlier = pop_gradient(weight, self.rounded_grads)
+            weight.grad = None if earlier is None else earlier.to(weight.dtype, copy=True)
 
 
 class _Run:

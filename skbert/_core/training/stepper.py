@@ -20,11 +20,11 @@ from skbert._arrays import IntArray
 from skbert._core.batches import by_budget, collate
 from skbert._core.cpu.embedding import UsedRowsEmbedding, distinct_ids
 from skbert._core.cpu.linear import Bf16State
-from skbert._core.gpu.graphs import LayerGraphs, Recorder
+from skbert._core.gpu.graphs import graphs_on
 from skbert._core.items import Items
 from skbert._core.models.network import Network, can_pack
 from skbert._core.runtime.device import AsyncCopy, Budget, Precision, is_out_of_memory
-from skbert._core.runtime.distributed import ProcessGroup, process_group
+from skbert._core.runtime.distributed import process_group
 from skbert._core.runtime.forks import deferred_forks
 from skbert._core.runtime.freed_memory import keep_freed_memory
 from skbert._core.task import Batch, Task
@@ -104,8 +104,10 @@ class Stepper:
         _fix(self._fixed)
         self._optimizer = _optimizer_of(network, recipe)
         bf16_state = _bf16_state(network, self._optimizer)
-        network.layer_runner.reset(bf16_state, _graphs(network, self.group, recipe, bf16_state))
+        rounded = bf16_state and bf16_state.grads
+        network.layer_runner.reset(bf16_state, graphs_on(network.device, self.group.size, rounded))
         if recipe.gradient_checkpointing:
+            network.layer_runner.graphs = None
             _checkpointing("enable", network.model)({"use_reentrant": False})
         self.group.broadcast([tensor.detach() for tensor in network.model.parameters()])
         if _can_train_used_rows(network):
@@ -350,16 +352,6 @@ def _bf16_state(network: Network, optimizer: AdamW) -> Bf16State | None:
     """What training keeps in bfloat16; no copies of weights that a caller may change unnoticed."""
     state = optimizer.bf16_state
     return state._replace(weights=None) if state and network.is_handed_out else state
-
-
-def _graphs(
-    network: Network, group: ProcessGroup, recipe: Recipe, bf16_state: Bf16State | None
-) -> LayerGraphs | None:
-    """Graphs of layers, for a GPU whose gradients no other process waits for."""
-    is_fit = network.device.type == "cuda" and group.size == 1
-    if not is_fit or recipe.gradient_checkpointing:
-        return None
-    return LayerGraphs(Recorder(network.device), bf16_state and bf16_state.grads)
 
 
 def _has_overflow(scalars: torch.Tensor) -> bool:

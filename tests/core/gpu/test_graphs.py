@@ -11,7 +11,7 @@ import torch
 from conftest import tiny_vocabulary
 from support.families import save_tiny
 from support.networks import CPU, GPU, Labels, assert_all_close, open_model
-from support.training import GENTLE, RECIPE, make_items, run
+from support.training import GENTLE, make_items, run
 
 from skbert._core.cpu.bindings import module
 from skbert._core.families.modernbert import MODERNBERT
@@ -100,10 +100,8 @@ def recorder(as_on_a_gpu: None, monkeypatch: pytest.MonkeyPatch) -> Repeating:
     """Steps are recorded and repeated from now on."""
     repeating = Repeating()
 
-    def graphs_of(network: Any, group: Any, recipe: Any, state: Any) -> LayerGraphs:
-        return LayerGraphs(repeating, state and state.grads)
-
-    monkeypatch.setattr(stepper, "_graphs", graphs_of)
+    make: Any = LayerGraphs
+    monkeypatch.setattr(stepper, "graphs_on", lambda _, __, rounded: make(repeating, rounded))
     return repeating
 
 
@@ -243,20 +241,15 @@ def test_rows_without_a_kernel_are_computed_without_graphs(
     assert recorder.n_recorded == 0
 
 
-@pytest.mark.parametrize("without", ["a GPU", "one process", "kept activations"])
-def test_where_graphs_are_not_used(monkeypatch: pytest.MonkeyPatch, without: str) -> None:
-    class Network:
-        device = torch.device("cpu" if without == "a GPU" else "cuda")
-
-    class Group:
-        size = 2 if without == "one process" else 1
-
-    monkeypatch.setattr(stepper, "Recorder", lambda device: Repeating())
-    recipe = replace(RECIPE, gradient_checkpointing=without == "kept activations")
-    make: Any = stepper._graphs
-    assert make(Network(), Group(), recipe, None) is None
-    Network.device, Group.size = torch.device("cuda"), 1
-    assert make(Network(), Group(), RECIPE, None) is not None
+def test_where_graphs_are_not_used(
+    tiny_model: Path, recorder: Repeating, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(graphs, "Recorder", lambda device: recorder)
+    assert graphs.graphs_on(GPU, 1, None) is not None
+    assert graphs.graphs_on(GPU, 2, None) is None
+    assert graphs.graphs_on(CPU, 1, None) is None
+    run(tiny_model, replace(LONG, gradient_checkpointing=True), precision="float32")
+    assert recorder.n_recorded == 0
 
 
 # --- on a GPU ------------------------------------------------------------------------------------
