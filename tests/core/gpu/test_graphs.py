@@ -11,7 +11,7 @@ import torch
 from conftest import tiny_vocabulary
 from support.families import save_tiny
 from support.networks import CPU, GPU, Labels, assert_all_close, open_model
-from support.training import GENTLE, make_items, run
+from support.training import GENTLE, make_items, run, weights_of
 
 from skbert._core.cpu.bindings import module
 from skbert._core.families.modernbert import MODERNBERT
@@ -176,35 +176,39 @@ def test_two_runs_before_a_backward_pass(
     assert losses == pytest.approx(first * 2)
 
 
-def test_whoever_holds_the_model_may_change_it(tiny_model: Path, recorder: Repeating) -> None:
-    network = open_model(tiny_model, dtype=torch.float32)
-    items = make_items(network)
+def stepping(folder: Path) -> Any:
+    """A network, and a function that takes a step on the same rows and returns the loss."""
+    network = open_model(folder, dtype=torch.float32)
     taking = stepper.Stepper(network, Labels(), LONG, stepper.Precision("float32", CPU), 100)
-    taking.set_items(items)
+    taking.set_items(make_items(network))
     rows = torch.arange(8).numpy()
-    for _ in range(4):
+
+    def step() -> float:
         taking.step(rows)
+        ((loss, _),) = taking.results(wait=True)
+        return loss
+
+    return network, step
+
+
+def test_whoever_holds_the_model_may_change_it(tiny_model: Path, recorder: Repeating) -> None:
+    network, step = stepping(tiny_model)
+    for _ in range(4):
+        step()
     assert recorder.n_repeated == 4
     network.hand_out()
-    taking.step(rows)
+    step()
     assert recorder.n_repeated == 4
 
 
 def test_weights_that_others_write_are_read_anew(tiny_model: Path, recorder: Repeating) -> None:
     """Such as those of the best pass, or of a checkpoint."""
-    network = open_model(tiny_model, dtype=torch.float32)
-    taking = stepper.Stepper(network, Labels(), LONG, stepper.Precision("float32", CPU), 100)
-    taking.set_items(make_items(network))
-    rows, losses = torch.arange(8).numpy(), []
+    network, step = stepping(tiny_model)
     before = {name: x.clone() for name, x in network.model.state_dict().items()}
-    for _ in range(5):
-        taking.step(rows)
-        losses += [loss for loss, _ in taking.results(wait=True)]
+    *_, last = [step() for _ in range(4)]
     network.model.load_state_dict({name: 3 * x for name, x in before.items()})
-    taking.step(rows)
-    changed = [loss for loss, _ in taking.results(wait=True)]
-    assert abs(changed[0] - losses[-1]) > 0.05
-    assert recorder.n_repeated == 2 * 4
+    assert abs(step() - last) > 0.05
+    assert recorder.n_repeated == 2 * 3
 
 
 def test_what_cannot_be_recorded_is_computed_without(
@@ -215,11 +219,15 @@ def test_what_cannot_be_recorded_is_computed_without(
         raise RuntimeError("operation not permitted when stream is capturing")
 
     monkeypatch.setattr(recorder, "record", fail)
+    network, step = stepping(tiny_model)
+    losses = [step() for _ in range(2)]
     with pytest.warns(SkbertWarning, match=r"without graphs of the GPU.*not permitted when strea"):
-        got, _ = run(tiny_model, LONG, precision="float32")
+        losses.append(step())
+    losses.append(step())  # warns once
     without_graphs(monkeypatch)
-    want, _ = run(tiny_model, LONG, precision="float32")
-    assert_all_close(got, want, 1e-6)
+    other, step = stepping(tiny_model)
+    assert losses == pytest.approx([step() for _ in range(4)])
+    assert_all_close(weights_of(network), weights_of(other), 1e-6)
 
 
 def test_where_memory_is_short_no_graph_is_kept(
@@ -229,8 +237,10 @@ def test_where_memory_is_short_no_graph_is_kept(
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(recorder, "record", fail)
-    _, passes = run(tiny_model, LONG, precision="float32")  # without a warning
-    assert len(passes) == LONG.epochs
+    network, step = stepping(tiny_model)
+    losses = [step() for _ in range(4)]  # without a warning
+    assert losses[-1] < losses[0]
+    assert not network.layer_runner.graphs.is_enabled
 
 
 def test_rows_without_a_kernel_are_computed_without_graphs(
