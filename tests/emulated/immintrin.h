@@ -106,6 +106,15 @@ EMULATED __m512i e_permuted(__m512i places, __m512i x) {
     return *(__m512i_u *)to;
 }
 
+EMULATED __m512i e_interleaved(__m512i x, __m512i y, int first) { /* 4 of each 8 */
+    uint16_t left[32], right[32], to[32];
+    memcpy(left, &x, sizeof left);
+    memcpy(right, &y, sizeof right);
+    for (int i = 0; i < 32; i++)
+        to[i] = (i % 2 ? right : left)[i / 8 * 8 + first + i % 8 / 2];
+    return *(__m512i_u *)to;
+}
+
 /* ---- Memory ---- */
 
 EMULATED __m512i e_loaded(const void *from) {
@@ -206,6 +215,8 @@ EMULATED void e_tile_dot_bytes(int sums, int x, int y) {
 #define _mm512_setzero_si512() ((__m512i){0})
 #define _mm512_storeu_si512(to, x) e_stored(to, (__m512i)(x))
 #define _mm512_sub_ps(x, y) ((__m512)(AS_NUMBERS(x) - AS_NUMBERS(y)))
+#define _mm512_unpackhi_epi16(x, y) e_interleaved(x, y, 4)
+#define _mm512_unpacklo_epi16(x, y) e_interleaved(x, y, 0)
 #define _tile_dpbf16ps(sums, x, y) e_tile_dot_bf16(sums, x, y)
 #define _tile_dpbusd(sums, x, y) e_tile_dot_bytes(sums, x, y)
 #define _tile_loadconfig(from) e_load_config(from)

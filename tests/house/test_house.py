@@ -822,11 +822,11 @@ OTHER_THINGS: dict[str, set[str]] = {
     "skbert._core.checkpoints.vet": {"num_attention_heads"},
     "skbert._core.export.int8": {"graph.output", "node.output", "nodes[0].output"},
     "skbert._core.cpu.bindings.attention": {"settings.dropout", "settings.scaling", "scaling"},
-    "skbert._core.cpu.bindings.attention_tiles": {"settings.dropout", "settings.scaling"},
+    "skbert._core.cpu.bindings.attention_grad_tiles": {"output"},
     "skbert._core.cpu.bindings.checks": {"dropout"},
     "skbert._core.cpu.bindings.encoder": {"dropout", "settings.dropout"},
     "skbert._core.cpu.fused": {
-        "settings.dropout", "dropout=", "result.output",
+        "settings.dropout", "dropout=", "output=", "result.output",
     },
     "skbert._core.cpu.attention": {
         "ctx.scaling", "dropout=", "packed.attention", "scaling=", "settings.dropout",

@@ -27,6 +27,7 @@ from skbert._core.cpu.bindings.attention import (
     attention_backward,
     attention_forward,
 )
+from skbert._core.cpu.bindings.attention_grad_tiles import attention_grad_tiles
 from skbert._core.cpu.bindings.attention_tiles import attention_tiles, fits_tiles
 from skbert._core.cpu.bindings.checks import has_shared_memory, is_readable
 from skbert._core.cpu.bindings.module import (
@@ -119,12 +120,8 @@ def fused_attention(
     qkv: torch.Tensor, rows: PackedRows, settings: AttentionSettings
 ) -> torch.Tensor:
     """Attention within rows from ``(n_tokens, 3 * n_heads * head_size)``, a third of it back."""
-    output: torch.Tensor
-    if _can_use_tiles(qkv, rows.max_seqlen, settings):
-        output = attention_tiles(qkv=qkv, rows=rows, settings=settings)
-        output[rows.n_tokens :] = 0
-    else:
-        output = apply(_Attention, qkv, rows, settings)
+    in_tiles = _can_use_tiles(qkv, rows.max_seqlen, settings)
+    output: torch.Tensor = apply(_Attention, qkv, rows, settings, in_tiles)
     return output
 
 
@@ -133,29 +130,38 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Context, qkv: torch.Tensor, rows: PackedRows, settings: AttentionSettings
+        ctx: Context,
+        qkv: torch.Tensor,
+        rows: PackedRows,
+        settings: AttentionSettings,
+        in_tiles: bool,
     ) -> torch.Tensor:
         needs_grad, seed = any(ctx.needs_input_grad), draw_seed(settings.dropout)
-        output, logsumexp = attention_forward(
+        attend = attention_tiles if in_tiles else attention_forward
+        output, logsumexp = attend(
             qkv=qkv, rows=rows, settings=settings, seed=seed, with_logsumexp=needs_grad
         )  # fmt: skip
         if needs_grad:
-            ctx.save_for_backward(qkv, logsumexp)
-            ctx.settings = rows, settings, seed
+            ctx.save_for_backward(qkv, logsumexp, output if in_tiles else None)
+            ctx.settings = rows, settings, seed, in_tiles
         if rows.n_tokens < len(output):
             output[rows.n_tokens :] = 0
         return output
 
     @staticmethod
     def backward(ctx: Context, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        qkv, logsumexp = ctx.saved_tensors
-        rows, settings, seed = ctx.settings
-        grad_qkv = attention_backward(
-            qkv=qkv, grad_output=gradients[0].contiguous(), logsumexp=logsumexp,
-            rows=rows, settings=settings, seed=seed,
-        )  # fmt: skip
+        qkv, logsumexp, output = ctx.saved_tensors
+        rows, settings, seed, in_tiles = ctx.settings
+        arguments: dict[str, Any] = {
+            "qkv": qkv, "grad_output": gradients[0].contiguous(), "logsumexp": logsumexp,
+            "rows": rows, "settings": settings, "seed": seed,
+        }  # fmt: skip
+        if in_tiles:
+            grad_qkv = attention_grad_tiles(output=output, **arguments)
+        else:
+            grad_qkv = attention_backward(**arguments)
         grad_qkv[rows.n_tokens :] = 0
-        return grad_qkv, None, None
+        return grad_qkv, None, None, None
 
 
 # --- layer normalisation -------------------------------------------------------------------------

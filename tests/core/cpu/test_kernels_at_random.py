@@ -27,6 +27,8 @@ from skbert._core.cpu.bindings.attention import (
     attention_backward,
     attention_forward,
 )
+from skbert._core.cpu.bindings.attention_grad_tiles import attention_grad_tiles
+from skbert._core.cpu.bindings.attention_tiles import attention_tiles, fits_tiles
 from skbert._core.cpu.bindings.gated import gated_backward, gated_forward
 from skbert._core.cpu.bindings.gemm_bf16 import (
     PackedWeights,
@@ -190,13 +192,22 @@ def attention(draw: Draw) -> Case:
         "grad_output": numbers(draw, n_tokens, width, dtype=dtype),
     }
 
+    with torch.no_grad():
+        in_tiles = fits_tiles(given_tensors["qkv"], max(rows.lengths, default=0), how)
+    in_tiles = in_tiles and draw(st.booleans())
+    attend = attention_tiles if in_tiles else attention_forward
+
     def compute(t: Tensors) -> Tensors:
         shared: Any = {"qkv": t["qkv"], "rows": rows.packed(), "settings": how, "seed": seed}
-        output, logsumexp = attention_forward(**shared, with_logsumexp=True)
+        output, logsumexp = attend(**shared, with_logsumexp=True)
         assert logsumexp is not None
-        alone, _ = attention_forward(**shared, with_logsumexp=False)
+        alone, _ = attend(**shared, with_logsumexp=False)
         assert torch.equal(alone[rows.tokens()], output[rows.tokens()]) or output.isnan().any()
-        grad = attention_backward(**shared, grad_output=t["grad_output"], logsumexp=logsumexp)
+        shared |= {"grad_output": t["grad_output"], "logsumexp": logsumexp}
+        if in_tiles:
+            grad = attention_grad_tiles(**shared, output=output)
+        else:
+            grad = attention_backward(**shared)
         return {"output": output[rows.tokens()], "grad": grad[rows.tokens()]}
 
     qkv = given_tensors["qkv"].double().requires_grad_()
@@ -206,6 +217,8 @@ def attention(draw: Draw) -> Case:
     q, k, v = (largest(x) for x in qkv.detach()[rows.tokens()].split(width, dim=1))
     # Errors of the scores are relative errors of the weights, which lie between 0 and 1.
     off = min(1.0, 1e-6 + 16 * EPS * size * q * k * how.scaling)
+    if in_tiles:  # weights are rounded, and gradients of scores
+        off = min(1.0, off + 2 * ROUNDING[dtype])
     keep, longest = 1 / (1 - how.dropout), max(rows.lengths, default=0)
     slope = 4 * off * keep * size * largest(grad_output) * v * how.scaling
     of_grad = torch.tensor(

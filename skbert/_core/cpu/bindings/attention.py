@@ -27,6 +27,7 @@ __all__ = [
     "attention_backward",
     "attention_forward",
     "check_attention",
+    "new_results",
 ]
 
 MAX_SIZE = 1 << 14  # of a row and of a head, whose products the kernel counts in 32 bits
@@ -74,18 +75,23 @@ def attention_forward(
     Query, key and value lie side by side, ``(n_tokens, 3 * n_heads * head_size)``. The
     result is new memory, and not initialised for tokens behind the last row.
     """
-    n_tokens, n_heads = check_attention(qkv, rows, settings, seed)
+    _, n_heads = check_attention(qkv, rows, settings, seed)
     address = address_of("qkv", qkv, qkv.shape, qkv.dtype)
-    output = qkv.new_empty(n_tokens, n_heads * settings.head_size)
-    logsumexp = None
-    if with_logsumexp:
-        logsumexp = qkv.new_empty(n_tokens, n_heads, dtype=torch.float32)
+    results = new_results(qkv, n_heads, settings, with_logsumexp)
     module.kernels.attention_forward(
-        address,
-        *addresses(output, logsumexp),
-        *arguments_of_attention(qkv, n_heads, rows, settings, seed),
+        address, *addresses(*results), *arguments_of_attention(qkv, n_heads, rows, settings, seed)
     )
-    return output, logsumexp
+    return results
+
+
+def new_results(
+    qkv: torch.Tensor, n_heads: int, settings: AttentionSettings, with_logsumexp: bool
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Memory for what `attention_forward` returns."""
+    output = qkv.new_empty(len(qkv), n_heads * settings.head_size)
+    if not with_logsumexp:
+        return output, None
+    return output, qkv.new_empty(len(qkv), n_heads, dtype=torch.float32)
 
 
 def attention_backward(

@@ -1,68 +1,43 @@
-/* Attention within rows in the tiles of AMX, in bfloat16, without a gradient, dropout or a window.
+/* Attention within rows in the tiles of AMX, in bfloat16, where each token attends to all of its
+row.
 
-A thread takes one row and head at a time: keys and values are packed once, then sixteen queries
+A thread takes one row and head at a time: keys and values are paired once, then sixteen queries
 after another get their scores, weights and output. */
 
-#include <omp.h>
-#include <stddef.h>
+#include <math.h>
 
-#include "gelu.h"
-#include "scratch.h"
-#include "tiles.h"
+#include "attention_tiles.h"
 
 #ifdef HAS_BF16_DOT
 #define KEYS (2 * TILE_ROWS) /* of which the number is a multiple */
 
 /* One row and head. */
 typedef struct {
-    const uint16_t *query, *key, *value; /* its first token's */
-    uint16_t *output;
-    int64_t stride, output_stride; /* from one token to the next */
-    int length, n_keys, size;
+    Tokens query, key, value, output;
+    float *logsumexp; /* of its first token, or NULL */
+    int64_t first;    /* the number of that token's weights, */
+    int n_heads;      /* and from one token's to the next's */
+    int n_keys;
     float scaling;
-    uint16_t *keys, *values; /* packed: (n_keys / 16, size / 32), (n_keys / 32, size / 16) tiles */
+    int has_dropout;
+    Dropout dropout;
+    uint64_t seed;
+    uint16_t *keys, *values;     /* pairs of numbers, and of tokens */
     uint16_t *queries, *weights; /* (16, size), (16, n_keys) */
     float *scores;               /* (16, n_keys), later the output */
 } Unit;
 
-AVX512 static void pack_keys(const Unit *u) {
-    for (int first = 0; first < u->n_keys; first += TILE_ROWS)
-        for (int i = 0; i < u->size; i += 2 * LANES) {
-            floats pairs[LANES] = {0};
-            for (int row = 0; row < TILE_ROWS && first + row < u->length; row++)
-                pairs[row] = *(const floats *)(u->key + (first + row) * u->stride + i);
-            transpose(pairs);
-            memcpy(u->keys + first * u->size + i * TILE_ROWS, pairs, sizeof pairs);
-        }
-}
-
-/* Numbers of a token and of the next one side by side; zeros behind the last. */
-AVX512 static void pack_values(const Unit *u) {
-    for (int first = 0; first < u->n_keys; first += KEYS)
-        for (int i = 0; i < u->size; i += LANES)
-            for (int row = 0; row < KEYS; row += 2) {
-                const uint16_t *from = u->value + (first + row) * u->stride + i;
-                uints pairs = {0};
-                if (first + row < u->length)
-                    pairs = __builtin_convertvector(*(const ushorts *)from, uints);
-                if (first + row + 1 < u->length)
-                    pairs |= __builtin_convertvector(*(const ushorts *)(from + u->stride), uints)
-                             << 16;
-                uint16_t *tile = u->values + first * u->size + i * KEYS;
-                *(uints *)(tile + row * LANES) = pairs;
-            }
-}
-
-/* Rows of 32 numbers of a product (16, 32 * n) b, of which each `step` tiles of b are a row. */
-AMX INLINE void multiply(const uint16_t *a, int64_t stride, int n, const uint16_t *left,
-                         const uint16_t *right, int64_t step, float *to, int64_t width) {
+/* 32 columns of a product (16, 32 * n) b, of which the panel holds pairs. */
+AMX INLINE void multiply(const uint16_t *a, int64_t stride, int n, const uint16_t *panel, float *to,
+                         int64_t width) {
+    __asm__ volatile("" ::: "memory"); /* the compiler does not know what tiles read */
     _tile_zero(0);
     _tile_zero(1);
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n; i++, panel += 2 * TILE) {
         _tile_loadd(2, a + 2 * LANES * i, 2 * stride);
-        _tile_loadd(3, left + step * TILE * i, TILE_BYTES);
+        _tile_loadd(3, panel, 2 * TILE_BYTES);
         _tile_dpbf16ps(0, 2, 3);
-        _tile_loadd(4, right + step * TILE * i, TILE_BYTES);
+        _tile_loadd(4, panel + PANEL, 2 * TILE_BYTES);
         _tile_dpbf16ps(1, 2, 4);
     }
     _tile_stored(0, to, 4 * width);
@@ -70,53 +45,58 @@ AMX INLINE void multiply(const uint16_t *a, int64_t stride, int n, const uint16_
 }
 
 /* Replaces scores by weights in bfloat16 that are not divided by their sum, which is returned. */
-AMX INLINE float softmax(const Unit *u, const float *scores, uint16_t *weights) {
+AMX INLINE float softmax(const Unit *u, int query, const float *scores, uint16_t *weights) {
+    int length = u->key.length, has_dropout = u->has_dropout;
     floats most = {0}, total = {0};
     most -= __builtin_inff();
     for (int j = 0; j < u->n_keys; j += LANES) {
-        floats x = blend(mask_before(u->length, j), *(const floats *)(scores + j), most);
+        floats x = blend(mask_before(length, j), *(const floats *)(scores + j), most);
         most = (floats)_mm512_max_ps((__m512)most, (__m512)x);
     }
-    float factor = u->scaling * 1.44269504f, highest = maximum(most) * factor;
+    float largest = maximum(most), factor = u->scaling * LOG2_E, highest = largest * factor;
+    int64_t number = u->first + (int64_t)query * u->n_heads;
+    Dropout dropout = u->dropout;
+    uint32_t mask_key = dropout_key(u->seed, number);
     for (int j = 0; j < u->n_keys; j += KEYS) {
         floats x[2];
         for (int half = 0; half < 2; half++) {
-            ints mask = mask_before(u->length, j + half * LANES);
-            floats score = *(const floats *)(scores + j + half * LANES);
-            x[half] = zero_unless(mask, power_of_2(score * factor - highest));
+            int first = j + half * LANES;
+            floats power = *(const floats *)(scores + first) * factor - highest;
+            x[half] = zero_unless(mask_before(length, first), power_of_2(power));
             total += x[half];
+            if (has_dropout) x[half] *= dropout_factors(dropout, mask_key + positions(first));
         }
         store_bf16(weights + j, x[0], x[1]);
     }
-    return sum(total);
+    float row_sum = sum(total);
+    if (u->logsumexp)
+        u->logsumexp[(int64_t)query * u->n_heads] = largest * u->scaling + logf(row_sum);
+    return row_sum;
 }
 
 /* The output of up to sixteen queries. */
 AMX static void attend(const Unit *u, int first) {
-    int n_rows = u->length - first < TILE_ROWS ? u->length - first : TILE_ROWS;
-    const uint16_t *queries = u->query + first * u->stride;
-    int64_t stride = u->stride, n_parts = u->size / (2 * LANES);
+    int left = u->query.length - first, n_rows = left < TILE_ROWS ? left : TILE_ROWS;
+    int size = u->query.size;
+    const uint16_t *queries = u->query.first + first * u->query.stride;
+    int64_t stride = u->query.stride;
     float sums[TILE_ROWS];
     if (n_rows < TILE_ROWS) { /* what lies behind the row may not be read */
         for (int row = 0; row < n_rows; row++)
-            memcpy(u->queries + row * u->size, queries + row * stride, 2 * u->size);
-        queries = u->queries, stride = u->size;
+            memcpy(u->queries + row * size, queries + row * stride, 2 * size);
+        queries = u->queries, stride = size;
     }
-    for (int j = 0; j < u->n_keys; j += KEYS) {
-        const uint16_t *keys = u->keys + j * u->size;
-        multiply(queries, stride, n_parts, keys, keys + TILE_ROWS * u->size, 1, u->scores + j,
-                 u->n_keys);
-    }
+    for (int j = 0; j < u->n_keys; j += KEYS)
+        multiply(queries, stride, size / KEYS, u->keys + j * size, u->scores + j, u->n_keys);
     for (int row = 0; row < n_rows; row++)
-        sums[row] = softmax(u, u->scores + row * u->n_keys, u->weights + row * u->n_keys);
-    for (int i = 0; i < u->size; i += 2 * LANES) {
-        const uint16_t *values = u->values + i * KEYS;
-        multiply(u->weights, u->n_keys, u->n_keys / KEYS, values, values + TILE, u->size / LANES,
-                 u->scores, 2 * LANES);
+        sums[row] = softmax(u, first + row, u->scores + row * u->n_keys,
+                            u->weights + row * u->n_keys);
+    for (int i = 0; i < size; i += PANEL) {
+        multiply(u->weights, u->n_keys, u->n_keys / KEYS, u->values + i * u->n_keys, u->scores,
+                 PANEL);
         for (int row = 0; row < n_rows; row++) {
-            const floats *from = (const floats *)(u->scores + row * 2 * LANES);
-            store_bf16(u->output + (first + row) * u->output_stride + i, from[0] / sums[row],
-                       from[1] / sums[row]);
+            const floats *from = (const floats *)(u->scores + row * PANEL);
+            store_token(&u->output, first + row, i, from[0] / sums[row], from[1] / sums[row]);
         }
     }
 }
@@ -129,43 +109,26 @@ static size_t bytes_of_unit(const Attention *a) {
 }
 
 AMX static void attend_to(const Attention *a, int number, char *memory) {
-    int row = number / a->n_heads, head = number % a->n_heads, begin = a->cu_seqlens[row];
-    int64_t width = (int64_t)a->n_heads * a->head_size;
-    const uint16_t *qkv = (const uint16_t *)a->qkv + 3 * begin * width + head * a->head_size;
-    Unit u = {.query = qkv, .key = qkv + width, .value = qkv + 2 * width, .stride = 3 * width,
-              .output = (uint16_t *)a->output + begin * width + head * a->head_size,
-              .output_stride = width, .length = a->cu_seqlens[row + 1] - begin,
-              .size = a->head_size, .scaling = a->scaling};
-    u.n_keys = round_up(u.length, KEYS);
+    int64_t first = first_token(a, number);
+    Unit u = {.query = tokens_at(a, number, a->qkv, 3, 0),
+              .key = tokens_at(a, number, a->qkv, 3, 1),
+              .value = tokens_at(a, number, a->qkv, 3, 2),
+              .output = tokens_at(a, number, a->output, 1, 0),
+              .logsumexp = a->logsumexp ? a->logsumexp + first : NULL, .first = first,
+              .n_heads = a->n_heads, .scaling = a->scaling, .has_dropout = a->dropout > 0,
+              .dropout = dropout_of(a->dropout), .seed = a->seed};
+    u.n_keys = round_up(u.key.length, KEYS);
     u.scores = (float *)memory;
     u.keys = (uint16_t *)(u.scores + TILE_ROWS * u.n_keys);
-    u.values = u.keys + u.n_keys * u.size;
-    u.weights = u.values + u.n_keys * u.size;
+    u.values = u.keys + u.n_keys * a->head_size;
+    u.weights = u.values + u.n_keys * a->head_size;
     u.queries = u.weights + TILE_ROWS * u.n_keys;
-    pack_keys(&u);
-    pack_values(&u);
-    __asm__ volatile("" ::: "memory");
-    for (int first = 0; first < u.length; first += TILE_ROWS) attend(&u, first);
-}
-
-AMX static void attend_together(const Attention *a, char *memory) {
-    TileConfig before = configure_tiles(&OWN_TILES);
-    int n_units = a->n_rows * a->n_heads;
-#pragma omp for schedule(dynamic, 4)
-    for (int number = 0; number < n_units; number++) attend_to(a, number, memory);
-    configure_tiles(&before);
+    pair_numbers(&u.key, u.n_keys, u.keys);
+    pair_tokens(&u.value, u.n_keys, u.values);
+    for (int query = 0; query < u.query.length; query += TILE_ROWS) attend(&u, query);
 }
 
 int attention_tiles(const Attention *a, int n_threads) {
-    int64_t n_scores = (int64_t)a->n_rows * a->n_heads * a->max_seqlen * (a->max_seqlen + LANES);
-    size_t n_bytes = bytes_of_unit(a);
-    int failed = 0;
-    n_threads = threads_for(n_scores, n_threads);
-#pragma omp parallel num_threads(n_threads) reduction(| : failed)
-    failed = !scratch(n_bytes); /* which stays until the next */
-    if (failed) return -1;
-#pragma omp parallel num_threads(n_threads)
-    attend_together(a, scratch(n_bytes));
-    return 0;
+    return for_all_units(a, bytes_of_unit(a), attend_to, n_threads);
 }
 #endif

@@ -54,7 +54,8 @@ typedef struct {
 
 OPERATION(attention_forward, Attention)
 OPERATION(attention_backward, Attention)
-int attention_tiles(const Attention *a, int n_threads); /* in bfloat16, whole, without a gradient */
+int attention_tiles(const Attention *a, int n_threads); /* in bfloat16, whole rows, */
+int attention_grad_tiles(const Attention *a, int n_threads); /* where the output is known, too */
 
 /* Rotary positions of query and key. */
 typedef struct {

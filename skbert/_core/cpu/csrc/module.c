@@ -7,7 +7,7 @@ pass them, which have checked them; addresses are whole numbers, 0 for none. */
 #include "kernels.h"
 
 /* To raise, here and in bindings/module.py, whenever a function or a struct of kernels.h changes. */
-#define INTERFACE_VERSION 6
+#define INTERFACE_VERSION 7
 
 #define ADDRESS(i) ((void *)PyLong_AsVoidPtr(arguments[i]))
 #define INTEGER(i) PyLong_AsLongLong(arguments[i])
@@ -66,15 +66,24 @@ static PyObject *py_attention_backward(PyObject *self, PyObject *const *argument
 }
 
 #ifdef HAS_BF16_DOT
-/* (qkv, output, cu_seqlens, n_rows, n_heads, head_size, max_seqlen, scaling, n_threads) */
+/* As of attention_forward, with a reach of max_seqlen. */
 static PyObject *py_attention_tiles(PyObject *self, PyObject *const *arguments, Py_ssize_t n) {
-    if (!has_arguments(n, 9)) return NULL;
-    Attention a = {.qkv = ADDRESS(0), .output = ADDRESS(1), .cu_seqlens = ADDRESS(2),
-                   .n_rows = (int)INTEGER(3), .n_heads = (int)INTEGER(4),
-                   .head_size = (int)INTEGER(5), .max_seqlen = (int)INTEGER(6),
-                   .scaling = FLOAT(7)};
-    int n_threads = (int)INTEGER(8);
+    if (!has_arguments(n, 15)) return NULL;
+    Attention a = attention_of(arguments + 3);
+    a.qkv = ADDRESS(0), a.output = ADDRESS(1), a.logsumexp = ADDRESS(2);
+    int n_threads = (int)INTEGER(14);
     RETURN_AFTER(attention_tiles(&a, n_threads));
+}
+
+/* (qkv, output, grad_output, grad_qkv, logsumexp), and the same behind them */
+static PyObject *py_attention_grad_tiles(PyObject *self, PyObject *const *arguments,
+                                         Py_ssize_t n) {
+    if (!has_arguments(n, 17)) return NULL;
+    Attention a = attention_of(arguments + 5);
+    a.qkv = ADDRESS(0), a.output = ADDRESS(1), a.grad_output = ADDRESS(2);
+    a.grad_qkv = ADDRESS(3), a.logsumexp = ADDRESS(4);
+    int n_threads = (int)INTEGER(16);
+    RETURN_AFTER(attention_grad_tiles(&a, n_threads));
 }
 #endif
 
@@ -249,6 +258,7 @@ static PyMethodDef functions[] = {
     FUNCTION(encoder_forward),
     FUNCTION(grad_norm),
 #ifdef HAS_BF16_DOT
+    FUNCTION(attention_grad_tiles),
     FUNCTION(attention_tiles),
     FUNCTION(int8_linears),
 #endif
