@@ -1,13 +1,15 @@
-"""Networks to train: copied, moved to their device, compiled. Depends on ``_core`` only."""
+"""Networks to train: copied, moved to their device, compiled. Depends on torch and ``_core``."""
 
 from __future__ import annotations
+
+import torch
 
 from skbert._core.items import Items
 from skbert._core.models.int8 import check_int8
 from skbert._core.models.network import Network, copy_network
 from skbert._core.runtime.device import Precision
 from skbert._core.training.optim import is_encoder_frozen, trainable_parameters
-from skbert._core.training.stepper import check_compiling, check_recomputing
+from skbert.exceptions import InputError
 
 __all__ = ["copy_to_train", "get_ready", "is_own_pooling_trained_on_pairs"]
 
@@ -20,10 +22,10 @@ def get_ready(
     ``recomputing`` says whether the model must be able to recompute its activations.
     """
     if recomputing:
-        check_recomputing(network.model)
+        _check_recomputing(network.model)
     network.to(precision.device, precision.weight_dtype)
     if compiled:
-        check_compiling(network)
+        _check_compiling(network)
         network.compile()
     if precision.is_int8:  # now, not after training
         check_int8(network)
@@ -51,3 +53,22 @@ def copy_to_train(network: Network, freeze: int | str, precision: Precision) -> 
     trainable_ids = set(map(id, trainable))
     frozen = [p for p in network.model.parameters() if id(p) not in trainable_ids]
     return copy_network(network, frozen)
+
+
+def _check_recomputing(model: torch.nn.Module) -> None:
+    """Refuse to recompute the activations of a model whose modules cannot."""
+    if not getattr(model, "supports_gradient_checkpointing", True):
+        raise InputError(
+            f"gradient_checkpointing=True, but a {type(model).__name__} cannot recompute its"
+            " activations. Use gradient_checkpointing=False; a smaller max_length or batch_size,"
+            " or freeze, saves memory as well."
+        )
+
+
+def _check_compiling(network: Network) -> None:
+    """Refuse to compile an encoder whose forward pass is not what packed batches run."""
+    if not network.is_packed or network.family.mixes_neighbours:
+        raise InputError(
+            f"compile=True, but the encoder of this {type(network.model).__name__} is not run as"
+            " one whole on packed batches. Use compile=False, or a model of another type."
+        )

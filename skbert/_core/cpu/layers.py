@@ -6,7 +6,7 @@ and the record of a family; knows no task.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -16,13 +16,13 @@ from skbert._core.attention.relative import has_distances
 from skbert._core.cpu import postnorm, prenorm
 from skbert._core.cpu.attention import Rows, settings_of
 from skbert._core.cpu.fused import can_fuse_linear, max_packed_tokens
-from skbert._core.cpu.linear import Bf16State, ComputedLayer, ProductCache
+from skbert._core.cpu.linear import Bf16State, ComputedLayer, ProductCache, Result
 from skbert._core.cpu.whole import WholeEncoder
 from skbert._core.families.record import AttentionNames, Family, LayerParts, encoder_part
 from skbert._core.gpu import operations
 from skbert._core.gpu.graphs import LayerGraphs
 from skbert._core.runtime.device import uses_int8
-from skbert._core.task import Layout
+from skbert._core.task import Batch, Layout
 
 __all__ = ["Layers", "can_compute"]
 
@@ -151,6 +151,8 @@ class Layers:
             every = (weight for module in work.with_norms for weight in module.parameters())
             self.recorded[key] = [*dict.fromkeys(x for x in every if x.requires_grad and can)]
         weights = self.recorded[key]
+        if not weights:
+            return weights
         versions = [weight._version for weight in weights]
         if versions != self.versions:  # a graph reads copies
             for module in work.modules:
@@ -158,8 +160,22 @@ class Layers:
             self.versions = versions
         return weights
 
+    def without_graphs(self, compute: Callable[[Batch], Result], batch: Batch) -> Result:
+        """What a function computes of a batch whose layers are not recorded.
+
+        torch's checkpoint has to see each tensor that is saved, in both of its runs.
+        """
+        graphs, self.graphs = self.graphs, None
+        try:
+            return compute(batch)
+        finally:
+            self.graphs = graphs
+
     def _has_kernels(self, work: _Work, like: torch.Tensor, layout: Layout) -> bool:
         """Whether kernels compute attention, with no numbers but those on the device."""
+        paths = work.family.prenorm
+        if paths is not None and prenorm.reads_lengths(encoder_part(work.model, paths.rotary)):
+            return False
         for module in work.modules:
             attention = self._cache_of(work.family, module).parts.attention
             settings = settings_of(attention, work.family.attention)

@@ -31,7 +31,9 @@ from skbert._core.families.record import LayerParts, PreNormParts
 from skbert._core.gpu import operations
 from skbert._core.runtime.autograd import Context, add_gradient
 
-__all__ = ["Bf16State", "ComputedLayer", "LayerProducts", "ProductCache", "has_sizes"]
+__all__ = [
+    "Bf16State", "ComputedLayer", "LayerProducts", "ProductCache", "Result", "has_sizes",
+]  # fmt: skip
 
 Result = TypeVar("Result")
 

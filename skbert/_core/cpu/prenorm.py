@@ -26,7 +26,7 @@ from skbert._core.cpu.linear import ComputedLayer, LayerProducts, has_sizes
 from skbert._core.cpu.postnorm import add_and_norm
 from skbert._core.families.record import AttentionNames, PreNorm, PreNormParts
 
-__all__ = ["can_compute", "run_layers"]
+__all__ = ["can_compute", "reads_lengths", "run_layers"]
 
 Norm = torch.nn.LayerNorm | torch.nn.Identity
 
@@ -44,6 +44,11 @@ def can_compute(parts: PreNormParts[Any], names: AttentionNames) -> bool:
         and width % head_size == 0
         and all(isinstance(norm, Norm) for norm in norms)
     )
+
+
+def reads_lengths(rotary: torch.nn.Module) -> bool:
+    """Whether the angles of rotary positions depend on the longest row of a batch."""
+    return "dynamic" in getattr(rotary, "rope_type", {}).values()
 
 
 class PreNormRun(NamedTuple):

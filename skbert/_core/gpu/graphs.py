@@ -11,7 +11,7 @@ from __future__ import annotations
 import weakref
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +26,7 @@ from skbert._core.runtime.autograd import (
     seed_of_a_run,
     seeds_of_a_run,
 )
+from skbert._core.runtime.device import is_out_of_memory
 from skbert._core.task import Layout
 from skbert.exceptions import warn
 
@@ -51,14 +52,17 @@ class Recorder:
     @contextmanager
     def aside(self) -> Iterator[None]:
         """Inside the ``with``, work is put into the stream that is recorded."""
-        current = torch.cuda.current_stream()
-        free, _ = torch.cuda.mem_get_info()
-        if free < torch.cuda.memory_reserved():  # while it records, torch cannot free memory
+        device = self.stream.device
+        current = torch.cuda.current_stream(device)
+        free, _ = torch.cuda.mem_get_info(device)
+        if free < torch.cuda.memory_reserved(device):  # while it records, torch frees no memory
             torch.cuda.empty_cache()
         self.stream.wait_stream(current)
-        with torch.cuda.stream(self.stream):
-            yield
-        current.wait_stream(self.stream)
+        try:
+            with torch.cuda.stream(self.stream):
+                yield
+        finally:
+            current.wait_stream(self.stream)
 
     def record(self, function: Callable[[], None]) -> Callable[[], None]:
         """Record a function without computing it; what is returned computes the same."""
@@ -66,8 +70,11 @@ class Recorder:
         graph.capture_begin(self.pool, "thread_local")
         try:
             function()
-        finally:
-            graph.capture_end()
+        except BaseException:
+            with suppress(RuntimeError):  # which says again that there was an error
+                graph.capture_end()
+            raise
+        graph.capture_end()
         return graph.replay
 
 
@@ -136,11 +143,11 @@ class LayerGraphs:
     ) -> None:
         try:
             self.graphs[key] = _Graph(self, compute, weights, batch, key[1])
-        except RuntimeError as error:
+        except Exception as error:  # noqa: BLE001 - CUDA's, Triton's or a compiler's
             self.is_enabled, self.graphs = False, {}
             for weight in weights:
                 pop_gradient(weight, self.rounded_grads)
-            if not isinstance(error, torch.OutOfMemoryError):
+            if not is_out_of_memory(error):
                 warn(
                     "Steps of training are computed without graphs of the GPU, more slowly: it"
                     f" could not record one ({type(error).__name__}: {error!s:.200})."
@@ -150,7 +157,7 @@ class LayerGraphs:
         self, graph: _Graph, states: torch.Tensor, layout: Layout, shift: int
     ) -> list[torch.Tensor]:
         run = _Run(graph, len(states))
-        self.open_run = weakref.ref(run)
+        self.open_run = weakref.ref(run)  # the run lives until its backward pass
         graph.read(states, layout, shift)
         outputs: tuple[torch.Tensor, ...] = _Replayed.apply(run, states, graph.weights[0])  # type: ignore[no-untyped-call]
         return [*outputs]

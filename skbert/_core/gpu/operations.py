@@ -61,7 +61,8 @@ def _can_run(device: torch.device) -> bool:
     """Whether kernels can be compiled for a device: it may be too old, or a compiler missing."""
     x = torch.zeros(1, 1, device=device)
     try:
-        kernels("gelu").gelu_backward(hidden=x, grad_active=x)
+        with on_device_of(x):
+            kernels("gelu").gelu_backward(hidden=x, grad_active=x)
     except Exception as error:  # noqa: BLE001 - Triton's, a compiler's or the driver's
         warn(
             f"The kernels for GPUs are not used: Triton could not compile one for {device}"

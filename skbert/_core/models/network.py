@@ -141,6 +141,7 @@ class Network:
     def hand_out(self) -> Any:
         """The model, for a caller who may change it; each use from now on checks for changes."""
         self.is_handed_out = True
+        self.layer_runner.graphs = None
         return self.model
 
     def logits(self, batch: Batch) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ from skbert._arrays import IntArray
 from skbert._core.batches import by_budget, collate
 from skbert._core.cpu.embedding import UsedRowsEmbedding, distinct_ids
 from skbert._core.cpu.linear import Bf16State
-from skbert._core.gpu.graphs import graphs_on
+from skbert._core.gpu.graphs import LayerGraphs, graphs_on
 from skbert._core.items import Items
 from skbert._core.models.network import Network, can_pack
 from skbert._core.runtime.device import AsyncCopy, Budget, Precision, is_out_of_memory
@@ -43,7 +44,7 @@ from skbert._core.training.recipe import Recipe
 from skbert._core.training.reducing import GradientReducer
 from skbert.exceptions import InputError, NonFiniteError
 
-__all__ = ["TRAINING_TOKENS", "Stepper", "check_compiling", "check_recomputing"]
+__all__ = ["TRAINING_TOKENS", "Stepper"]
 
 TRAINING_TOKENS = {"cpu": 8192, "cuda": 32768, "mps": 8192}
 
@@ -104,10 +105,9 @@ class Stepper:
         _fix(self._fixed)
         self._optimizer = _optimizer_of(network, recipe)
         bf16_state = _bf16_state(network, self._optimizer)
-        rounded = bf16_state and bf16_state.grads
-        network.layer_runner.reset(bf16_state, graphs_on(network.device, self.group.size, rounded))
+        graphs = _graphs(network, recipe, self.group.size, bf16_state)
+        network.layer_runner.reset(bf16_state, graphs)
         if recipe.gradient_checkpointing:
-            network.layer_runner.graphs = None
             _checkpointing("enable", network.model)({"use_reentrant": False})
         self.group.broadcast([tensor.detach() for tensor in network.model.parameters()])
         if _can_train_used_rows(network):
@@ -175,8 +175,6 @@ class Stepper:
     def step(self, item_indices: IntArray) -> None:
         """Take one optimizer step on the items with these indices."""
         self._update_learning_rates()
-        if self._network.is_handed_out:  # layers may change at any time
-            self._network.layer_runner.graphs = None
         gradients = self._compute_gradients(item_indices)
         scalars = gradients.scalars
         self._n_steps_done += 1
@@ -220,7 +218,9 @@ class Stepper:
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):
                     raise
-                self._network.layer_runner.graphs = None  # they keep memory
+                if self._network.layer_runner.graphs is not None:
+                    self._network.layer_runner.graphs = None  # which keep memory
+                    continue
                 rows = self._items.take(item_indices).tokens
                 self._budget.halve(error, self._network.device, int(rows.lengths.min()))
 
@@ -289,9 +289,8 @@ class Stepper:
             collate(rows, np.arange(len(rows))[cut], network.device, self._precision.weight_dtype)
             for cut in by_budget(rows.sizes, budget)
         )
-        return torch.cat(
-            [checkpoint(network.logits, each, use_reentrant=False) for each in row_batches]
-        )
+        compute = partial(network.layer_runner.without_graphs, network.logits)
+        return torch.cat([checkpoint(compute, each, use_reentrant=False) for each in row_batches])
 
     def _update_learning_rates(self) -> None:
         """Set the learning rates of the next step, as the schedule says."""
@@ -354,6 +353,15 @@ def _bf16_state(network: Network, optimizer: AdamW) -> Bf16State | None:
     return state._replace(weights=None) if state and network.is_handed_out else state
 
 
+def _graphs(
+    network: Network, recipe: Recipe, n_processes: int, bf16_state: Bf16State | None
+) -> LayerGraphs | None:
+    """Graphs of layers that nobody else may change, and whose activations are kept."""
+    if network.is_handed_out or recipe.gradient_checkpointing:
+        return None
+    return graphs_on(network.device, n_processes, bf16_state and bf16_state.grads)
+
+
 def _has_overflow(scalars: torch.Tensor) -> bool:
     """Whether gradients left the range of float16 where the loss did not."""
     loss, _, norm = scalars.tolist()  # waits for the device
@@ -366,25 +374,6 @@ def _can_train_used_rows(network: Network) -> bool:
     is_tied = model.get_output_embeddings() is not None
     is_trained = model.get_input_embeddings().weight.requires_grad
     return network.is_packed and network.device.type == "cpu" and is_trained and not is_tied
-
-
-def check_recomputing(model: torch.nn.Module) -> None:
-    """Refuse to recompute the activations of a model whose modules cannot."""
-    if not getattr(model, "supports_gradient_checkpointing", True):
-        raise InputError(
-            f"gradient_checkpointing=True, but a {type(model).__name__} cannot recompute its"
-            " activations. Use gradient_checkpointing=False; a smaller max_length or batch_size,"
-            " or freeze, saves memory as well."
-        )
-
-
-def check_compiling(network: Network) -> None:
-    """Refuse to compile an encoder whose forward pass is not what packed batches run."""
-    if not network.is_packed or network.family.mixes_neighbours:
-        raise InputError(
-            f"compile=True, but the encoder of this {type(network.model).__name__} is not run as"
-            " one whole on packed batches. Use compile=False, or a model of another type."
-        )
 
 
 def _checkpointing(verb: str, model: Any) -> Callable[..., None]:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 import torch
 from conftest import tiny_vocabulary
 from support.families import save_tiny
-from support.networks import CPU, GPU, Labels, assert_all_close, open_model
+from support.jobs import JOBS
+from support.networks import CPU, GPU, Labels, assert_all_close, open_model, watch
 from support.training import GENTLE, make_items, run, weights_of
+from torch.autograd.graph import saved_tensors_hooks
 
+import skbert
+from skbert._core.cpu import prenorm
 from skbert._core.cpu.bindings import module
 from skbert._core.families.modernbert import MODERNBERT
 from skbert._core.gpu import graphs, operations
@@ -50,7 +54,8 @@ class Repeating:
             rounded = dict(graph.rounded_grads or {})
             for weight in graph.weights:
                 weight.grad = None
-            function()
+            with saved_tensors_hooks(lambda x: x, lambda x: x):  # no other sees what is saved
+                function()
             if function.__name__ == "_backward":
                 for own, new in zip(graph.grads, graph._take_grads(), strict=True):
                     assert (own is None) == (new is None)
@@ -146,6 +151,95 @@ def test_gradients_are_accumulated(
     assert_all_close(got, want, 1e-5)
 
 
+def test_an_item_in_parts_is_computed_without(
+    tiny_model: Path, recorder: Repeating, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch computes the parts twice, and has to see all that they save both times."""
+    X, y, _ = JOBS["BertChoiceRanker"].usual
+    monkeypatch.setitem(stepper.TRAINING_TOKENS, "cpu", 10)
+    sizes = watch(monkeypatch, "logits", lambda batch: batch.input_ids.shape[1])
+    ranker = skbert.BertChoiceRanker(tiny_model, epochs=1, batch_size=1, precision="float32")
+    ranker.fit(X[:2], y[:2])
+    assert len(sizes) > 2 * 3  # there, and back
+    assert recorder.n_recorded == 0
+
+
+def test_where_a_step_runs_out_of_memory_graphs_go_first(
+    tiny_model: Path, recorder: Repeating, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taking, step = stepping(tiny_model)
+    network = taking._network
+    for _ in range(3):
+        step()
+    graphs_of_steps, tokens = network.layer_runner.graphs, taking._budget.tokens
+    compute = Labels.loss
+
+    def fail(task: Any, logits: torch.Tensor, batch: Any) -> Any:
+        if network.layer_runner.graphs is graphs_of_steps:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return compute(task, logits, batch)
+
+    monkeypatch.setattr(Labels, "loss", fail)
+    step()
+    assert network.layer_runner.graphs is None
+    assert taking._budget.tokens == tokens  # as many together as before
+
+
+def test_what_is_recorded_is_on_the_device_of_the_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which need not be the current one."""
+    asked: list[Any] = []
+
+    class Stream:
+        def __init__(self, device: Any) -> None:
+            self.device = device
+
+        def wait_stream(self, other: Any) -> None:
+            asked.append(other.device)
+
+    def current(device: Any = None) -> Any:
+        asked.append(device)
+        return Stream(device)
+
+    for name, answer in {
+        "Stream": Stream, "current_stream": current, "stream": lambda _: nullcontext(),
+        "graph_pool_handle": lambda: (0, 0), "empty_cache": lambda: None,
+        "mem_get_info": lambda device=None: asked.append(device) or (0, 0),
+        "memory_reserved": lambda device=None: asked.append(device) or 1,
+    }.items():  # fmt: skip
+        monkeypatch.setattr(torch.cuda, name, answer)
+    device = torch.device("cuda:1")
+    with graphs.Recorder(device).aside():
+        assert asked
+    assert set(asked) == {device}
+    assert len(asked) == 5
+    del asked[:]
+    with pytest.raises(KeyError), graphs.Recorder(device).aside():
+        raise KeyError
+    assert len(asked) == 5  # waits for what was begun
+
+
+def test_the_first_kernel_is_compiled_for_its_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    devices: list[torch.device] = []
+
+    def noted(x: torch.Tensor) -> Any:
+        devices.append(x.device)
+        return nullcontext()
+
+    monkeypatch.setattr(operations, "on_device_of", noted)
+    operations._can_run.cache_clear()
+    assert operations._can_run(CPU)
+    assert devices == [CPU]
+
+
+def test_angles_that_follow_the_longest_row_are_not_recorded() -> None:
+    class Rotary:
+        rope_type: ClassVar = {"full_attention": "default", "sliding_attention": "dynamic"}
+
+    assert prenorm.reads_lengths(Rotary())
+    Rotary.rope_type["sliding_attention"] = "linear"
+    assert not prenorm.reads_lengths(Rotary())
+
+
 def test_two_runs_before_a_backward_pass(
     tiny_model: Path, recorder: Repeating, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,7 +271,7 @@ def test_two_runs_before_a_backward_pass(
 
 
 def stepping(folder: Path) -> Any:
-    """A network, and a function that takes a step on the same rows and returns the loss."""
+    """A stepper, and a function that lets it take a step on the same rows and returns the loss."""
     network = open_model(folder, dtype=torch.float32)
     taking = stepper.Stepper(network, Labels(), LONG, stepper.Precision("float32", CPU), 100)
     taking.set_items(make_items(network))
@@ -188,11 +282,12 @@ def stepping(folder: Path) -> Any:
         ((loss, _),) = taking.results(wait=True)
         return loss
 
-    return network, step
+    return taking, step
 
 
 def test_whoever_holds_the_model_may_change_it(tiny_model: Path, recorder: Repeating) -> None:
-    network, step = stepping(tiny_model)
+    taking, step = stepping(tiny_model)
+    network = taking._network
     for _ in range(4):
         step()
     assert recorder.n_repeated == 4
@@ -203,7 +298,8 @@ def test_whoever_holds_the_model_may_change_it(tiny_model: Path, recorder: Repea
 
 def test_weights_that_others_write_are_read_anew(tiny_model: Path, recorder: Repeating) -> None:
     """Such as those of the best pass, or of a checkpoint."""
-    network, step = stepping(tiny_model)
+    taking, step = stepping(tiny_model)
+    network = taking._network
     before = {name: x.clone() for name, x in network.model.state_dict().items()}
     *_, last = [step() for _ in range(4)]
     network.model.load_state_dict({name: 3 * x for name, x in before.items()})
@@ -219,7 +315,8 @@ def test_what_cannot_be_recorded_is_computed_without(
         raise RuntimeError("operation not permitted when stream is capturing")
 
     monkeypatch.setattr(recorder, "record", fail)
-    network, step = stepping(tiny_model)
+    taking, step = stepping(tiny_model)
+    network = taking._network
     losses = [step() for _ in range(2)]
     with pytest.warns(SkbertWarning, match=r"without graphs of the GPU.*not permitted when strea"):
         losses.append(step())
@@ -227,7 +324,7 @@ def test_what_cannot_be_recorded_is_computed_without(
     without_graphs(monkeypatch)
     other, step = stepping(tiny_model)
     assert losses == pytest.approx([step() for _ in range(4)])
-    assert_all_close(weights_of(network), weights_of(other), 1e-6)
+    assert_all_close(weights_of(network), weights_of(other._network), 1e-6)
 
 
 def test_where_memory_is_short_no_graph_is_kept(
@@ -237,7 +334,8 @@ def test_where_memory_is_short_no_graph_is_kept(
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(recorder, "record", fail)
-    network, step = stepping(tiny_model)
+    taking, step = stepping(tiny_model)
+    network = taking._network
     losses = [step() for _ in range(4)]  # without a warning
     assert losses[-1] < losses[0]
     assert not network.layer_runner.graphs.is_enabled
