@@ -213,6 +213,7 @@ CALLS: dict[str, list[Call]] = {
 
 ELSEWHERE = {  # provoked where rates, kernels and checkpoints of all kinds are tested
     "fit_folder._set_aside",
+    "graphs._record",
     "learning_rate._warn_if_flat",
     "module._warn_of_old_kernels",
     "operations._can_run",

@@ -36,7 +36,7 @@ def pretrainer(texts: pd.DataFrame) -> BertPretrainer:
     return BertPretrainer(
         None, family="modernbert", vocab_size=1000, hidden_size=96, num_hidden_layers=2,
         num_attention_heads=3, intermediate_size=144, max_position_embeddings=LIMIT, epochs=8,
-        mask_fraction=0.25, learning_rate=3e-3, device="cpu", random_state=0,
+        mask_fraction=0.25, learning_rate=1e-3, device="cpu", random_state=0,
     ).fit(texts["text"])  # fmt: skip
 
 

@@ -91,16 +91,15 @@ class Layers:
         self,
         family: Family,
         model: Any,
-        first: int,
+        numbers: range,
         states: torch.Tensor,
         layout: Layout,
         read: Sequence[int],
     ) -> list[torch.Tensor]:
-        """Hidden states ``(n_tokens, size)`` after so many layers of a model.
+        """Hidden states ``(n_tokens, size)`` after so many layers of a model as ``read`` says.
 
-        They are computed from the states after the ``first`` ones.
+        These layers are run, with numbers from 0, on the states that the first of them reads.
         """
-        numbers = range(first, max(read))
         if not numbers:
             return [states for _ in read]
         dtype = states.dtype
@@ -113,7 +112,7 @@ class Layers:
 
         def compute(states: torch.Tensor, layout: Layout) -> list[torch.Tensor]:
             every = self._compute(work, states, layout) if run is None else run
-            return [[states, *every][i - first] for i in read]
+            return [[states, *every][i - numbers.start] for i in read]
 
         if self.graphs is None or run is not None or not torch.is_grad_enabled():
             return compute(states, layout)

@@ -307,7 +307,8 @@ def _packed_states(network: Network, batch: Batch) -> list[torch.Tensor]:
     read = network.layers or (len(layers),)
     if runs_layers(network):
         first, below = _below(network, batch)
-        return network.layer_runner(family, network.model, first, below, layout, read)
+        numbers = range(first, max(read))
+        return network.layer_runner(family, network.model, numbers, below, layout, read)
     inputs = _packed_inputs(network, batch)
     if not family.mixes_neighbours:
         return [states[0] for states in states_of(network, inputs, layout)]
