@@ -53,7 +53,7 @@ AMX INLINE float softmax(const Unit *u, int query, const float *scores, uint16_t
         floats x = blend(mask_before(length, j), *(const floats *)(scores + j), most);
         most = (floats)_mm512_max_ps((__m512)most, (__m512)x);
     }
-    float largest = maximum(most), factor = u->scaling * LOG2_E, highest = largest * factor;
+    float largest = maximum(most), factor = u->scaling * LOG2_E;
     int64_t number = u->first + (int64_t)query * u->n_heads;
     Dropout dropout = u->dropout;
     uint32_t mask_key = dropout_key(u->seed, number);
@@ -61,8 +61,8 @@ AMX INLINE float softmax(const Unit *u, int query, const float *scores, uint16_t
         floats x[2];
         for (int half = 0; half < 2; half++) {
             int first = j + half * LANES;
-            floats power = *(const floats *)(scores + first) * factor - highest;
-            x[half] = zero_unless(mask_before(length, first), power_of_2(power));
+            floats below = *(const floats *)(scores + first) - largest; /* exactly 0, or less */
+            x[half] = zero_unless(mask_before(length, first), power_of_2(below * factor));
             total += x[half];
             if (has_dropout) x[half] *= dropout_factors(dropout, mask_key + positions(first));
         }
