@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -143,7 +144,7 @@ class _Attention(torch.autograd.Function):
         )  # fmt: skip
         if needs_grad:
             ctx.save_for_backward(qkv, logsumexp, output if in_tiles else None)
-            ctx.settings = rows, settings, seed, in_tiles
+            ctx.settings = rows, settings, seed
         if rows.n_tokens < len(output):
             output[rows.n_tokens :] = 0
         return output
@@ -151,15 +152,13 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Context, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         qkv, logsumexp, output = ctx.saved_tensors
-        rows, settings, seed, in_tiles = ctx.settings
-        arguments: dict[str, Any] = {
-            "qkv": qkv, "grad_output": gradients[0].contiguous(), "logsumexp": logsumexp,
-            "rows": rows, "settings": settings, "seed": seed,
-        }  # fmt: skip
-        if in_tiles:
-            grad_qkv = attention_grad_tiles(output=output, **arguments)
-        else:
-            grad_qkv = attention_backward(**arguments)
+        rows, settings, seed = ctx.settings
+        in_tiles = partial(attention_grad_tiles, output=output)
+        differentiate = attention_backward if output is None else in_tiles
+        grad_qkv = differentiate(
+            qkv=qkv, grad_output=gradients[0].contiguous(), logsumexp=logsumexp,
+            rows=rows, settings=settings, seed=seed,
+        )  # fmt: skip
         grad_qkv[rows.n_tokens :] = 0
         return grad_qkv, None, None, None
 

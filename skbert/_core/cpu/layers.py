@@ -7,6 +7,7 @@ and the record of a family; knows no task.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -33,13 +34,21 @@ _TOKENS_BITS = 5  # in inference: a number has no more, but for zeros behind the
 
 
 class _Work(NamedTuple):
-    """Layers of a model to be computed, with products in a type, and what caches know them by."""
+    """Layers of a model to be computed, and which states are wanted.
+
+    With products in a type, and what caches know the layers by.
+    """
 
     family: Family
     model: Any
     numbers: range
     dtype: torch.dtype
     made_for: object
+    read: Sequence[int]
+
+    def wanted(self, states: torch.Tensor, every: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Of the states below the layers and those after each, those that are read."""
+        return [[states, *every][i - self.numbers.start] for i in self.read]
 
     @property
     def modules(self) -> Sequence[Any]:
@@ -107,20 +116,18 @@ class Layers:
         if torch.is_autocast_enabled(device):
             dtype = torch.get_autocast_dtype(device)
         made_for = model, numbers, dtype, uses_int8()
+        work = _Work(family, model, numbers, dtype, made_for, read)
         run = self.whole_encoder.repeat(made_for, states, layout)
-        work = _Work(family, model, numbers, dtype, made_for)
-
-        def compute(states: torch.Tensor, layout: Layout) -> list[torch.Tensor]:
-            every = self._compute(work, states, layout) if run is None else run
-            return [[states, *every][i - numbers.start] for i in read]
-
-        if self.graphs is None or run is not None or not torch.is_grad_enabled():
-            return compute(states, layout)
+        if run is not None:
+            return work.wanted(states, run)
+        if self.graphs is None or not torch.is_grad_enabled():
+            return self._compute(work, states, layout)
         weights = self._recorded_weights(work, states, layout)
+        compute = partial(self._compute, work)
         return self.graphs((made_for, *read), compute, weights, states, layout)
 
     def _compute(self, work: _Work, states: torch.Tensor, layout: Layout) -> list[torch.Tensor]:
-        """Hidden states after each layer."""
+        """The hidden states that are wanted."""
         family, dtype, modules = work.family, work.dtype, work.modules
         n_tokens, device = len(states), states.device.type
         training = torch.is_grad_enabled() or any(module.training for module in modules[:1])
@@ -138,7 +145,7 @@ class Layers:
             else:
                 plan = _prenorm_run(family, work.model, work.numbers)
                 run = prenorm.run_layers(plan, layers, states, dtype, rows)
-        return [states[:n_tokens] for states in run]
+        return [each[:n_tokens] for each in work.wanted(states, run)]
 
     def _recorded_weights(
         self, work: _Work, states: torch.Tensor, layout: Layout

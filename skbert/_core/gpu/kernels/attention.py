@@ -69,6 +69,7 @@ def attention_forward(
     n_tokens, n_heads, scaling, reach, dropout, seed, shift,
     HEAD: tl.constexpr, TOKENS: tl.constexpr, CAUSAL: tl.constexpr, DROPS: tl.constexpr,
 ):  # fmt: skip
+    seed = shifted(seed, shift)
     queries = tl.program_id(0) * TOKENS + tl.arange(0, TOKENS)
     is_query, begin, end = _rows(row_of_token, cu_seqlens, queries, n_tokens)
     query, _ = _states(qkv, queries, is_query, 0, n_heads, HEAD)
@@ -91,7 +92,7 @@ def attention_forward(
         shrunk = tl.exp2(highest - base)
         total = total * shrunk + tl.sum(weights, 1)
         if DROPS:
-            is_kept = _kept(shifted(seed, shift), queries[:, None], ahead, n_heads, dropout)
+            is_kept = _kept(seed, queries[:, None], ahead, n_heads, dropout)
             weights = dropped(weights, is_kept, dropout)
         mean = mean * shrunk[:, None]
         mean += tl.dot(weights.to(value.dtype), value, input_precision="ieee")
@@ -108,6 +109,7 @@ def attention_grad_query(
     n_tokens, n_heads, scaling, reach, dropout, seed, shift,
     HEAD: tl.constexpr, TOKENS: tl.constexpr, CAUSAL: tl.constexpr, DROPS: tl.constexpr,
 ):  # fmt: skip
+    seed = shifted(seed, shift)
     queries = tl.program_id(0) * TOKENS + tl.arange(0, TOKENS)
     is_query, begin, end = _rows(row_of_token, cu_seqlens, queries, n_tokens)
     query, places = _states(qkv, queries, is_query, 0, n_heads, HEAD)
@@ -131,7 +133,7 @@ def attention_grad_query(
         weights = tl.where(inside, tl.exp2(scores - logs[:, None]), 0.0)
         grad_weights = tl.dot(grad, tl.trans(value), input_precision="ieee")
         if DROPS:
-            is_kept = _kept(shifted(seed, shift), queries[:, None], ahead, n_heads, dropout)
+            is_kept = _kept(seed, queries[:, None], ahead, n_heads, dropout)
             grad_weights = dropped(grad_weights, is_kept, dropout)
         grad_scores = weights * (grad_weights - along[:, None])
         grad_query += tl.dot(grad_scores.to(key.dtype), key, input_precision="ieee")
@@ -144,6 +146,7 @@ def attention_grad_key_value(
     n_tokens, n_heads, scaling, reach, dropout, seed, shift,
     HEAD: tl.constexpr, TOKENS: tl.constexpr, CAUSAL: tl.constexpr, DROPS: tl.constexpr,
 ):  # fmt: skip
+    seed = shifted(seed, shift)
     keys = tl.program_id(0) * TOKENS + tl.arange(0, TOKENS)
     is_key, begin, end = _rows(row_of_token, cu_seqlens, keys, n_tokens)
     key, key_places = _states(qkv, keys, is_key, 1, n_heads, HEAD)
@@ -168,7 +171,7 @@ def attention_grad_key_value(
         grad_weights = tl.dot(value, tl.trans(grad), input_precision="ieee")
         left = weights
         if DROPS:
-            is_kept = _kept(shifted(seed, shift), queries[None, :], -ahead, n_heads, dropout)
+            is_kept = _kept(seed, queries[None, :], -ahead, n_heads, dropout)
             left = dropped(weights, is_kept, dropout)
             grad_weights = dropped(grad_weights, is_kept, dropout)
         grad_value += tl.dot(left.to(grad.dtype), grad, input_precision="ieee")

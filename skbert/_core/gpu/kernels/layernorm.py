@@ -16,6 +16,7 @@ def layernorm_forward(
     n_tokens, size, epsilon, dropout, seed, shift,
     BLOCK: tl.constexpr, ROWS: tl.constexpr, DROPS: tl.constexpr,
 ):  # fmt: skip
+    seed = shifted(seed, shift)
     tokens = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     columns = tl.arange(0, BLOCK)
     places = tokens.to(tl.int64)[:, None] * size + columns
@@ -23,7 +24,7 @@ def layernorm_forward(
     is_here = (tokens < n_tokens)[:, None] & is_column
     values = tl.load(x + places, is_here, 0.0).to(tl.float32)
     if DROPS:
-        values = dropped(values, kept(shifted(seed, shift), places, dropout), dropout)
+        values = dropped(values, kept(seed, places, dropout), dropout)
     values += tl.load(residual + places, is_here, 0.0)
     if total is not None:
         tl.store(total + places, values, is_here)
@@ -49,6 +50,7 @@ def layernorm_backward(
     n_tokens, size, dropout, seed, shift,
     BLOCK: tl.constexpr, ROWS: tl.constexpr, DROPS: tl.constexpr,
 ):  # fmt: skip
+    seed = shifted(seed, shift)
     columns = tl.arange(0, BLOCK)
     is_column = columns < size
     factors = tl.load(weight + columns, is_column, 0.0)
@@ -75,7 +77,7 @@ def layernorm_backward(
             grad += tl.load(grad_sum + places, is_here, 0.0)
         tl.store(grad_residual + places, grad, is_here)
         if DROPS:
-            grad = dropped(grad, kept(shifted(seed, shift), places, dropout), dropout)
+            grad = dropped(grad, kept(seed, places, dropout), dropout)
         tl.store(grad_x + places, grad, is_here)
     at = sums + tl.program_id(0).to(tl.int64) * 2 * size + columns
     tl.store(at, weight_sum, is_column)
