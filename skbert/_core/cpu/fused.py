@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from skbert._core.cpu.bindings.rotary import RotaryTable
 
 __all__ = [
+    "can_attend_in_tiles",
     "can_fuse_adamw",
     "can_fuse_attention",
     "can_fuse_gate",
@@ -94,14 +95,15 @@ def can_fuse_attention(qkv: torch.Tensor, layout: Layout, settings: AttentionSet
         and settings.head_size % LANES == 0
         and layout.max_seqlen <= MAX_SIZE
         and (
-            _can_use_tiles(qkv, layout.max_seqlen, settings)
+            can_attend_in_tiles(qkv, layout.max_seqlen, settings)
             or _is_short(layout.max_seqlen, qkv.dtype, settings.dropout)
             or _saves_work(layout.max_seqlen, settings)
         )
     )
 
 
-def _can_use_tiles(qkv: torch.Tensor, max_seqlen: int, settings: AttentionSettings) -> bool:
+def can_attend_in_tiles(qkv: torch.Tensor, max_seqlen: int, settings: AttentionSettings) -> bool:
+    """Whether tiles can be used for attention, where torch would use them."""
     return fits_tiles(qkv, max_seqlen, settings) and has_instructions("amx_bf16")
 
 
@@ -121,7 +123,7 @@ def fused_attention(
     qkv: torch.Tensor, rows: PackedRows, settings: AttentionSettings
 ) -> torch.Tensor:
     """Attention within rows from ``(n_tokens, 3 * n_heads * head_size)``, a third of it back."""
-    in_tiles = _can_use_tiles(qkv, rows.max_seqlen, settings)
+    in_tiles = can_attend_in_tiles(qkv, rows.max_seqlen, settings)
     output: torch.Tensor = apply(_Attention, qkv, rows, settings, in_tiles)
     return output
 

@@ -17,7 +17,8 @@ from skbert._core.attention.relative import has_distances
 from skbert._core.cpu import postnorm, prenorm
 from skbert._core.cpu.attention import Rows, settings_of
 from skbert._core.cpu.fused import can_fuse_linear, max_packed_tokens
-from skbert._core.cpu.linear import Bf16State, ComputedLayer, ProductCache, Result
+from skbert._core.cpu.linear import ComputedLayer, ProductCache, Result
+from skbert._core.cpu.training_linear import Bf16State
 from skbert._core.cpu.whole import WholeEncoder
 from skbert._core.families.record import AttentionNames, Family, LayerParts, encoder_part
 from skbert._core.gpu import operations

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from skbert._core.cpu.attention import Rows, attend, dropout_mask, dropout_rate
+from skbert._core.cpu.attention import Rows, attend, dropout_mask, dropout_rate, settings_of
 from skbert._core.cpu.fused import can_fuse_layernorm, fused_layernorm
 from skbert._core.cpu.linear import ComputedLayer, LayerProducts, has_sizes
 from skbert._core.families.record import AttentionNames, LayerParts
@@ -55,6 +55,10 @@ def _run_layer(
     rows: Rows,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Hidden states after a layer, and the same rounded for the products of the next."""
+    if products.trained is not None:
+        settings = settings_of(parts.attention, names)
+        if products.trained.can_train(rounded, rows, settings):
+            return products.trained(states, rounded, rows, settings)
     context = attend(parts.attention, names, products.qkv(rounded), rows)
     states, rounded = add_and_norm(
         products.attention_out(context), states, parts.attention_dropout, parts.attention_norm

@@ -31,14 +31,14 @@ class StackedLinear:
         self.weights = StackedWeights([linear.weight for linear in linears])
 
     def refresh(self) -> None:
-        """Read the biases as they are now."""
-        biases = [each.bias.detach() for each in self.linears if each.bias is not None]
-        self.bias = torch.cat(biases) if len(biases) > 1 else next(iter(biases), None)
+        """Read the weights as they are now: that they always are."""
 
     def forward(self, x: torch.Tensor, *, gelu_output: torch.Tensor | None = None) -> torch.Tensor:
         """``(n_tokens, n_out)`` from ``(n_tokens, n_in)``; its GELU goes to ``gelu_output``."""
+        biases = [each.bias.detach() for each in self.linears if each.bias is not None]
+        bias = torch.cat(biases) if len(biases) > 1 else next(iter(biases), None)
         return linear_stacked(
-            x=x.contiguous(), weights=self.weights, bias=self.bias, gelu_output=gelu_output
+            x=x.contiguous(), weights=self.weights, bias=bias, gelu_output=gelu_output
         )
 
     def grad_input(

@@ -13,7 +13,7 @@ import torch
 
 from skbert._core.cpu.bindings.adamw import adamw_step, grad_norm
 from skbert._core.cpu.fused import can_fuse_adamw, can_fuse_grad_norm
-from skbert._core.cpu.linear import Bf16State
+from skbert._core.cpu.training_linear import Bf16State
 from skbert._core.families import family_of
 from skbert._core.families.record import optional_part
 from skbert._core.gpu import operations

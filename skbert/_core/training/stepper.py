@@ -20,7 +20,7 @@ from torch.utils.checkpoint import checkpoint
 from skbert._arrays import IntArray
 from skbert._core.batches import by_budget, collate
 from skbert._core.cpu.embedding import UsedRowsEmbedding, distinct_ids
-from skbert._core.cpu.linear import Bf16State
+from skbert._core.cpu.training_linear import Bf16State
 from skbert._core.gpu.graphs import LayerGraphs, graphs_on
 from skbert._core.items import Items
 from skbert._core.models.network import Network, can_pack

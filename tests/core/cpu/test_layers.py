@@ -40,7 +40,8 @@ from skbert._core.cpu.attention import (
     dropout_mask,
 )
 from skbert._core.cpu.fused import max_packed_tokens
-from skbert._core.cpu.linear import Bf16State, ProductCache
+from skbert._core.cpu.linear import ProductCache
+from skbert._core.cpu.training_linear import Bf16State
 from skbert._core.families.bert import BERT
 from skbert._core.gpu import operations
 from skbert._core.items import Head

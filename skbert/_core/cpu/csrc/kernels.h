@@ -188,6 +188,49 @@ typedef struct {
 
 int encoder_forward(const Encoder *a, int n_threads);
 
+/* A linear layer that is trained, whose weights are in float32, one below the other. */
+typedef struct {
+    const float *weights[3]; /* each of n_rows rows; NULL behind the last */
+    const float *biases[3];  /* or NULL */
+    int64_t n_in, n_rows, n_weights;
+} TrainedProduct;
+
+/* A layer as BERT's that is trained: an int64 table. */
+typedef struct {
+    TrainedProduct qkv, attention_out, mlp_in, mlp_out;
+    EncoderNorm attention_norm, mlp_norm;
+} TrainedWeights;
+
+/* A norm, and what its gradient needs: (n_tokens, size), (n_tokens,). */
+typedef struct {
+    char *normalized, *rounded;
+    float *rstd;
+    float epsilon, dropout; /* of what the residual is added to */
+    uint64_t seed;
+} TrainedNorm;
+
+/* Its products in bfloat16; what the forward pass writes, the backward pass reads. */
+typedef struct {
+    const TrainedWeights *weights;
+    const float *states; /* (n_tokens, size), before the layer; not read again */
+    const char *x;       /* the same in bfloat16 */
+    float *output;       /* after the layer, and in bfloat16 what the last norm has rounded */
+    char *hidden;        /* before GELU, (n_tokens, mlp_size) */
+    TrainedNorm attention_norm, mlp_norm;
+    Attention attention; /* qkv, output, logsumexp; not the gradients */
+    const float *grad_output; /* or NULL, as the next */
+    const char *grad_rounded;
+    float *grad_states;
+    char *grad_x;           /* or NULL: not wanted */
+    char *grad_products[8]; /* of the weights and biases of each product */
+    float *grad_norms;      /* (2, n_threads, 2, size), zeros at first */
+    int64_t n_tokens;
+    int use_amx, use_tiles; /* in products, in attention */
+} TrainedLayer;
+
+int trained_layer_forward(const TrainedLayer *a, int n_threads);
+int trained_layer_backward(const TrainedLayer *a, int n_threads);
+
 /* GELU of the first half of hidden states times the second, in bfloat16. */
 typedef struct {
     const char *hidden; /* (n_tokens, 2, size) */

@@ -1,0 +1,168 @@
+/* A layer as BERT's in a training step, forward and backward: the operations that Python would call
+one after another, with the results that they have there. */
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels.h"
+
+#ifdef HAS_BF16_DOT
+#define CACHE_LINE 64
+
+typedef struct { /* what lies between the operations, of so many numbers of so many bytes */
+    char **place;
+    int64_t numbers, bytes;
+} Between;
+
+/* Memory for these, which begins with the first; NULL where there is none. */
+static char *allocate(const Between *parts, int n_parts) {
+    int64_t total = 0, places[8];
+    for (int i = 0; i < n_parts; i++) {
+        int64_t n_bytes = parts[i].numbers * parts[i].bytes;
+        places[i] = total;
+        total += (n_bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
+    }
+    char *memory = aligned_alloc(CACHE_LINE, total);
+    for (int i = 0; memory && i < n_parts; i++) *parts[i].place = memory + places[i];
+    return memory;
+}
+
+static int64_t width_of(const TrainedProduct *product) {
+    return product->n_rows * product->n_weights;
+}
+
+/* A product; `biases` is memory for those of several weights side by side. */
+static int multiply(const TrainedLayer *a, const TrainedProduct *product, const char *x,
+                    char *output, char *gelu, float *biases, int n_threads) {
+    Linear linear = {.x = (const uint16_t *)x, .weights = product->weights,
+                     .bias = product->biases[0], .output = output, .epilogue_operand = gelu,
+                     .n_tokens = a->n_tokens, .n_in = product->n_in, .n_out = width_of(product),
+                     .n_rows = product->n_rows, .epilogue = gelu ? GELU_COPY : NO_EPILOGUE,
+                     .use_amx = a->use_amx};
+    if (product->n_weights > 1 && linear.bias) {
+        for (int i = 0; i < product->n_weights; i++)
+            memcpy(biases + i * product->n_rows, product->biases[i], 4 * product->n_rows);
+        linear.bias = biases;
+    }
+    return linear_forward(&linear, n_threads);
+}
+
+/* The gradient of the input, or of what was before the GELU that was the input. */
+static int multiply_back(const TrainedLayer *a, const TrainedProduct *product,
+                         const char *grad_output, char *grad_x, char *before_gelu,
+                         int n_threads) {
+    Linear linear = {.x = (const uint16_t *)grad_output, .weights = product->weights,
+                     .output = grad_x, .epilogue_operand = before_gelu, .n_tokens = a->n_tokens,
+                     .n_in = width_of(product), .n_out = product->n_in,
+                     .n_rows = product->n_rows, .transposed = 1,
+                     .epilogue = before_gelu ? GELU_BACKWARD : NO_EPILOGUE,
+                     .use_amx = a->use_amx};
+    return linear_forward(&linear, n_threads);
+}
+
+/* The gradients of weights and biases, where the input was x or its GELU. */
+static int differentiate(const TrainedLayer *a, int number, const char *grad_output,
+                         const char *x, int gelu, int n_threads) {
+    const TrainedProduct *product = &a->weights->qkv + number;
+    char *const *grads = a->grad_products + 2 * number;
+    GradWeight grad = {.grad_output = grad_output, .x = x, .grad_weight = grads[0],
+                       .grad_bias = grads[1], .n_tokens = a->n_tokens, .n_in = product->n_in,
+                       .n_out = width_of(product), .gelu = gelu, .use_amx = a->use_amx};
+    return linear_grad_weight(&grad, n_threads);
+}
+
+/* A norm and what both of its passes read. */
+static LayerNorm norm_of(const TrainedLayer *a, const TrainedNorm *norm,
+                         const EncoderNorm *weights) {
+    return (LayerNorm){.weight = weights->weight, .bias = weights->bias,
+                       .normalized = norm->normalized, .rstd = norm->rstd,
+                       .n_tokens = a->n_tokens, .size = a->weights->qkv.n_in,
+                       .epsilon = norm->epsilon, .dropout = norm->dropout, .seed = norm->seed,
+                       .is_bf16 = 1};
+}
+
+static void normalize(const TrainedLayer *a, const TrainedNorm *norm, const EncoderNorm *weights,
+                      const char *x, const float *residual, float *output, int n_threads) {
+    LayerNorm layernorm = norm_of(a, norm, weights);
+    layernorm.x = x, layernorm.residual = residual;
+    layernorm.output = output, layernorm.rounded = norm->rounded;
+    layernorm_forward(&layernorm, n_threads);
+}
+
+int trained_layer_forward(const TrainedLayer *a, int n_threads) {
+    const TrainedWeights *weights = a->weights;
+    int64_t n = a->n_tokens, size = weights->qkv.n_in;
+    char *sum, *active, *middle, *biases;
+    Between parts[] = {{&sum, n * size, 2}, {&active, n * width_of(&weights->mlp_in), 2},
+                       {&middle, n * size, 4}, {&biases, width_of(&weights->qkv), 4}};
+    char *memory = allocate(parts, 4);
+    if (!memory) return -1;
+    int failed = multiply(a, &weights->qkv, a->x, (char *)a->attention.qkv, NULL,
+                          (float *)biases, n_threads);
+    failed |= a->use_tiles ? attention_tiles(&a->attention, n_threads)
+                           : attention_forward(&a->attention, n_threads);
+    failed |= multiply(a, &weights->attention_out, a->attention.output, sum, NULL, NULL,
+                       n_threads);
+    normalize(a, &a->attention_norm, &weights->attention_norm, sum, a->states, (float *)middle,
+              n_threads);
+    failed |= multiply(a, &weights->mlp_in, a->attention_norm.rounded, a->hidden, active, NULL,
+                       n_threads);
+    failed |= multiply(a, &weights->mlp_out, active, sum, NULL, NULL, n_threads);
+    normalize(a, &a->mlp_norm, &weights->mlp_norm, sum, (float *)middle, a->output, n_threads);
+    free(memory);
+    return failed;
+}
+
+typedef struct { /* gradients of what the operations wrote, in bfloat16 but for the residual */
+    char *sum, *middle, *hidden, *x, *context, *qkv;
+} Grads;
+
+/* From the layer's end to what the MLP and the residual beside it read. */
+static int mlp_backward(const TrainedLayer *a, const Grads *grads, int n_threads) {
+    const TrainedWeights *weights = a->weights;
+    LayerNorm norm = norm_of(a, &a->mlp_norm, &weights->mlp_norm);
+    norm.grad_output = a->grad_output, norm.grad_rounded = a->grad_rounded;
+    norm.grad_residual = (float *)grads->middle, norm.grad_x = grads->sum;
+    norm.grad_weights = a->grad_norms + 2 * n_threads * norm.size;
+    layernorm_backward(&norm, n_threads);
+    int failed = differentiate(a, 3, grads->sum, a->hidden, 1, n_threads);
+    failed |= multiply_back(a, &weights->mlp_out, grads->sum, grads->hidden, a->hidden, n_threads);
+    failed |= differentiate(a, 2, grads->hidden, a->attention_norm.rounded, 0, n_threads);
+    return failed | multiply_back(a, &weights->mlp_in, grads->hidden, grads->x, NULL, n_threads);
+}
+
+/* From there to what the layer reads. */
+static int attention_layer_backward(const TrainedLayer *a, const Grads *grads, int n_threads) {
+    const TrainedWeights *weights = a->weights;
+    LayerNorm norm = norm_of(a, &a->attention_norm, &weights->attention_norm);
+    norm.grad_output = (float *)grads->middle, norm.grad_rounded = grads->x;
+    norm.grad_residual = a->grad_states, norm.grad_x = grads->sum;
+    norm.grad_weights = a->grad_norms;
+    layernorm_backward(&norm, n_threads);
+    int failed = differentiate(a, 1, grads->sum, a->attention.output, 0, n_threads);
+    failed |= multiply_back(a, &weights->attention_out, grads->sum, grads->context, NULL,
+                            n_threads);
+    Attention attention = a->attention;
+    attention.grad_output = grads->context, attention.grad_qkv = grads->qkv;
+    failed |= a->use_tiles ? attention_grad_tiles(&attention, n_threads)
+                           : attention_backward(&attention, n_threads);
+    failed |= differentiate(a, 0, grads->qkv, a->x, 0, n_threads);
+    if (!a->grad_x) return failed;
+    return failed | multiply_back(a, &weights->qkv, grads->qkv, a->grad_x, NULL, n_threads);
+}
+
+int trained_layer_backward(const TrainedLayer *a, int n_threads) {
+    const TrainedWeights *weights = a->weights;
+    int64_t n = a->n_tokens, size = weights->qkv.n_in, width = weights->attention_out.n_in;
+    Grads grads;
+    Between parts[] = {{&grads.sum, n * size, 2}, {&grads.middle, n * size, 4},
+                       {&grads.hidden, n * weights->mlp_out.n_in, 2}, {&grads.x, n * size, 2},
+                       {&grads.context, n * width, 2}, {&grads.qkv, 3 * n * width, 2}};
+    char *memory = allocate(parts, 6);
+    if (!memory) return -1;
+    int failed = mlp_backward(a, &grads, n_threads);
+    failed |= attention_layer_backward(a, &grads, n_threads);
+    free(memory);
+    return failed;
+}
+#endif
