@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from skbert._arrays import Array, IntArray
+from skbert._arrays import Array, IntArray, is_arange
 from skbert._core.items import Head, Items
 from skbert._core.scores import expit, logit, softmax
 from skbert._core.text.fields import encode_rows
@@ -179,9 +179,9 @@ def _pooled(
     What a sample gets depends on itself alone, and is finite.
     """
     scores = outputs.values
-    _, first, counts = np.unique(items.samples, return_index=True, return_counts=True)
-    if len(counts) == len(items):
+    if is_arange(items.samples, len(items)):
         return scores
+    _, first, counts = np.unique(items.samples, return_index=True, return_counts=True)
     limits = np.finfo(scores.dtype)
     mean = mean_by_sample(probability(scores), items.samples)
     pooled = score(np.clip(mean, limits.tiny, 1 - limits.epsneg))

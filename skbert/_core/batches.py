@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from skbert._arrays import Array, IntArray
+from skbert._arrays import Array, IntArray, differences
 from skbert._core.items import Items
 from skbert._core.task import Batch, Layout
 from skbert._core.text.tokens import Ragged
@@ -27,17 +27,17 @@ _ALIGNMENT = 16  # of tensors that share memory, in bytes
 
 def by_length(sizes: IntArray, budget: int) -> list[IntArray]:
     """Batches of similar sizes, each of at most ``budget`` tokens or of a single item."""
-    order = np.argsort(sizes, kind="stable")
+    order = sizes.argsort(kind="stable")
     return [order[part] for part in by_budget(sizes[order], budget)]
 
 
 def by_budget(sizes: IntArray, budget: int) -> Iterator[slice]:
     """Cut a sequence of sizes, in its order, wherever the next one would exceed the budget."""
-    ends = np.cumsum(sizes)
+    ends = sizes.cumsum()
     begin, n = 0, len(sizes)
     while begin < n:
         spent = ends[begin - 1] if begin else 0
-        end = max(int(np.searchsorted(ends, spent + budget, side="right")), begin + 1)
+        end = max(int(ends.searchsorted(spent + budget, side="right")), begin + 1)
         yield slice(begin, end)
         begin = end
 
@@ -73,14 +73,15 @@ def collate(
 ) -> Batch:
     """Pack the items with these indices; floating targets and weights come in ``dtype``."""
     part = items.take(item_indices)
-    order = back = np.arange(len(part.tokens))
-    table = part.tokens
-    in_order = bool((table.lengths[1:] >= table.lengths[:-1]).all())
+    table, lengths = part.tokens, part.tokens.lengths
+    order = back = rows = np.arange(len(lengths))
+    in_order = bool((lengths[1:] >= lengths[:-1]).all())
     if not in_order:
-        order = np.argsort(table.lengths, kind="stable")
+        order = np.argsort(lengths, kind="stable")
         table, back = table.take(order), np.argsort(order, kind="stable")
-    lengths, starts = table.lengths, table.ids.starts
-    row_of_token = np.repeat(np.arange(len(table)), lengths)
+        lengths = table.lengths
+    starts = table.ids.starts
+    row_of_token = rows.repeat(lengths)
     tokens = np.arange(len(row_of_token))
     positions = tokens - starts[row_of_token]
     targets = part.targets.values if isinstance(part.targets, Ragged) else part.targets
@@ -93,12 +94,13 @@ def collate(
         "row_of_token": row_of_token,
         "row_order": None if in_order else back,
         "token_order": None if in_order else Ragged(tokens, starts).take(back).values,
-        "rows_per_item": np.diff(part.rows),
+        "rows_per_item": differences(part.rows),
         "tokens_per_item": part.sizes,
         "weights": part.weights,
         "selected_tokens": None if selected is None else (
             np.repeat(starts[back], selected.lengths) + selected.values),
-        "selected_per_item": None if selected is None else np.diff(selected.starts[part.rows]),
+        "selected_per_item": (
+            None if selected is None else differences(selected.starts[part.rows])),
         "targets": targets,
         "features": part.features,
         "states": _states_of(part, order),
@@ -120,11 +122,13 @@ def _states_of(part: Items, order: IntArray) -> Array | None:
 def _tensor_of(values: Array, dtype: torch.dtype) -> torch.Tensor:
     """The values as a tensor, floating ones in ``dtype``."""
     tensor = torch.from_numpy(np.ascontiguousarray(values))
-    return tensor.to(dtype) if tensor.is_floating_point() else tensor
+    return tensor.to(dtype) if values.dtype.kind == "f" else tensor
 
 
 def _sent(tensors: dict[str, torch.Tensor], device: torch.device) -> dict[str, torch.Tensor]:
-    """The tensors on a device."""
+    """The tensors, which are on the CPU, on a device."""
+    if device.type == "cpu":
+        return tensors
     if device.type == "cuda":
         return in_one_copy(tensors, device)
     return {name: x.to(device) for name, x in tensors.items()}
@@ -144,7 +148,6 @@ def in_one_copy(tensors: dict[str, torch.Tensor], device: torch.device) -> dict[
 
 
 def _runs(lengths: IntArray, starts: IntArray) -> Iterator[tuple[int, int, int]]:
-    edges = np.flatnonzero(np.diff(lengths)) + 1
-    firsts: Sequence[int] = [0, *edges.tolist()]
+    firsts: Sequence[int] = [0, *(differences(lengths).nonzero()[0] + 1).tolist()]
     for first, end in zip(firsts, [*firsts[1:], len(lengths)], strict=True):
         yield int(starts[first]), end - first, int(lengths[first])

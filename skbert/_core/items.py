@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from skbert._arrays import Array, FloatArray, IntArray, arange_within, is_arange
+from skbert._arrays import Array, FloatArray, IntArray, arange_within, differences, is_arange
 from skbert._core.text.spill import GrowingArray
 from skbert._core.text.tokens import EncodedTexts, Ragged, TokenTable
 from skbert.exceptions import NonFiniteError
@@ -90,7 +90,7 @@ class Items:
     @property
     def sizes(self) -> IntArray:
         """Tokens in each item, ``(n_items,)``."""
-        return np.diff(self.tokens.ids.starts[self.rows])
+        return differences(self.tokens.ids.starts[self.rows])
 
     @property
     def units(self) -> IntArray:

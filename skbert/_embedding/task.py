@@ -64,10 +64,7 @@ class Features:
 
     def decode(self, outputs: Ragged, items: Items) -> Array:
         """Return vectors ``(n_samples, width)``, the mean over the windows of a sample."""
-        vectors = outputs.values
-        if len(vectors) == items.samples[-1] + 1:
-            return vectors
-        return mean_by_sample(vectors, items.samples)
+        return mean_by_sample(outputs.values, items.samples)
 
 
 @dataclass(frozen=True)

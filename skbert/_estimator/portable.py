@@ -42,7 +42,8 @@ class PortableEstimator(GuidedEstimator):
 
     def _state(self) -> Fitted:
         """What was learned, as it is now; NotFittedError where nothing was."""
-        check_is_fitted(self)
+        if not self.__sklearn_is_fitted__():
+            check_is_fitted(self)
         return self._fitted
 
     def save_pretrained(self, path: str | os.PathLike[str], *, card: Card = None) -> None:

@@ -101,15 +101,17 @@ def open_table(X: Any, name: str = "X", hint: str | None = TWO_COLUMNS) -> Table
 
     Entries of rows such as tuples are columns; without a `hint` each row is one cell.
     """
-    X = with_rows(X)
-    _refuse_type(X, name)
-    _refuse_shape(X, name)
-    frame = _table_of_frame(X)
-    if frame is not None:
-        return frame
-    if isinstance(X, np.ndarray) and X.ndim == 2:
-        return Table(X.shape, cache(lambda i: read_cells(X[:, i])), None)
-    read_part = _part_of(lambda _: X) if _is_stored(X) else None
+    read_part = None
+    if type(X) not in (list, tuple):  # which may hold anything, but are nothing else
+        X = with_rows(X)
+        _refuse_type(X, name)
+        _refuse_shape(X, name)
+        frame = _table_of_frame(X)
+        if frame is not None:
+            return frame
+        if isinstance(X, np.ndarray) and X.ndim == 2:
+            return Table(X.shape, cache(lambda i: read_cells(X[:, i])), None)
+        read_part = _part_of(lambda _: X) if _is_stored(X) else None
     read = cache(lambda _: read_cells(X, name))
     table = Table((len(X),), read, None, type(X), read_part)
     return table if hint is None else split_rows(table, name, hint)

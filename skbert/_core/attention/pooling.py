@@ -60,8 +60,8 @@ def _mean(hidden: torch.Tensor, layout: Layout) -> torch.Tensor:
         import torch
 
         return torch.segment_reduce(hidden, "mean", lengths=lengths.long(), axis=0, unsafe=True)
-    total = hidden.new_zeros(len(lengths), hidden.shape[1])
-    return total.index_add(0, layout.row_of_token, hidden) / lengths[:, None]
+    total = hidden.new_zeros(len(layout.lengths), hidden.shape[1])
+    return total.index_add(0, layout.row_of_token, hidden) / lengths.unsqueeze(1)
 
 
 def _mean_padded(hidden: torch.Tensor, is_token: torch.Tensor) -> torch.Tensor:
@@ -96,10 +96,12 @@ def parts_of(pooling: str) -> tuple[str, ...]:
 
 def pool(hidden: torch.Tensor, layout: Layout, pooling: str) -> torch.Tensor:
     """One vector for each row of a packed batch, from ``(n_tokens, size)``."""
+    parts = [TOKEN_POOLINGS[part].packed(hidden, layout) for part in parts_of(pooling)]
+    if len(parts) == 1:
+        return parts[0]
     import torch
 
-    parts = [TOKEN_POOLINGS[part].packed(hidden, layout) for part in parts_of(pooling)]
-    return torch.cat(parts, dim=1) if len(parts) > 1 else parts[0]
+    return torch.cat(parts, dim=1)
 
 
 def pool_padded(hidden: torch.Tensor, mask: torch.Tensor | None, pooling: str) -> torch.Tensor:

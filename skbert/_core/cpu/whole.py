@@ -7,7 +7,7 @@ the last bit. Depends on torch, ``attention``, ``fused``, ``linear`` and ``bindi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter, is_
 from typing import Any, NamedTuple
 
@@ -16,7 +16,6 @@ import torch
 from skbert._core.attention.settings import AttentionSettings
 from skbert._core.cpu.attention import dropout_rate, settings_of
 from skbert._core.cpu.bindings.attention import PackedRows
-from skbert._core.cpu.bindings.checks import addresses
 from skbert._core.cpu.bindings.encoder import (
     EncoderLayer,
     EncoderNorm,
@@ -45,18 +44,19 @@ class _Watch:
             for name, weight in module._parameters.items()
             if weight is not None
         ]
-        self._n_weights = len(places)
+        n_weights = len(places)
         places += [(vars(norm), "eps") for norm in norms]
         self._owners, self._names = zip(*places, strict=True)
-        self._values = self._now()
+        self._values = [*self._now()]
+        self._weights = self._values[:n_weights]
         self._seen = self._state()
 
-    def _now(self) -> list[Any]:
-        return [*map(dict.get, self._owners, self._names)]
+    def _now(self) -> Iterator[Any]:
+        return map(dict.get, self._owners, self._names)
 
-    def _state(self) -> tuple[list[int], list[int]]:
-        weights = self._values[: self._n_weights]
-        return addresses(*weights), [*map(_VERSION, weights)]
+    def _state(self) -> list[int]:
+        """Addresses and versions of the weights."""
+        return [*map(torch.Tensor.data_ptr, self._weights), *map(_VERSION, self._weights)]
 
     def has_changed(self) -> bool:
         """Whether something is not as it was when this was made."""
@@ -72,7 +72,7 @@ class _Plan(NamedTuple):
     fits: Callable[[int], object]  # gives None for more tokens than kernels take in products
     weights: EncoderWeights
     settings: AttentionSettings
-    dtype: torch.dtype
+    like_qkv: torch.Tensor  # in the type of products
     watch: _Watch
 
 
@@ -113,11 +113,12 @@ class WholeEncoder:
         if in_c is None:
             return None
         settings, *others = {settings_of(layer.parts.attention, names) for layer in layers}
-        if others or settings.dropout or not _can_attend(settings, dtype, layout):
+        like_qkv = torch.empty(0, dtype=dtype, device="cpu")
+        if others or settings.dropout or not can_fuse_attention(like_qkv, layout, settings):
             return None
         plan = self.plan = _Plan(
             made_for, layers[0].module, layers[0].products.packed, EncoderWeights(in_c), settings,
-            dtype, _Watch(layers),
+            like_qkv, _Watch(layers),
         )  # fmt: skip
         return _run(plan, states, layout)
 
@@ -125,19 +126,15 @@ class WholeEncoder:
 def _serves(plan: _Plan, n_tokens: int, layout: Layout) -> bool:
     """Whether a plan is for such a batch, and its weights are as they were when it was made."""
     is_inference = not (plan.first.training or torch.is_grad_enabled())
-    fits = plan.fits(n_tokens) is not None and _can_attend(plan.settings, plan.dtype, layout)
+    can_attend = can_fuse_attention(plan.like_qkv, layout, plan.settings)
+    fits = can_attend and plan.fits(n_tokens) is not None
     return is_inference and fits and not plan.watch.has_changed()
-
-
-def _can_attend(settings: AttentionSettings, dtype: torch.dtype, layout: Layout) -> bool:
-    like_qkv = torch.empty(0, dtype=dtype, device="cpu")
-    return can_fuse_attention(like_qkv, layout, settings)
 
 
 def _run(plan: _Plan, states: torch.Tensor, layout: Layout) -> list[torch.Tensor]:
     return encoder_forward(
         states=states.contiguous(), weights=plan.weights, rows=PackedRows(layout.cu_seqlens),
-        settings=plan.settings, dtype=plan.dtype,
+        settings=plan.settings, dtype=plan.like_qkv.dtype,
     )  # fmt: skip
 
 

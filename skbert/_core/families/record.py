@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
 
@@ -297,7 +298,10 @@ class Family:
 def encoder_part(model: Any, path: str) -> Any:
     """The module that lies at a path in the encoder of a model."""
     # As `base_model`, which takes long to find that a model is the encoder itself.
-    return attrgetter(path)(model._modules.get(model.base_model_prefix, model))
+    return _getter_of(path)(model._modules.get(model.base_model_prefix, model))
+
+
+_getter_of = cache(attrgetter)  # reads a path once
 
 
 def optional_part(encoder: torch.nn.Module, path: str) -> Any:

@@ -352,11 +352,13 @@ def _padded_parts(network: Network, batch: Batch) -> list[Padded]:
 
 def _embedded(network: Network, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
     """The embeddings that the first layer reads, ``(1, n_tokens, size)``."""
-    paths, encoder = network.family.encoder, network.model.base_model
+    paths, model = network.family.encoder, network.model
     if not paths.position_table:
         inputs = {name: values for name, values in inputs.items() if name != "position_ids"}
-    states: torch.Tensor = encoder.get_submodule(paths.embeddings)(input_ids=None, **inputs)
-    project = optional_part(encoder, paths.projection)
+    states: torch.Tensor = encoder_part(model, paths.embeddings)(input_ids=None, **inputs)
+    if not paths.projection:
+        return states
+    project = optional_part(model.base_model, paths.projection)
     return states if project is None else project(states)
 
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from skbert._arrays import BoolArray, FloatArray, IntArray, arange_within
+from skbert._arrays import BoolArray, FloatArray, IntArray, arange_within, is_arange
 
 __all__ = [
     "Windows", "is_read_here", "mean_by_place", "mean_by_sample", "most_overlap",
@@ -146,6 +146,8 @@ def is_read_here(windows: Windows, words: IntArray, rows: IntArray) -> BoolArray
 
 def mean_by_sample(values: FloatArray, samples: IntArray) -> FloatArray:
     """Average ``(n_windows, ...)`` over the windows of each sample, in the order of samples."""
+    if is_arange(samples, len(values)):  # one window each
+        return values
     distinct, owner = np.unique(samples, return_inverse=True)
     total = np.zeros((len(distinct), *values.shape[1:]), values.dtype)
     np.add.at(total, owner, values)
