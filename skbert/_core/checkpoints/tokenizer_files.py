@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from skbert._core.checkpoints.strict import Members
 from skbert._core.checkpoints.tokenizer_parts import (
@@ -38,12 +39,13 @@ if TYPE_CHECKING:
 __all__ = ["TokenizerFiles", "check_tokenizer"]
 
 _CONFIG, _MAP = "tokenizer_config.json", "special_tokens_map.json"
+_ADDED, _DESCRIBED = "added_tokens.json", "tokenizer.json"
 _MOST_ADDED = 10_000  # tokens beside the vocabulary's own: each makes reading text slower
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TokenizerFiles:
-    """What the library may see of a tokenizer, all of it checked."""
+    """What the library may see of a tokenizer, all of it checked. Nobody changes it."""
 
     members: dict[str, bytes]  # by file name
     words: dict[str, int] | None  # the vocabulary, where no tokenizer.json brings it
@@ -62,35 +64,72 @@ class _Read(NamedTuple):
     files: dict[str, bytes]  # that the library reads, too
 
 
+class _Held(Members):
+    """Members whose bytes were read before."""
+
+    def __init__(self, folder: Path, files: Mapping[str, bytes]) -> None:
+        super().__init__(folder)
+        self._files = files
+
+    def has(self, name: str) -> bool:
+        """Whether there was such a file."""
+        return name in self._files
+
+    def read(self, name: str) -> bytes | None:
+        """Bytes of a member, None if it is absent."""
+        return self._files.get(name)
+
+
 def check_tokenizer(
     members: Members, family: Family, config: Mapping[str, Any], tokenizer_class: object
 ) -> TokenizerFiles:
     """Check the tokenizer of a folder, whose config.json names its class; return what to read.
 
-    As in transformers, ``do_lower_case`` in tokenizer_config.json comes before tokenizer.json.
+    Its files are read each time. What was checked last is returned again where they have the same
+    bytes, and all else that the checks depend on is the same, as for the fits of a search.
     """
-    folder, table = members.folder, members.load_object(_CONFIG)
-    declared = table.get("tokenizer_class") or tokenizer_class
+    names = [_CONFIG, _DESCRIBED, _MAP, _ADDED]
+    listed = None if members.has(_DESCRIBED) else _listed_format(members, family)
+    names += () if listed is None else listed.files
+    held = ((name, data) for name in names if (data := members.read(name)) is not None)
+    ids = config["vocab_size"], config.get("pad_token_id")
+    return _check(members.folder, tuple(held), family, ids, json.dumps(tokenizer_class))
+
+
+@lru_cache(maxsize=1)
+def _check(
+    folder: Path, held: tuple[tuple[str, bytes], ...], family: Family,
+    ids: tuple[int, int | None], tokenizer_class: str,
+) -> TokenizerFiles:  # fmt: skip
+    """What there is to read of a tokenizer of these files, all of it checked.
+
+    As in transformers, ``do_lower_case`` in tokenizer_config.json comes before tokenizer.json.
+    ``ids`` are the size of the vocabulary and the padding id in config.json, and
+    ``tokenizer_class`` is the JSON of the class there.
+    """
+    members, (vocab_size, padding) = _Held(folder, dict(held)), ids
+    table = members.load_object(_CONFIG)
+    declared = table.get("tokenizer_class") or json.loads(tokenizer_class)
     _check_class(folder, family, declared)
     known, described, words, added, read = _read(members, family)
     kind = _class_of(known, family, declared, whole=bool(described))
     settings = _settings(folder, table)
     named = checked(folder / _MAP, members.load_object(_MAP), (*ROLES, *LISTS))
-    beside = members.load_object("added_tokens.json")
+    beside = members.load_object(_ADDED)
     decoder = settings.get("added_tokens_decoder", {})
     added += [*beside.items(), *((entry["content"], _id(at)) for at, entry in decoder.items())]
-    _check_ids(folder, chain(words.items(), added), config["vocab_size"])
+    _check_ids(folder, chain(words.items(), added), vocab_size)
     _check_distinct(folder, words)
     _check_added(folder, words, added)
     vocabulary = {**dict(added), **words}
     usual = known.classes.get(kind, {})
     tokens = {**usual, **settings, **({} if decoder else named)}
     _check_specials(folder, tokens, vocabulary)
-    _check_padding(folder, family, vocabulary.get(content(tokens.get("pad_token"))), config)
+    _check_padding(folder, family, vocabulary.get(content(tokens.get("pad_token"))), padding)
     lowercase = settings.get("do_lower_case", is_uncased(described) if described else None)
-    _drop_mask(usual.get("mask_token"), settings, named, vocabulary, config["vocab_size"])
+    _drop_mask(usual.get("mask_token"), settings, named, vocabulary, vocab_size)
     tables = {"config.json": {"model_type": family.model_type}, _MAP: named,
-              "added_tokens.json": beside,
+              _ADDED: beside,
               _CONFIG: {**settings, "tokenizer_class": kind}}  # fmt: skip
     files = {name: json.dumps(table).encode() for name, table in tables.items() if table}
     return TokenizerFiles(
@@ -104,9 +143,9 @@ def check_tokenizer(
 
 def _read(members: Members, family: Family) -> _Read:
     """The vocabulary, from tokenizer.json where there is one."""
-    data, path = members.read("tokenizer.json"), members.folder / "tokenizer.json"
+    data, path = members.read(_DESCRIBED), members.folder / _DESCRIBED
     if data is None:
-        known = _listed_format(members, family)
+        known = _listed_format(members, family) or _no_tokenizer(members.folder, family)
         words, files = _listed(members, known)
         return _Read(known, {}, words, [], files)
     described = parsed(data, path)
@@ -168,15 +207,18 @@ def _drop_mask(
 # --- the vocabulary ----------------------------------------------------------------------------
 
 
-def _listed_format(members: Members, family: Family) -> TokenizerFormat:
-    """The kind of tokenizer of which a folder has the vocabulary, but no tokenizer.json."""
-    for known in family.tokenizers:
-        if known.files and all(map(members.has, known.files)):
-            return known
-    models = [path.name for path in members.folder.iterdir() if path.suffix == ".model"]
+def _listed_format(members: Members, family: Family) -> TokenizerFormat | None:
+    """The kind of tokenizer of which a folder has the vocabulary, without a tokenizer.json."""
+    with_files = (known for known in family.tokenizers if known.files)
+    return next((known for known in with_files if all(map(members.has, known.files))), None)
+
+
+def _no_tokenizer(folder: Path, family: Family) -> NoReturn:
+    """Refuse a folder without a vocabulary."""
+    models = [path.name for path in folder.iterdir() if path.suffix == ".model"]
     if models:
         raise ModelError(
-            f"{members.folder} holds the vocabulary {min(models)}, but no tokenizer.json,"
+            f"{folder} holds the vocabulary {min(models)}, but no tokenizer.json,"
             " which is the only form of such a tokenizer that this version reads. Open it once"
             " where sentencepiece is installed, and save it:"
             " AutoTokenizer.from_pretrained(...).save_pretrained(...)."
@@ -184,7 +226,7 @@ def _listed_format(members: Members, family: Family) -> TokenizerFormat:
     files = " or ".join(["tokenizer.json", *(
         " and ".join(known.files) for known in family.tokenizers if known.files)])  # fmt: skip
     raise ModelError(
-        f"{members.folder} holds no tokenizer, so every text would be unknown. Add the"
+        f"{folder} holds no tokenizer, so every text would be unknown. Add the"
         f" {files} of the model:"
         " AutoTokenizer.from_pretrained(...).save_pretrained(...)."
     )
@@ -276,13 +318,13 @@ def _check_specials(folder: Path, named: dict[str, Any], vocabulary: dict[str, A
 
 
 def _check_padding(
-    folder: Path, family: Family, padding: int | None, config: Mapping[str, Any]
+    folder: Path, family: Family, padding: int | None, of_model: int | None
 ) -> None:
     """Refuse a padding id that is not the model's, where positions count from that."""
-    if family.counts_from_padding and padding not in (None, config["pad_token_id"]):
+    if family.counts_from_padding and padding not in (None, of_model):
         raise ModelError(
             f"the tokenizer in {folder} pads with the id {padding}, but config.json has"
-            f" pad_token_id={config['pad_token_id']}, from which a model of the type"
+            f" pad_token_id={of_model}, from which a model of the type"
             f" {family.model_type!r} counts positions. Put in the tokenizer that the model was"
             " trained with."
         )

@@ -178,9 +178,9 @@ class Size(NamedTuple):
     most: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Family:
-    """The record of an architecture."""
+    """The record of an architecture, of which there is one."""
 
     model_type: str  # in config.json
     config_class: str

@@ -1,6 +1,6 @@
 """Where a tokenizer is opened, and checks that what was opened is the one that was vetted.
 
-Its class may make its steps and tokens anew. Depends on the vetted checkpoint only.
+Its class may make its steps and tokens anew. Depends on the vetted files only.
 """
 
 from __future__ import annotations
@@ -16,47 +16,50 @@ from skbert.exceptions import ModelError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from skbert._core.checkpoints.vet import Checkpoint
+    from skbert._core.checkpoints.tokenizer_files import TokenizerFiles
 
 __all__ = ["check_opened", "temporary_folder"]
 
 _UNASSIGNED = "\U000effff"  # a character that never will be one
 
 
-def check_opened(checkpoint: Checkpoint, backend: Any) -> None:
-    """Refuse a tokenizer whose ids differ from the vetted ones, or that leaves no tokens."""
-    vetted, size = checkpoint.tokenizer.vocabulary, checkpoint.config["vocab_size"]
+def check_opened(folder: str, files: TokenizerFiles, size: int, backend: Any) -> None:
+    """Refuse a tokenizer whose ids differ from the vetted ones, or that leaves no tokens.
+
+    ``size`` is that of the vocabulary in config.json.
+    """
+    vetted = files.vocabulary
     opened = backend.get_vocab(with_added_tokens=True)
     for token, number in opened.items() if opened != vetted else ():
         if vetted.get(token, number) != number or number >= size:
             raise ModelError(
-                f"the tokenizer in {checkpoint.folder} opens with the id {number} for {token!r},"
+                f"the tokenizer in {folder} opens with the id {number} for {token!r},"
                 f" but its files say {vetted.get(token, 'nothing of it')} and config.json says"
                 f" vocab_size={size}. Put in the tokenizer that the model was trained with."
             )
-    _check_unknown(checkpoint, backend)
+    _check_unknown(folder, files, backend)
     if (token := _blank_token(backend)) is not None:
         raise ModelError(
-            f"the tokenizer in {checkpoint.folder} adds the token {token!r}, of which its"
+            f"the tokenizer in {folder} adds the token {token!r}, of which its"
             " normalizer leaves nothing. Put in the tokenizer that the model was trained with."
         )
     if backend.encode("a", "a").special_tokens_mask.count(0) < 2:
         raise ModelError(
-            f"the tokenizer in {checkpoint.folder} leaves nothing of the text 'a': its normalizer"
+            f"the tokenizer in {folder} leaves nothing of the text 'a': its normalizer"
             " or pre_tokenizer removes letters. Put in the tokenizer that the model was trained"
             " with."
         )
 
 
-def _check_unknown(checkpoint: Checkpoint, backend: Any) -> None:
+def _check_unknown(folder: str, files: TokenizerFiles, backend: Any) -> None:
     """Refuse a tokenizer that opens with another unknown token than its files have."""
-    wanted = checkpoint.tokenizer.unknown
+    wanted = files.unknown
     if wanted is None or backend.token_to_id(_UNASSIGNED) is not None:
         return
     (found,) = backend.model.tokenize(_UNASSIGNED)
     if found.id != wanted:
         raise ModelError(
-            f"the tokenizer in {checkpoint.folder} opens with the id {found.id} for the unknown"
+            f"the tokenizer in {folder} opens with the id {found.id} for the unknown"
             f" token, but its tokenizer.json says {wanted}: its class is for another order of the"
             f" vocabulary. Write {AS_DESCRIBED[0]!r} for tokenizer_class in tokenizer_config.json."
         )

@@ -29,6 +29,7 @@ from skbert._core.attention.pooling import POOLER
 from skbert._core.attention.pruned import prune
 from skbert._core.attention.relative import add_distances, kind_of_positions
 from skbert._core.checkpoints.merging import merge_adapter
+from skbert._core.checkpoints.tokenizer_files import TokenizerFiles
 from skbert._core.checkpoints.vet import Checkpoint
 from skbert._core.checkpoints.weights import (
     check_finite,
@@ -313,8 +314,14 @@ def _open_tokenizer(checkpoint: Checkpoint) -> Any:
         str(checkpoint.folder), checkpoint.max_length, (*files.members.items(),), files.lowercase,
         words,
     )  # fmt: skip
-    check_opened(checkpoint, tokenizer.backend_tokenizer)
+    _check_opened(str(checkpoint.folder), files, checkpoint.config["vocab_size"], tokenizer)
     return tokenizer
+
+
+@lru_cache(maxsize=1)
+def _check_opened(name: str, files: TokenizerFiles, vocab_size: int, tokenizer: Any) -> None:
+    """Check a tokenizer that was opened, once for the same files."""
+    check_opened(name, files, vocab_size, tokenizer.backend_tokenizer)
 
 
 @lru_cache(maxsize=1)

@@ -62,6 +62,32 @@ def test_an_honest_checkpoint(folder: Path) -> None:
     assert [file.path for file in checkpoint.weights] == [folder / "model.safetensors"]
 
 
+def test_a_tokenizer_is_checked_once_as_long_as_its_files_say_the_same(folder: Path) -> None:
+    first = vet.vet(folder).tokenizer
+    put(folder, "README.md", {"read": "by nobody"})
+    os.utime(folder / "tokenizer.json")
+    assert vet.vet(folder).tokenizer is first
+    put(folder, "tokenizer_config.json", {"do_lower_case": not first.lowercase})
+    changed = vet.vet(folder).tokenizer
+    assert changed.lowercase is not first.lowercase
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("tokenizer_config.json", {"tokenizer_class": "T5Tokenizer"}),
+        ("added_tokens.json", {"[PAD]": 1}),
+        ("config.json", {"vocab_size": 2}),
+    ],
+)
+def test_a_tokenizer_is_checked_anew_when_something_else_is_said(
+    folder: Path, name: str, change: dict[str, Any]
+) -> None:
+    vet.vet(folder)
+    put(folder, name, CONFIG | change if name == "config.json" else change)
+    refused(folder, "the tokenizer in")
+
+
 def test_a_tiny_model_of_transformers(tiny_model: Path) -> None:
     checkpoint = vet.vet(tiny_model)
     assert checkpoint.config["hidden_size"] == 32
