@@ -12,7 +12,7 @@ SANITIZED := build/sanitize
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard skbert/_core/cpu/csrc/*)
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test quick lint types sanitize bench bench-families bench-gpu docs linkcheck wheel clean
+.PHONY: demo test quick lint types mypy pyright pyright-examples sanitize bench bench-families bench-gpu docs linkcheck wheel clean
 
 demo: .venv/demo.stamp
 	$(BIN)/python examples/demo.py
@@ -27,9 +27,15 @@ lint: .venv/dev.stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: .venv/dev.stamp
+types: mypy pyright pyright-examples
+
+mypy: .venv/dev.stamp
 	$(BIN)/mypy
+
+pyright: .venv/dev.stamp
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
+
+pyright-examples: .venv/dev.stamp
 	$(BIN)/basedpyright --pythonpath $(BIN)/python --project examples
 
 # The kernels once more, with checks of memory and of undefined behaviour, and with instructions of
