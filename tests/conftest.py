@@ -137,6 +137,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """Keep what is there for good out of each search for garbage."""
+    if os.environ.get("TRITON_INTERPRET") == "1" and importlib.util.find_spec("triton"):
+        from support.interpreter import patch_once_a_launch
+
+        patch_once_a_launch()
     gc.collect()
     gc.freeze()
 
@@ -366,6 +370,8 @@ def no_gpu_way() -> None:
 @contextmanager
 def computed(way: str) -> Iterator[None]:
     """Layers on the CPU are computed in one of these ways inside the ``with``."""
+    from support.interpreter import with_large_programs
+
     from skbert._core.cpu import fused
     from skbert._core.cpu.bindings import module
     from skbert._core.gpu import operations
@@ -386,6 +392,7 @@ def computed(way: str) -> Iterator[None]:
         else:
             patch.setattr(module, "kernels", None)
         if way == "as on a GPU":
+            with_large_programs(patch)
             patch.setattr(operations, "is_on_gpu", lambda x: True)
             # The interpreter has no products in bfloat16.
             patch.setattr(

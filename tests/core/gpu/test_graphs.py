@@ -10,6 +10,7 @@ import pytest
 import torch
 from conftest import tiny_vocabulary
 from support.families import save_tiny
+from support.interpreter import with_large_programs
 from support.jobs import JOBS
 from support.networks import CPU, GPU, Labels, assert_all_close, open_model, watch
 from support.training import GENTLE, make_items, run, weights_of
@@ -73,6 +74,7 @@ class Repeating:
 def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compute on the CPU in the way of a GPU, attention in float32, too."""
     kernel = operations.kernels("attention")
+    with_large_programs(monkeypatch)
     monkeypatch.setattr(operations, "is_on_gpu", lambda _: True)
     monkeypatch.setattr(module, "kernels", None)
     monkeypatch.setattr(stepper, "adamw", lambda groups, _: optim.ConvertingAdamW(groups))
