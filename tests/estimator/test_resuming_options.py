@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import shutil
-import subprocess
-import sys
-from contextlib import contextmanager
+import signal
+import socket
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -21,6 +22,7 @@ from conftest import tiny_vocabulary
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.ensemble import VotingClassifier
 from sklearn.pipeline import make_pipeline
+from support.children import child
 from support.families import save_tiny
 from transformers import BertModel
 
@@ -35,6 +37,7 @@ from skbert import (
 from skbert._core.checkpoints import archive
 from skbert._core.checkpoints.leftovers import hold_lock
 from skbert._core.families import FAMILIES
+from skbert._core.runtime.distributed import ProcessGroup, process_group
 from skbert._core.training.stepper import Stepper
 from skbert._estimator import fine_tuning, fitting
 from skbert._estimator.resuming import FitCheckpoints
@@ -222,56 +225,59 @@ def test_a_new_model_goes_on(tmp_path: Path) -> None:
 
 # --- several processes ---------------------------------------------------------------------------
 
-SCRIPT = """
-import os, signal, sys
-import torch
-sys.path[:0] = sys.argv[1].split(os.pathsep)
-from test_resuming_options import CASES, Stepper
-from skbert._core.runtime.distributed import process_group
 
-model, folder, out, number = sys.argv[2:]
-case, n_left = CASES["groups"], int(number)
-whole = Stepper.step
+def fit_with_another(rank: int, port: int, model: Path, folder: Path, number: int) -> None:
+    """What each of two processes does, as torchrun starts them: the second may kill itself."""
+    multiprocessing.current_process().name = "MainProcess"
+    os.environ.update(
+        MASTER_ADDR="localhost", MASTER_PORT=str(port), RANK=str(rank), LOCAL_RANK=str(rank),
+        WORLD_SIZE="2", LOCAL_WORLD_SIZE="2", TORCHELASTIC_RUN_ID="run",
+    )  # fmt: skip
+    assert process_group() == ProcessGroup(rank, 2)
+    case, n_left, whole = CASES["groups"], number, Stepper.step
 
-def step(*args):
-    global n_left
-    n_left -= 1
-    if n_left == 0 and process_group().rank == 1:
-        os.kill(os.getpid(), signal.SIGKILL)
-    whole(*args)
+    def step(*args: Any) -> None:
+        nonlocal n_left
+        n_left -= 1
+        if n_left == 0 and rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        whole(*args)
 
-def fit(name, **params):
-    weights = case.fit(case.make(model, **params)).model_.state_dict()
-    torch.save(weights, f"{out}/{name}{process_group().rank}")
+    def fit(name: str, **params: Any) -> None:
+        weights = case.fit(case.make(model, **params)).model_.state_dict()
+        torch.save(weights, folder / f"{name}{rank}")
 
-if n_left:
-    fit("whole")
-Stepper.step = step
-fit("resumed", checkpoint_dir=folder, checkpoint_every=1)
-"""
+    if number == 0:
+        fit("whole")
+    with mock.patch.object(Stepper, "step", step):
+        fit("resumed", checkpoint_dir=folder / "fits", checkpoint_every=1)
+    torch.distributed.destroy_process_group()
 
 
-@pytest.mark.long  # torchrun
+@pytest.mark.long  # processes
 def test_processes_go_on_together(tiny_model: Path, tmp_path: Path) -> None:
-    script, fits = tmp_path / "script.py", tmp_path / "fits"
-    script.write_text(SCRIPT)
+    def run(number: int) -> list[int | None]:
+        with socket.socket() as found:
+            found.bind(("localhost", 0))
+            port = found.getsockname()[1]
+        with ExitStack() as stack:
+            given = port, tiny_model, tmp_path, number
+            processes = [
+                stack.enter_context(child(fit_with_another, rank, *given)) for rank in (0, 1)
+            ]
+            for process in processes:
+                process.join(120)
+            return [process.exitcode for process in processes]
 
-    def run(number: int) -> int:
-        launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", script]
-        arguments = [os.pathsep.join(sys.path), tiny_model, fits, tmp_path, number]
-        return subprocess.run(
-            [sys.executable, *map(str, launch + arguments)], capture_output=True, check=False
-        ).returncode
-
-    assert run(4) != 0
-    assert max(path.name for path in fits.glob("*/step-*")) == "step-000000003"
+    assert run(4) == [1, -signal.SIGKILL]
+    assert max(path.name for path in tmp_path.glob("fits/*/step-*")) == "step-000000003"
     assert not list(tmp_path.glob("resumed*"))
-    assert run(0) == 0
+    assert run(0) == [0, 0]
     expected = torch.load(tmp_path / "whole0")
     for rank in (0, 1):
         weights = torch.load(tmp_path / f"resumed{rank}")
         assert all(torch.equal(weight, weights[name]) for name, weight in expected.items())
-    assert not list(fits.iterdir())
+    assert not list((tmp_path / "fits").iterdir())
 
 
 # --- within other estimators ---------------------------------------------------------------------
