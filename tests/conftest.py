@@ -351,6 +351,13 @@ def either_way(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module", params=["compiled", "plain"])
+def with_or_without_kernels(request: pytest.FixtureRequest) -> Iterator[None]:
+    """With the compiled kernels and without, for what AMX has no part in: all but bfloat16."""
+    with computed(request.param):
+        yield
+
+
 @pytest.fixture(scope="module", params=[*CPU_WAYS, "as on a GPU"])
 def any_way(request: pytest.FixtureRequest) -> Iterator[None]:
     """In the same ways, and with the kernels for GPUs, which Triton's interpreter runs."""

@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-pytestmark = pytest.mark.usefixtures("either_way")
+# AMX has a part in bfloat16 alone; the attention function and the poolings use no kernels of ours.
+with_and_without = pytest.mark.usefixtures("with_or_without_kernels")
 
 
 # --- against transformers ------------------------------------------------------------------------
@@ -76,6 +77,7 @@ def both_ways(network: Network, case: Case, attention: str) -> tuple[Any, Any, A
     return logits.detach(), gradients(network.model), out.logits.detach(), gradients(twin)
 
 
+@with_and_without
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 @pytest.mark.parametrize("name", CASES)
 def test_a_tiny_model_agrees_with_transformers(
@@ -89,6 +91,7 @@ def test_a_tiny_model_agrees_with_transformers(
     assert_all_close(got_gradients, want_gradients, 1e-5)
 
 
+@with_and_without
 @pytest.mark.parametrize("name", CASES)
 def test_in_float64_they_agree_to_ten_digits(tiny_model: Path, name: str) -> None:
     network = open_model(tiny_model, n_outputs=3, dtype=torch.float64)
@@ -98,6 +101,7 @@ def test_in_float64_they_agree_to_ten_digits(tiny_model: Path, name: str) -> Non
     assert_all_close(got_gradients, want_gradients, 1e-10)
 
 
+@with_and_without
 @pytest.mark.parametrize("name", ["mixed lengths", "pairs", "rows of 64 and more", "long rows"])
 def test_the_real_encoder_agrees_with_transformers(minilm: Path, name: str) -> None:
     network = open_model(minilm, n_outputs=3)
@@ -106,6 +110,7 @@ def test_the_real_encoder_agrees_with_transformers(minilm: Path, name: str) -> N
     assert_all_close(got_gradients, want_gradients, 1e-5)
 
 
+@with_and_without
 def test_the_real_encoder_in_float64(minilm: Path) -> None:
     network = open_model(minilm, n_outputs=3, dtype=torch.float64)
     got, got_gradients, want, want_gradients = both_ways(network, CASES["pairs"], "sdpa")
@@ -113,6 +118,7 @@ def test_the_real_encoder_in_float64(minilm: Path) -> None:
     assert_all_close(got_gradients, want_gradients, 1e-10)
 
 
+@with_and_without
 @pytest.mark.parametrize("pooling", ["pooler", "cls", "mean", "max"])
 @pytest.mark.parametrize("name", ["mixed lengths", "pairs"])
 def test_a_model_that_cannot_pack_is_padded_with_the_same_results(
@@ -153,6 +159,7 @@ def reference_features(network: Network, case: Case, pooling: str) -> torch.Tens
     return torch.stack(rows)
 
 
+@with_and_without
 @pytest.mark.parametrize("pooling", ["cls", "mean", "max", "pooler"])
 @pytest.mark.parametrize("name", ["mixed lengths", "pairs"])
 def test_what_the_head_reads(tiny_model: Path, name: str, pooling: str) -> None:
@@ -167,6 +174,7 @@ def test_what_the_head_reads(tiny_model: Path, name: str, pooling: str) -> None:
     torch.testing.assert_close(features, want, rtol=1e-5, atol=1e-5)
 
 
+@with_and_without
 def test_a_head_that_reads_tokens_is_given_them_in_order(tiny_model: Path) -> None:
     with seeded(0, CPU):
         head = Head("token classification", 4, reads="tokens")
@@ -184,6 +192,7 @@ def test_a_head_that_reads_tokens_is_given_them_in_order(tiny_model: Path) -> No
     torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize("name", ["mixed lengths", "rows of 64 and more", "long rows"])
 def test_bfloat16_stays_near(minilm: Path, name: str) -> None:
     network = open_model(minilm)
@@ -197,6 +206,7 @@ def test_bfloat16_stays_near(minilm: Path, name: str) -> None:
     torch.testing.assert_close(got, want, rtol=0, atol=3e-2)  # out of a tanh: within -1 and 1
 
 
+@with_and_without
 @pytest.mark.parametrize("where", ["attention_probs", "hidden", "classifier"])
 @pytest.mark.parametrize("lengths", [[5, 9, 5], [70, 66], [126, 120]])
 def test_dropout_is_drawn_in_training_only(
