@@ -73,11 +73,14 @@ class Outcome:
 
 
 def outcomes(work: Callable[..., dict[str, Any]], *given: object) -> list[Outcome]:
-    """Do the same in more or less memory; equal results, or an error that says what to do."""
+    """Do the same in more or less memory; equal results, or an error that says what to do.
+
+    If no step was halved, such memory is looked for, on whatever machine.
+    """
     want = in_a_child(work, None, *given)
     done = [in_a_child(Outcome, work, mb, *given) for mb in MB]
-    less, more = 1, ENOUGH  # MB between which steps begin to be halved, on whatever machine
-    while more - less > 4:
+    less, more = 1, ENOUGH  # MB between which steps begin to be halved
+    while more - less > 4 and not any(each.n_halvings and each.error is None for each in done):
         middle = (less + more) // 2
         done.append(in_a_child(Outcome, work, middle, *given))
         less, more = (middle, more) if done[-1].n_halvings else (less, middle)
