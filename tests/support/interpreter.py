@@ -14,6 +14,13 @@ if TYPE_CHECKING:
 
 __all__ = ["patch_once_a_launch", "with_large_programs"]
 
+SIZES = (
+    ("attention", "_TOKENS", 128),
+    ("gelu", "_TOKENS", 32),
+    ("layernorm", "_NUMBERS", 1 << 14),
+    ("rotary", "_TOKENS", 128),
+)
+
 
 def patch_once_a_launch() -> None:
     """Let the interpreter replace the functions of its language once for each launch of a kernel.
@@ -46,5 +53,5 @@ def with_large_programs(patch: pytest.MonkeyPatch) -> None:
 
     Enough programs are left to share what they compute; `test_gpu_kernels` has them all.
     """
-    for name, size, number in (("gelu", "_TOKENS", 32), ("layernorm", "_NUMBERS", 1 << 14)):
+    for name, size, number in SIZES:
         patch.setattr(operations.kernels(name), size, number)
