@@ -47,7 +47,7 @@ def read_weights(checkpoint: Checkpoint) -> dict[str, torch.Tensor]:
 def read_tensors(file: TensorFile) -> dict[str, torch.Tensor]:
     """All tensors of a safetensors file, each in memory of its own."""
     bare = {name: _memory(n_bytes) for name, (_, _, _, n_bytes) in file.tensors.items()}
-    file.read_into({name: memoryview(array) for name, array in bare.items()})
+    file.read_into({name: array.data for name, array in bare.items()})
     return {
         name: torch.from_numpy(bare[name]).view(_TYPES[kind]).reshape(shape)
         for name, (kind, shape, _, _) in file.tensors.items()
