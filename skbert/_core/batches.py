@@ -99,8 +99,7 @@ def collate(
         "weights": part.weights,
         "selected_tokens": None if selected is None else (
             np.repeat(starts[back], selected.lengths) + selected.values),
-        "selected_per_item": (
-            None if selected is None else differences(selected.starts[part.rows])),
+        "selected_per_item": None if selected is None else np.diff(selected.starts[part.rows]),
         "targets": targets,
         "features": part.features,
         "states": _states_of(part, order),

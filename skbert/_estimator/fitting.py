@@ -383,7 +383,7 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
                 if epoch.epoch < run.recipe.epochs:
                     checkpoints.finish_pass()
         watch.restore()
-        check_learned(run.network.model, run.network.head_class.output_layer)
+        check_learned(run.network.model, run.network.head_class.output_layer, run.trained)
         checkpoints.finish_training(run.network)
         return history
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
+import torch
+
 from skbert._core.items import Items
 from skbert._core.models.network import Network
 from skbert._core.runtime.device import Precision
 from skbert._core.task import Task
 from skbert._core.training.frozen import ComputeStates, with_states
 from skbert._core.training.loop import DrawItems, TrainingLoop, as_they_are
+from skbert._core.training.optim import trainable_parameters
 from skbert._core.training.recipe import Recipe
 from skbert._estimator.held_out import HeldOut
 
@@ -31,6 +34,13 @@ class Run(NamedTuple):
     n_truncated: int  # rows of X that were cut
     n_label_items: int = 0  # the last items to train on, which are texts of labels
     facts: dict[str, str] | None = None  # what is fitted, if checkpoints of it are kept
+
+    @property
+    def trained(self) -> list[torch.nn.Parameter]:
+        """The weights that steps change."""
+        network = self.network
+        prefixes = network.head_class.prefixes
+        return trainable_parameters(network.model, prefixes, self.recipe.freeze)
 
     def with_states(self, compute: ComputeStates) -> Run:
         """The run, with what frozen layers give for its items, the same in all passes."""

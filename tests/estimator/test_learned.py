@@ -17,6 +17,8 @@ from support.job import LABELS, TEXTS, Job
 from support.jobs import JOBS, TRAINED
 
 from skbert import BertClassifier, BertPretrainer, BertSpanExtractor, BertTransformer
+from skbert._core.checkpoints.weights import check_learned
+from skbert._core.training.optim import trainable_parameters
 from skbert._core.training.stepper import Stepper
 from skbert._estimator import base
 from skbert.exceptions import InputError, ModelError, NonFiniteError, SkbertError
@@ -371,14 +373,26 @@ def test_more_batches_in_a_step_than_rows_are_refused(tiny_model: Path) -> None:
     np.testing.assert_array_equal(fitted.predict_proba(TEXTS), same.predict_proba(TEXTS))
 
 
-def test_a_last_step_that_ruins_the_weights_is_refused(tiny_model: Path) -> None:
-    kept = plain(BertClassifier, tiny_model, warm_start=True).fit(TEXTS, LABELS)
+@pytest.mark.parametrize("freeze", [0, 1])
+def test_a_last_step_that_ruins_the_weights_is_refused(tiny_model: Path, freeze: int) -> None:
+    kept = plain(BertClassifier, tiny_model, warm_start=True, freeze=freeze).fit(TEXTS, LABELS)
     before, said = weights(kept), answers(kept)
     ruinous = {"epochs": 1, "batch_size": 12, "learning_rate": 1e30, "warmup": 0.0}
     with pytest.raises(NonFiniteError, match="After the last step the weight"):
         kept.set_params(**ruinous).fit(TEXTS, LABELS)
     assert all(torch.equal(weight, before[name]) for name, weight in weights(kept).items())
     assert answers(kept) == said
+
+
+def test_only_weights_that_were_trained_are_looked_at_after_the_last_step(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = plain(BertClassifier, tiny_model, freeze=1).fit(TEXTS, LABELS)
+    model, read = kept.model_, []
+    monkeypatch.setattr(torch, "aminmax", lambda x: read.append(x.shape) or (x.min(), x.max()))
+    trained = trainable_parameters(model, ("classifier.",), 1)
+    check_learned(model, "classifier", trained)
+    assert 0 < len(read) == len(trained) < len([*model.parameters()])
 
 
 class Narrow(BertClassifier):

@@ -17,7 +17,7 @@ from skbert._core.checkpoints.strict import TensorFile
 from skbert.exceptions import ModelError, NonFiniteError, warn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from skbert._core.checkpoints.vet import Checkpoint
     from skbert._core.items import Head
@@ -95,7 +95,7 @@ def _warn_of_pickle(checkpoint: Checkpoint) -> None:
 
 def check_finite(checkpoint: Checkpoint, model: torch.nn.Module, output: str) -> None:
     """Refuse weights that are not finite, or so large that their products are not."""
-    for name, low, high in _useless_weights(model, output):
+    for name, low, high in _useless_weights(model.named_parameters(), output):
         raise ModelError(
             f"The checkpoint {checkpoint.folder} holds the weight {name!r} with values from"
             f" {low} to {high}, which nothing can be computed with. Restore its weights from a"
@@ -103,21 +103,27 @@ def check_finite(checkpoint: Checkpoint, model: torch.nn.Module, output: str) ->
         )
 
 
-def check_learned(model: torch.nn.Module, output: str) -> None:
-    """Refuse a model whose weights the last training step made useless."""
-    for name, low, high in _useless_weights(model, output):
+def check_learned(
+    model: torch.nn.Module, output: str, trained: Iterable[torch.nn.Parameter]
+) -> None:
+    """Refuse a model of which the last training step made a trained weight useless."""
+    ids = {*map(id, trained)}
+    changed = (named for named in model.named_parameters() if id(named[1]) in ids)
+    for name, low, high in _useless_weights(changed, output):
         raise NonFiniteError(
             f"After the last step the weight {name!r} has values from {low:g} to {high:g}, which "
             "nothing can be computed with. Use a lower learning_rate or more warmup."
         )
 
 
-def _useless_weights(model: torch.nn.Module, output: str) -> Iterator[tuple[str, float, float]]:
+def _useless_weights(
+    weights: Iterable[tuple[str, torch.nn.Parameter]], output: str
+) -> Iterator[tuple[str, float, float]]:
     """Names and ranges of weights that are not finite, or too large to compute with.
 
     Those of the layer ``output`` may be large, because the targets were.
     """
-    for name, weight in model.named_parameters():
+    for name, weight in weights:
         if not weight.numel():
             continue
         most = torch.finfo(weight.dtype).max if output and name.startswith(output) else _MOST

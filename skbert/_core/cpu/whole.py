@@ -16,6 +16,7 @@ import torch
 from skbert._core.attention.settings import AttentionSettings
 from skbert._core.cpu.attention import dropout_rate, settings_of
 from skbert._core.cpu.bindings.attention import PackedRows
+from skbert._core.cpu.bindings.checks import addresses_of
 from skbert._core.cpu.bindings.encoder import (
     EncoderLayer,
     EncoderNorm,
@@ -56,7 +57,7 @@ class _Watch:
 
     def _state(self) -> list[int]:
         """Addresses and versions of the weights."""
-        return [*map(torch.Tensor.data_ptr, self._weights), *map(_VERSION, self._weights)]
+        return [*addresses_of(self._weights), *map(_VERSION, self._weights)]
 
     def has_changed(self) -> bool:
         """Whether something is not as it was when this was made."""

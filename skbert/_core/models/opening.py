@@ -319,7 +319,9 @@ def _open_tokenizer(checkpoint: Checkpoint) -> Any:
 
 
 @lru_cache(maxsize=1)
-def _check_opened(name: str, files: TokenizerFiles, vocab_size: int, tokenizer: Any) -> None:
+def _check_opened(
+    name: str, files: TokenizerFiles, vocab_size: int, tokenizer: PreTrainedTokenizerBase
+) -> None:
     """Check a tokenizer that was opened, once for the same files."""
     check_opened(name, files, vocab_size, tokenizer.backend_tokenizer)
 
