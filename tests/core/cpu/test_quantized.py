@@ -65,6 +65,24 @@ def test_two_layers_are_one_after_another(
 
 
 @needs_int8
+@pytest.mark.parametrize("n_in", [16, 48, 64, 80, 384])
+@pytest.mark.parametrize("in_tiles", [False, True])
+def test_numbers_of_bfloat16_are_rounded_as_those_of_float32(n_in: int, in_tiles: bool) -> None:
+    """Of any sign, the same everywhere, zeros, and some that are none."""
+    x = torch.randn(40, n_in).bfloat16()
+    x[0], x[1], x[2], x[3], x[4] = x[0].abs(), -x[1].abs(), 0, -0.0, -1.5
+    x[5, n_in - 1], x[6, 0], x[7, n_in // 2] = 1000, -1000, 1e-20
+    x[8, n_in - 1], x[9, 0], x[10, n_in // 2] = torch.inf, -torch.inf, torch.nan
+    layers = [Int8Weights(weight=torch.randn(64, n_in), bias=torch.randn(64))]
+    with mock.patch.object(module.kernels, "has_amx", in_tiles and module.kernels.has_amx):
+        found = int8_linears(x=x, layers=layers)
+        exact = int8_linears(x=x.float(), layers=layers)
+    np.testing.assert_array_equal(found.float(), exact.bfloat16().float())
+    assert found[8:11].isnan().all()
+    assert found[11:].isfinite().all()
+
+
+@needs_int8
 def test_tiles_leave_those_of_onednn_alone() -> None:
     x, layers = torch.randn(300, 384).bfloat16(), two_layers(384, 1536, 384)
     weight = torch.randn(384, 384).bfloat16()

@@ -11,56 +11,17 @@ each some columns. */
 #include <stddef.h>
 
 #include "gelu.h"
+#include "quantize.h"
 #include "scratch.h"
-#include "tiles.h"
 
 #ifdef HAS_BF16_DOT
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define INT8_DOT __attribute__((target("arch=x86-64-v4,avx512vnni")))
-#define BLOCK_TOKENS 128 /* that a thread takes through all layers */
+#define BLOCK_TOKENS 256 /* that a thread takes through all layers */
 #define VECTOR_ROWS 12  /* whose sums fit in the registers */
 #define FEW_TOKENS 32   /* of which threads share the columns */
 #define AHEAD 2048      /* bytes of weights that are fetched before they are needed */
-
-/* ---- Rounding ---- */
-
-typedef struct { /* of a token: numbers are low + step * q */
-    float low, step;
-} Range;
-
-/* Bytes of a token: of the last tile some may be zeros. */
-INLINE int64_t padded(int64_t n_in) { return round_up((int)n_in, TILE_BYTES); }
-
-/* A token's range; NaN where one of its numbers is none, or infinite. Two halves of it are read
-side by side, as a vector waits for the one before. */
-INT8_DOT INLINE Range range_of(const char *x, int64_t offset, int64_t n_in, int is_bf16) {
-    int64_t half = (n_in + 2 * LANES - 1) / (2 * LANES) * LANES, second = offset + n_in - half;
-    __m512 least = (__m512)load(x, offset, is_bf16), most = least, least2 = least, most2 = least;
-    floats zero = {0}, zero2 = {0};
-    for (int64_t i = 0; i < half; i += LANES) {
-        floats one = load(x, offset + i, is_bf16), other = load(x, second + i, is_bf16);
-        least = _mm512_min_ps(least, (__m512)one), least2 = _mm512_min_ps(least2, (__m512)other);
-        most = _mm512_max_ps(most, (__m512)one), most2 = _mm512_max_ps(most2, (__m512)other);
-        zero += one * 0, zero2 += other * 0;
-    }
-    float low = _mm512_reduce_min_ps(_mm512_min_ps(least, least2)) + sum(zero + zero2);
-    return (Range){low, (_mm512_reduce_max_ps(_mm512_max_ps(most, most2)) - low) / 255};
-}
-
-INT8_DOT static Range quantize(const char *x, int64_t offset, int64_t n_in, int is_bf16,
-                               uint8_t *to) {
-    Range range = range_of(x, offset, n_in, is_bf16);
-    __m512 low = _mm512_set1_ps(range.low);
-    __m512 inverse = _mm512_set1_ps(range.step > 0 ? 1 / range.step : 0);
-    for (int64_t i = 0; i < n_in; i += LANES) {
-        __m512 above = _mm512_sub_ps((__m512)load(x, offset + i, is_bf16), low);
-        __m512i rounded = _mm512_cvtps_epi32(_mm512_mul_ps(above, inverse));
-        _mm_storeu_si128((void *)(to + i), _mm512_cvtusepi32_epi8(rounded));
-    }
-    return range;
-}
 
 /* ---- A panel of a product: some tokens and PANEL columns ---- */
 
@@ -72,19 +33,30 @@ typedef struct {
     int n_tokens, is_bf16, use_amx;
 } Block;
 
-/* Two vectors of a token's numbers from the sums of integers, and their GELU if that follows. */
-INT8_DOT INLINE void finish(const Block *a, int token, int64_t column, const __m512i sums[2],
-                            floats numbers[2]) {
-    const float *columns = a->weight->columns + column;
-    int64_t n_out = a->weight->n_out;
-    __m512 step = _mm512_set1_ps(a->ranges[token].step), low = _mm512_set1_ps(a->ranges[token].low);
-    for (int half = 0; half < 2; half++, columns += LANES) {
-        __m512 scale = _mm512_mul_ps(step, _mm512_loadu_ps(columns));
-        __m512 rest = _mm512_fmadd_ps(low, _mm512_loadu_ps(columns + n_out),
-                                      _mm512_loadu_ps(columns + 2 * n_out));
-        numbers[half] = (floats)_mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[half]), scale, rest);
-        if (a->weight->gelu) numbers[half] = coarse_gelu(numbers[half]);
-    }
+typedef struct { /* what follows the sums of some tokens, from a column on */
+    const float *columns; /* scale, sum of weights and bias */
+    const Range *ranges;
+    char *output;
+    int64_t n_out;
+    int is_bf16, gelu;
+} Epilogue;
+
+INLINE Epilogue epilogue_at(const Block *a, int64_t column, int first) {
+    const PackedWeight *weight = a->weight;
+    int64_t offset = (first * weight->n_out + column) << (2 - a->is_bf16);
+    return (Epilogue){weight->columns + column, a->ranges + first, a->output + offset,
+                      weight->n_out, a->is_bf16, (int)weight->gelu};
+}
+
+/* A vector of a token's numbers from the sums of integers, and their GELU if that follows. */
+INT8_DOT INLINE floats numbers_of(const Epilogue *a, int row, int half, __m512i sums) {
+    const float *columns = a->columns + half * LANES;
+    Range range = a->ranges[row];
+    __m512 scale = _mm512_mul_ps(_mm512_set1_ps(range.step), _mm512_loadu_ps(columns));
+    __m512 rest = _mm512_fmadd_ps(_mm512_set1_ps(range.low), _mm512_loadu_ps(columns + a->n_out),
+                                  _mm512_loadu_ps(columns + 2 * a->n_out));
+    floats x = (floats)_mm512_fmadd_ps(_mm512_cvtepi32_ps(sums), scale, rest);
+    return a->gelu ? coarse_gelu(x) : x;
 }
 
 /* A sum, and the products of four numbers and four weights for each number of the sum. */
@@ -115,13 +87,11 @@ INT8_DOT INLINE void compute_rows(const Block *a, int64_t column, int first, int
             total[row][1] = add_products(total[row][1], same, right);
         }
     }
-    for (int row = 0; row < n_rows; row++) {
-        floats numbers[2];
-        finish(a, first + row, column, total[row], numbers);
-        int64_t offset = (first + row) * a->weight->n_out + column;
+    Epilogue epilogue = epilogue_at(a, column, first);
+    for (int row = 0; row < n_rows; row++)
         for (int half = 0; half < 2; half++)
-            store(a->output, offset + half * LANES, numbers[half], a->is_bf16);
-    }
+            store(epilogue.output, row * epilogue.n_out + half * LANES,
+                  numbers_of(&epilogue, row, half, total[row][half]), a->is_bf16);
 }
 
 #define CASE(n)                                                                            \
@@ -141,21 +111,36 @@ INT8_DOT INLINE void compute_by_vectors(const Block *a, int64_t column, int fetc
 /* ---- The same in tiles ---- */
 
 typedef struct { /* rows of a block, and their sums */
-    const Block *block;
-    int64_t column;
-    int first;
-    const int32_t *sums;
+    Epilogue epilogue;
+    int n_rows;
+    int32_t *sums;
 } TileRows;
+
+/* What is under way: sums in the tiles, and those of the rows before, which are stored and so can
+be finished meanwhile. */
+typedef struct {
+    TileRows in_tiles, stored;
+    int32_t sums[2][2 * TILE_ROWS * PANEL] __attribute__((aligned(64)));
+} Pipeline;
 
 AMX INLINE void finish_row(const void *rows, int row) {
     const TileRows *a = rows;
+    const Epilogue *epilogue = &a->epilogue;
     const int32_t *sums = a->sums + row * PANEL;
-    floats numbers[2];
-    __m512i both[2] = {_mm512_load_si512(sums), _mm512_load_si512(sums + LANES)};
-    finish(a->block, a->first + row, a->column, both, numbers);
-    int64_t offset = (a->first + row) * a->block->weight->n_out + a->column;
-    if (a->block->is_bf16) store_bf16(a->block->output + 2 * offset, numbers[0], numbers[1]);
-    else memcpy(a->block->output + 4 * offset, numbers, sizeof numbers);
+    floats left = numbers_of(epilogue, row, 0, _mm512_load_si512(sums));
+    floats right = numbers_of(epilogue, row, 1, _mm512_load_si512(sums + LANES));
+    char *to = epilogue->output + (row * epilogue->n_out << (2 - epilogue->is_bf16));
+    if (epilogue->is_bf16) store_bf16(to, left, right);
+    else *(floats *)to = left, *(floats *)(to + sizeof left) = right;
+}
+
+/* A share of the next panel for each of the turns with this one. */
+INLINE Prefetch next_panel(const Block *a, int64_t column, int first) {
+    int64_t n_bytes = padded(a->weight->n_in) * PANEL;
+    int64_t n_blocks = (a->n_tokens + 2 * TILE_ROWS - 1) / (2 * TILE_ROWS);
+    int64_t n = (n_bytes / TILE_BYTES + n_blocks - 1) / n_blocks;
+    const char *next = (const char *)a->weight->packed + (column / PANEL + 1) * n_bytes;
+    return (Prefetch){next + first / (2 * TILE_ROWS) * n * TILE_BYTES, n, TILE_BYTES};
 }
 
 /* Rows of a block in tiles; those before them are finished meanwhile. */
@@ -164,22 +149,27 @@ AMX INLINE void multiply_in_tiles(const Block *a, int64_t column, int first, int
     int64_t width = padded(a->weight->n_in);
     const int8_t *weights = (const int8_t *)a->weight->packed + column * width;
     TileFactor x = {a->quantized + first * width, width, TILE_BYTES};
-    multiply_tiles(x, weights, width, is_half, 0, (Prefetch){0}, before, finish_row);
+    multiply_tiles(x, weights, width, is_half, 0, next_panel(a, column, first), before, finish_row);
 }
 
-AMX static void compute_by_tiles(const Block *a, int64_t column) {
-    int32_t sums[2 * TILE_ROWS * PANEL] __attribute__((aligned(64)));
-    TileRows rows[2];
-    TileProduct before = {0};
-    for (int first = 0, number = 0; first < a->n_tokens; first += 2 * TILE_ROWS, number ^= 1) {
+AMX static void compute_by_tiles(const Block *a, int64_t column, Pipeline *under_way) {
+    TileRows *in_tiles = &under_way->in_tiles, *stored = &under_way->stored;
+    for (int first = 0; first < a->n_tokens; first += 2 * TILE_ROWS) {
         int n_left = a->n_tokens - first;
-        rows[number] = (TileRows){a, column, first, sums};
+        TileProduct before = {in_tiles->sums, stored, stored->n_rows, 1};
         if (n_left > TILE_ROWS) multiply_in_tiles(a, column, first, 0, &before);
         else multiply_in_tiles(a, column, first, 1, &before);
+        *stored = *in_tiles;
         int n_rows = n_left < 2 * TILE_ROWS ? n_left : 2 * TILE_ROWS;
-        before = (TileProduct){sums, rows + number, n_rows};
+        int32_t *sums = under_way->sums[stored->sums == under_way->sums[0]];
+        *in_tiles = (TileRows){epilogue_at(a, column, first), n_rows, sums};
     }
-    finish_tiles(&before, finish_row);
+}
+
+/* What is left in the end. */
+AMX static void finish_all(Pipeline *a) {
+    finish_tiles(&(TileProduct){a->in_tiles.sums, &a->stored, a->stored.n_rows}, finish_row);
+    for (int row = 0; row < a->in_tiles.n_rows; row++) finish_row(&a->in_tiles, row);
 }
 
 #ifndef ARCH_REQ_XCOMP_PERM
@@ -195,16 +185,22 @@ int find_amx(void) {
 /* ---- Layers ---- */
 
 INT8_DOT static void quantize_token(const Block *a, const char *x, int64_t token) {
-    int64_t n_in = a->weight->n_in, width = padded(n_in);
-    uint8_t *to = a->quantized + token * width;
-    a->ranges[token] = quantize(x, token * n_in, n_in, a->is_bf16, to);
-    memset(to + n_in, 0, width - n_in);
+    int64_t n_in = a->weight->n_in, first = token * n_in;
+    uint8_t *to = a->quantized + token * padded(n_in);
+    if (a->is_bf16) a->ranges[token] = quantize_bf16((const uint16_t *)x + first, n_in, to);
+    else a->ranges[token] = quantize_floats((const float *)x + first, n_in, to);
 }
 
-INT8_DOT static void compute_column(const Block *a, int64_t column) {
-    if (a->use_amx) compute_by_tiles(a, column);
-    else if (a->n_tokens <= FEW_TOKENS) compute_by_vectors(a, column, 1);
-    else compute_by_vectors(a, column, 0);
+/* Columns from the first to the one before the last. */
+INT8_DOT static void compute_columns(const Block *a, int64_t first, int64_t last) {
+    Pipeline under_way;
+    under_way.in_tiles = under_way.stored = (TileRows){0}; /* its sums need no zeros */
+    for (int64_t column = first; column < last; column += PANEL) {
+        if (a->use_amx) compute_by_tiles(a, column, &under_way);
+        else if (a->n_tokens <= FEW_TOKENS) compute_by_vectors(a, column, 1);
+        else compute_by_vectors(a, column, 0);
+    }
+    if (a->use_amx) finish_all(&under_way);
 }
 
 /* A block of so many tokens in memory of a thread. */
@@ -236,8 +232,7 @@ static void compute_block(const Int8Linears *a, int64_t first, int64_t n_tokens,
         if (i == a->n_weights - 1)
             block.output = a->output + first * block.weight->n_out * size;
         for (int token = 0; token < block.n_tokens; token++) quantize_token(&block, x, token);
-        for (int64_t column = 0; column < block.weight->n_out; column += PANEL)
-            compute_column(&block, column);
+        compute_columns(&block, 0, block.weight->n_out);
         x = block.output;
     }
 }
@@ -253,7 +248,7 @@ static void share_columns(const Int8Linears *a, char *shared) {
         for (int token = 0; token < block.n_tokens; token++) quantize_token(&block, x, token);
 #pragma omp for schedule(static)
         for (int64_t column = 0; column < block.weight->n_out; column += PANEL)
-            compute_column(&block, column);
+            compute_columns(&block, column, column + PANEL);
         x = block.output;
     }
 }

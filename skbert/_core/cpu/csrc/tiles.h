@@ -42,6 +42,7 @@ typedef struct {     /* sums that are in the tiles */
     void *sums;      /* where they are stored, (2 * TILE_ROWS, PANEL); NULL: none are */
     const void *rows;
     int n_rows;
+    int is_later; /* than the rows, whose sums were stored before: these need not wait */
 } TileProduct;
 
 /* Where the sums of a tile lie among those of all four. */
@@ -101,8 +102,9 @@ AMX INLINE void multiply_tiles(TileFactor x, const void *panel, int64_t n_bytes,
         START_SUM(3)
         if (!is_half) ADD_PRODUCT(3, 5, 7);
         for (int64_t line = 0; line < n_lines; line++, ahead.first += ahead.stride)
-            __builtin_prefetch(ahead.first, 0, 2); /* into the second cache */
-        if (i)
+            if (is_bf16) __builtin_prefetch(ahead.first, 0, 2); /* into the second cache */
+            else __builtin_prefetch(ahead.first);
+        if (i || before->is_later)
             for (int end = n_finished + step; n_finished < end && n_finished < before->n_rows;)
                 finish_row(before->rows, n_finished++);
         rows += x.step, columns += TILE_BYTES * PANEL;
