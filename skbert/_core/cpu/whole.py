@@ -7,7 +7,7 @@ the last bit. Depends on torch, ``attention``, ``fused``, ``linear`` and ``bindi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from operator import attrgetter, is_
 from typing import Any, NamedTuple
 
@@ -89,16 +89,21 @@ class WholeEncoder:
         self.plan: _Plan | None = None
 
     def repeat(
-        self, made_for: object, states: torch.Tensor, layout: Layout
+        self,
+        made_for: object,
+        states: torch.Tensor,
+        layout: Layout,
+        wanted: Collection[int] | None = None,
     ) -> list[torch.Tensor] | None:
         """Hidden states after each layer by the plan that is kept, if it was made for the same.
 
+        With ``wanted``, numbers of layers from 0, those after the other layers may be empty.
         None where another plan is needed: a weight has changed, for example.
         """
         plan = self.plan
         if plan is None or plan.made_for != made_for or not _serves(plan, len(states), layout):
             return None
-        return _run(plan, states, layout)
+        return _run(plan, states, layout, wanted)
 
     def __call__(
         self,
@@ -132,10 +137,12 @@ def _serves(plan: _Plan, n_tokens: int, layout: Layout) -> bool:
     return is_inference and fits and not plan.watch.has_changed()
 
 
-def _run(plan: _Plan, states: torch.Tensor, layout: Layout) -> list[torch.Tensor]:
+def _run(
+    plan: _Plan, states: torch.Tensor, layout: Layout, wanted: Collection[int] | None = None
+) -> list[torch.Tensor]:
     return encoder_forward(
         states=states.contiguous(), weights=plan.weights, rows=PackedRows(layout.cu_seqlens),
-        settings=plan.settings, dtype=plan.like_qkv.dtype,
+        settings=plan.settings, dtype=plan.like_qkv.dtype, wanted=wanted,
     )  # fmt: skip
 
 

@@ -245,6 +245,20 @@ KINDS = pytest.mark.parametrize(
 
 
 @KINDS
+@pytest.mark.parametrize("n_tokens", [1, 7, 1400])
+def test_states_that_nobody_reads_are_left_out(kind: type, n_tokens: int) -> None:
+    torch.manual_seed(0)
+    weights = EncoderWeights([layer_of(kind) for _ in range(3)])
+    begins = torch.arange(0, n_tokens + 1, 7 if n_tokens > 1 else 1, dtype=torch.int32)
+    given = {"states": torch.randn(n_tokens, 64), "rows": PackedRows(begins)}
+    every = run(weights, **given)
+    for wanted in ([], [0], [2], [0, 2], [0, 1, 2]):
+        found = run(weights, **given, wanted=wanted)
+        assert [len(each) > 0 for each in found] == [number in wanted for number in range(3)]
+        assert all(torch.equal(found[number], every[number]) for number in wanted)
+
+
+@KINDS
 def test_a_layer_is_as_torch_computes_it(kind: type) -> None:
     torch.manual_seed(0)
     layer = layer_of(kind)

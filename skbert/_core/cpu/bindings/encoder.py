@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import torch
@@ -105,11 +105,13 @@ def encoder_forward(
     rows: PackedRows,
     settings: AttentionSettings,
     dtype: torch.dtype,
+    wanted: Collection[int] | None = None,
 ) -> list[torch.Tensor]:
     """States ``(n_tokens, size)`` after each layer, from those before the first.
 
     They are in float32, and what products read and write is in ``dtype``. All tokens belong to
-    rows, and there is no dropout.
+    rows, and there is no dropout. Where ``wanted`` has numbers of layers, from 0, those after the
+    other layers are empty: what nobody reads need not leave the cache.
     """
     check_type("weights", weights, EncoderWeights)
     check_type("rows", rows, PackedRows)
@@ -121,7 +123,11 @@ def encoder_forward(
     address = address_of("states", states, (n_tokens, weights.size), torch.float32)
     like_qkv = states.new_empty((), dtype=dtype).expand(n_tokens, 3 * weights.width)
     n_heads = check_attention(like_qkv, rows, settings, 0)[1]
-    x, outputs = states.to(dtype), [torch.empty_like(states) for _ in weights.layers]
+    x, nothing = states.to(dtype), states.new_empty(0, weights.size)
+    outputs = [
+        torch.empty_like(states) if wanted is None or number in wanted else nothing
+        for number in range(len(weights.layers))
+    ]
     table = torch.tensor(addresses(*outputs), dtype=torch.int64, device="cpu")
     module.kernels.encoder_forward(
         *addresses(weights.table, weights.epsilons), len(weights.layers), address,

@@ -8,7 +8,7 @@ layers, so that what lies between the operations stays in its cache, and no thre
 #include "kernels.h"
 
 #define CACHE_LINE 64
-#define GROUP_TOKENS 256 /* of which what lies between operations stays in a cache */
+#define GROUP_TOKENS 512 /* for which weights are read once, and which about fit in a cache */
 
 typedef struct { /* what lies between the operations, each of so many tokens */
     char *qkv, *context, *sum, *hidden, *rounded, *states, *rstd, *cu_seqlens;
@@ -118,7 +118,8 @@ static int run_rows(const Encoder *whole, const Between *between, int first, int
     const float *states = a->states + offset;
     const char *x = a->x + offset * (a->attention.is_bf16 ? 2 : 4);
     for (int number = 0; number < a->n_layers && !failed; number++) {
-        float *output = a->outputs[number] + offset;
+        float *output = (float *)between->states; /* where nobody reads it, in place */
+        if (a->outputs[number]) output = a->outputs[number] + offset;
         failed = run_layer(a, between, number, states, x, output, n_threads);
         states = output;
         x = a->attention.is_bf16 ? between->rounded : (const char *)output;

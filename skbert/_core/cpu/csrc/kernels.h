@@ -179,7 +179,7 @@ typedef struct {
     const float *epsilons; /* (n_layers, 2) */
     const float *states;   /* (n_tokens, size) */
     const char *x;         /* the same as the products read it, in bfloat16 or float32 */
-    float *const *outputs; /* of each layer (n_tokens, size) */
+    float *const *outputs; /* of each layer (n_tokens, size); NULL: not wanted */
     Attention attention;   /* of each layer, but for qkv and output */
     int64_t n_tokens;
     int n_layers, is_int8;
