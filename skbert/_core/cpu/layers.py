@@ -52,6 +52,11 @@ class _Work(NamedTuple):
         return [[states, *every][i - self.numbers.start] for i in self.read]
 
     @property
+    def wanted_layers(self) -> set[int]:
+        """The layers whose states are read, with numbers from 0."""
+        return {i - self.numbers.start - 1 for i in self.read}
+
+    @property
     def modules(self) -> Sequence[Any]:
         """The modules of the layers."""
         modules: Sequence[Any] = self.family.layers(self.model)
@@ -118,7 +123,7 @@ class Layers:
             dtype = torch.get_autocast_dtype(device)
         made_for = model, numbers, dtype, uses_int8()
         work = _Work(family, model, numbers, dtype, made_for, read)
-        run = self.whole_encoder.repeat(made_for, states, layout)
+        run = self.whole_encoder.repeat(made_for, states, layout, work.wanted_layers)
         if run is not None:
             return work.wanted(states, run)
         if self.graphs is None or not torch.is_grad_enabled():
