@@ -106,6 +106,31 @@ EMULATED __m512i e_permuted(__m512i places, __m512i x) {
     return *(__m512i_u *)to;
 }
 
+EMULATED e_bits e_from_words(__m256i words) {
+    uint16_t from[16];
+    e_bits found;
+    memcpy(from, &words, sizeof from);
+    EACH found[i] = from[i];
+    return found;
+}
+
+/* The lesser, or the larger, of two words each; a sign is the highest bit. */
+EMULATED __m512i e_words(__m512i x, __m512i y, int larger, int sign) {
+    uint16_t left[32], right[32];
+    memcpy(left, &x, sizeof left);
+    memcpy(right, &y, sizeof right);
+    for (int i = 0; i < 32; i++)
+        if (((left[i] ^ sign) < (right[i] ^ sign)) == larger) left[i] = right[i];
+    return *(__m512i_u *)left;
+}
+
+EMULATED __m128i e_least_word(__m128i x) { /* and its place, which nobody reads */
+    uint16_t words[8];
+    memcpy(words, &x, sizeof words);
+    for (int i = 1; i < 8; i++) words[0] = words[i] < words[0] ? words[i] : words[0];
+    return (__m128i){words[0]};
+}
+
 EMULATED __m512i e_interleaved(__m512i x, __m512i y, int first) { /* 4 of each 8 */
     uint16_t left[32], right[32], to[32];
     memcpy(left, &x, sizeof left);
@@ -188,8 +213,10 @@ EMULATED void e_tile_dot_bytes(int sums, int x, int y) {
 #undef _tile_stored
 #undef _tile_zero
 #define AS_NUMBERS(x) ((e_numbers)(x))
+#define _mm_minpos_epu16(x) e_least_word(x)
 #define _mm512_abs_ps(x) ((__m512)((e_bits)(x) & 0x7fffffff))
 #define _mm512_cvtepi32_ps(x) ((__m512)__builtin_convertvector((e_wholes)(x), e_numbers))
+#define _mm512_cvtepu16_epi32(x) ((__m512i)e_from_words(x))
 #define _mm512_cvtne2ps_pbh(x, y) ((__m512bh)e_both_to_bf16(AS_NUMBERS(x), AS_NUMBERS(y)))
 #define _mm512_cvtps_epi32(x) ((__m512i)e_to_wholes(AS_NUMBERS(x)))
 #define _mm512_cvtusepi32_epi8(x) e_to_bytes((e_bits)(x))
@@ -201,7 +228,10 @@ EMULATED void e_tile_dot_bytes(int sums, int x, int y) {
 #define _mm512_load_si512(from) e_loaded_from_line(from)
 #define _mm512_loadu_ps(from) ((__m512)e_loaded(from))
 #define _mm512_loadu_si512(from) e_loaded(from)
+#define _mm512_max_epi16(x, y) e_words(x, y, 1, 0x8000)
+#define _mm512_max_epu16(x, y) e_words(x, y, 1, 0)
 #define _mm512_max_ps(x, y) ((__m512)e_each_max(AS_NUMBERS(x), AS_NUMBERS(y)))
+#define _mm512_min_epu16(x, y) e_words(x, y, 0, 0)
 #define _mm512_min_ps(x, y) ((__m512)e_each_min(AS_NUMBERS(x), AS_NUMBERS(y)))
 #define _mm512_mul_ps(x, y) ((__m512)(AS_NUMBERS(x) * AS_NUMBERS(y)))
 #define _mm512_permutexvar_epi16(places, x) e_permuted(places, x)

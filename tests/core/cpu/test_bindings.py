@@ -441,6 +441,19 @@ def test_a_sum_drops_what_its_gradient_drops() -> None:
 
 
 @pytest.mark.parametrize("dtype", WITHIN)
+@pytest.mark.parametrize(("n_tokens", "size"), [(1, 32), (2, 48), (3, 64), (37, 384)])
+def test_normed_for_inference_as_in_training(dtype: torch.dtype, n_tokens: int, size: int) -> None:
+    torch.manual_seed(n_tokens)
+    x = torch.randn(n_tokens, size).to(dtype).requires_grad_()
+    given = x, torch.randn(n_tokens, size), torch.randn(size), torch.randn(size)
+    trained = fused.fused_layernorm(*given, 1e-6, 0.0)
+    with torch.no_grad():
+        found = fused.fused_layernorm(*given, 1e-6, 0.0)
+    assert torch.equal(found[0], trained[0])
+    assert torch.equal(found[1], trained[1])
+
+
+@pytest.mark.parametrize("dtype", WITHIN)
 def test_no_bias_is_a_bias_of_zeros(dtype: torch.dtype) -> None:
     x, residual, weight, bias = inputs_of_norm(dtype)
     found = fused.fused_layernorm(x, residual, weight, None, 1e-6, 0.0)
