@@ -111,7 +111,8 @@ def test_both_checkers_read_users_code_and_the_examples() -> None:
     assert {"skbert", "tests/typed", "examples/*.py"} <= set(settings["mypy"]["files"])
     assert "tests/typed" in settings["basedpyright"]["include"]
     recipe = (ROOT / "Makefile").read_text(encoding="utf-8").partition("\ntypes:")[2]
-    commands = recipe.partition("\n\n")[0]
+    commands = recipe.partition("\n\n#")[0]  # of a target for each, so that they can run together
+    assert commands.startswith(" mypy pyright pyright-examples\n")
     assert "/mypy\n" in commands
     assert "/basedpyright --pythonpath $(BIN)/python\n" in commands
     assert commands.endswith("/basedpyright --pythonpath $(BIN)/python --project examples")
