@@ -3,11 +3,9 @@ each, with the results that they have there. Of a few tokens the calls would tak
 work, and all threads share each operation. Of many each thread takes groups of rows through all
 layers, so that what lies between the operations stays in its cache, and no thread waits. */
 
-#include <stdlib.h>
-
 #include "kernels.h"
+#include "parts.h"
 
-#define CACHE_LINE 64
 #define GROUP_TOKENS 512 /* for which weights are read once, and which about fit in a cache */
 
 typedef struct { /* what lies between the operations, each of so many tokens */
@@ -18,20 +16,15 @@ typedef struct { /* what lies between the operations, each of so many tokens */
 static int allocate(const Encoder *a, int64_t n_tokens, Between *between) {
     const EncoderLayer *layer = a->layers;
     int64_t number = n_tokens * (a->attention.is_bf16 ? 2 : 4), size = layer->qkv.n_in;
-    int64_t n_bytes[] = {number * layer->qkv.n_out, number * layer->attention_out.n_in,
-                         number * size, number * layer->mlp_in.n_out, number * size,
-                         4 * n_tokens * size, 4 * n_tokens, 4 * (a->attention.n_rows + 1)};
-    char **places[] = {&between->qkv, &between->context, &between->sum, &between->hidden,
-                       &between->rounded, &between->states, &between->rstd,
-                       &between->cu_seqlens};
-    int64_t n = sizeof n_bytes / sizeof *n_bytes, total = 0;
-    for (int i = 0; i < n; i++) {
-        n_bytes[i] = (n_bytes[i] + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
-        total += n_bytes[i];
-    }
-    char *memory = aligned_alloc(CACHE_LINE, total);
-    for (int i = 0; memory && i < n; memory += n_bytes[i++]) *places[i] = memory;
-    return memory != NULL;
+    const Part parts[] = {{&between->qkv, number * layer->qkv.n_out},
+                          {&between->context, number * layer->attention_out.n_in},
+                          {&between->sum, number * size},
+                          {&between->hidden, number * layer->mlp_in.n_out},
+                          {&between->rounded, number * size},
+                          {&between->states, 4 * n_tokens * size},
+                          {&between->rstd, 4 * n_tokens},
+                          {&between->cu_seqlens, 4 * (a->attention.n_rows + 1)}};
+    return allocate_parts(parts, sizeof parts / sizeof *parts);
 }
 
 /* A product of bfloat16 or float32. */

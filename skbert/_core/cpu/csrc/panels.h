@@ -7,12 +7,12 @@ sixteen columns. */
 #define SKBERT_PANELS_H
 
 #include "gelu.h"
+#include "parts.h"
 #include "tiles.h"
 
 #ifdef HAS_BF16_DOT
 #define BLOCK_ROWS 12 /* whose sums fit in the registers */
 #define BLOCK_TILES (2 * TILE_ROWS) /* rows whose sums fit in the tiles */
-#define CACHE_LINE 64
 
 typedef struct {
     const uint16_t *x;     /* (n_rows, n_in); where n_in is 0 packed, too: as pairs, or for tiles

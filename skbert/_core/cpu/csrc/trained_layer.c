@@ -1,32 +1,12 @@
 /* A layer as BERT's in a training step, forward and backward: the operations that Python would call
 one after another, with the results that they have there. */
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "kernels.h"
+#include "parts.h"
 
 #ifdef HAS_BF16_DOT
-#define CACHE_LINE 64
-
-typedef struct { /* what lies between the operations, of so many numbers of so many bytes */
-    char **place;
-    int64_t numbers, bytes;
-} Between;
-
-/* Memory for these, which begins with the first; NULL where there is none. */
-static char *allocate(const Between *parts, int n_parts) {
-    int64_t total = 0, places[8];
-    for (int i = 0; i < n_parts; i++) {
-        int64_t n_bytes = parts[i].numbers * parts[i].bytes;
-        places[i] = total;
-        total += (n_bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
-    }
-    char *memory = aligned_alloc(CACHE_LINE, total);
-    for (int i = 0; memory && i < n_parts; i++) *parts[i].place = memory + places[i];
-    return memory;
-}
-
 static int64_t width_of(const TrainedProduct *product) {
     return product->n_rows * product->n_weights;
 }
@@ -93,10 +73,9 @@ int trained_layer_forward(const TrainedLayer *a, int n_threads) {
     const TrainedWeights *weights = a->weights;
     int64_t n = a->n_tokens, size = weights->qkv.n_in;
     char *sum, *active, *middle, *biases;
-    Between parts[] = {{&sum, n * size, 2}, {&active, n * width_of(&weights->mlp_in), 2},
-                       {&middle, n * size, 4}, {&biases, width_of(&weights->qkv), 4}};
-    char *memory = allocate(parts, 4);
-    if (!memory) return -1;
+    const Part parts[] = {{&sum, 2 * n * size}, {&active, 2 * n * width_of(&weights->mlp_in)},
+                          {&middle, 4 * n * size}, {&biases, 4 * width_of(&weights->qkv)}};
+    if (!allocate_parts(parts, sizeof parts / sizeof *parts)) return -1;
     int failed = multiply(a, &weights->qkv, a->x, (char *)a->attention.qkv, NULL,
                           (float *)biases, n_threads);
     failed |= a->use_tiles ? attention_tiles(&a->attention, n_threads)
@@ -109,7 +88,7 @@ int trained_layer_forward(const TrainedLayer *a, int n_threads) {
                        n_threads);
     failed |= multiply(a, &weights->mlp_out, active, sum, NULL, NULL, n_threads);
     normalize(a, &a->mlp_norm, &weights->mlp_norm, sum, (float *)middle, a->output, n_threads);
-    free(memory);
+    free(sum);
     return failed;
 }
 
@@ -155,14 +134,14 @@ int trained_layer_backward(const TrainedLayer *a, int n_threads) {
     const TrainedWeights *weights = a->weights;
     int64_t n = a->n_tokens, size = weights->qkv.n_in, width = weights->attention_out.n_in;
     Grads grads;
-    Between parts[] = {{&grads.sum, n * size, 2}, {&grads.middle, n * size, 4},
-                       {&grads.hidden, n * weights->mlp_out.n_in, 2}, {&grads.x, n * size, 2},
-                       {&grads.context, n * width, 2}, {&grads.qkv, 3 * n * width, 2}};
-    char *memory = allocate(parts, 6);
-    if (!memory) return -1;
+    const Part parts[] = {{&grads.sum, 2 * n * size}, {&grads.middle, 4 * n * size},
+                          {&grads.hidden, 2 * n * weights->mlp_out.n_in},
+                          {&grads.x, 2 * n * size}, {&grads.context, 2 * n * width},
+                          {&grads.qkv, 6 * n * width}};
+    if (!allocate_parts(parts, sizeof parts / sizeof *parts)) return -1;
     int failed = mlp_backward(a, &grads, n_threads);
     failed |= attention_layer_backward(a, &grads, n_threads);
-    free(memory);
+    free(grads.sum);
     return failed;
 }
 #endif
