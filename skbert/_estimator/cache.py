@@ -14,6 +14,7 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -115,9 +116,17 @@ def _add_weights(
     config, family = network.model.config, network.family
     settings = [family.settings.get(name, name) for name in family.arithmetic]
     digest.update(repr([getattr(config, name) for name in settings]).encode())
-    for name, tensor in sorted(weights.items()):
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(np.ascontiguousarray(tensor.cpu().numpy()).data)
+    names = sorted(weights)
+    with ThreadPoolExecutor(torch.get_num_threads()) as threads:
+        hashes = threads.map(_hash_of_weight, [weights[name] for name in names])
+        for name, own in zip(names, hashes, strict=True):
+            digest.update(name.encode() + own)
+
+
+def _hash_of_weight(weight: torch.Tensor) -> bytes:
+    digest = hashlib.sha256(f"{weight.dtype} {tuple(weight.shape)}".encode())
+    digest.update(np.ascontiguousarray(weight.cpu().numpy()).data)
+    return digest.digest()
 
 
 def open_cache(
