@@ -351,6 +351,20 @@ def either_way(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(params=["with AMX", "without AMX"])
+def either_amx(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both of the ways that products and attention are computed, with any vectors."""
+    from skbert._core.cpu import fused
+    from skbert._core.cpu.bindings import module
+
+    monkeypatch.setattr(fused, "has_vectors", lambda: True)
+    if request.param == "with AMX" and not module.has_amx():
+        pytest.skip("this processor has no AMX")
+    if request.param == "without AMX":
+        monkeypatch.setattr(module.kernels, "has_amx", 0)
+        monkeypatch.setattr(fused, "has_instructions", lambda name: False)
+
+
 @pytest.fixture(scope="module", params=["compiled", "plain"])
 def with_or_without_kernels(request: pytest.FixtureRequest) -> Iterator[None]:
     """With the compiled kernels and without, for what AMX has no part in: all but bfloat16."""

@@ -15,6 +15,7 @@ from transformers import BertForSequenceClassification
 
 from skbert._core.batches import Batch, Layout, collate
 from skbert._core.checkpoints.vet import vet
+from skbert._core.cpu.bindings import module
 from skbert._core.families.record import Job
 from skbert._core.items import Head, Items
 from skbert._core.models.network import Network
@@ -24,7 +25,7 @@ from skbert._core.text.tokens import Ragged, TextTokenizer, encode_texts
 from support.items import make_items
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     import pytest
@@ -70,6 +71,33 @@ def open_model(
     with seeded(seed, CPU):
         head = Head(HEAD, n_outputs)
         return open_network(vet(folder), head, pooling=pooling, dtype=dtype)
+
+
+def chunk(network: Network) -> None:
+    """Let feed-forward layers be computed in chunks of tokens."""
+    network.model.config.chunk_size_feed_forward = 2
+
+
+def with_relu(network: Network) -> None:
+    """Let ReLU be the activation of BERT's layers."""
+    for layer in network.model.bert.encoder.layer:
+        layer.intermediate.intermediate_act_fn = torch.nn.ReLU()
+
+
+def record_kernels(monkeypatch: pytest.MonkeyPatch, names: Iterable[str]) -> list[str]:
+    """The names of those of these kernels that are called from now on, one after another."""
+    called: list[str] = []
+    for name in names:
+        kernel = getattr(module.kernels, name, None)
+        if kernel is None:  # the compiler knew no such instructions
+            continue
+
+        def record(*arguments: Any, name: str = name, kernel: Any = kernel) -> Any:
+            called.append(name)
+            return kernel(*arguments)
+
+        monkeypatch.setattr(module.kernels, name, record)
+    return called
 
 
 def sentences(lengths: Sequence[int], seed: int = 0) -> list[str]:

@@ -95,8 +95,8 @@ class ProductCache:
             [parts.mlp_in],
             [parts.mlp_out],
         ]
-        self.for_training: tuple[object, list[TrainingLinear]] = (None, [])
-        self.trained: TrainedLayer | None = None  # of these products
+        self.for_training: tuple[object, list[TrainingLinear], TrainedLayer | None]
+        self.for_training = None, [], None
         self.for_inference: tuple[object, LayerProducts | None] = (None, None)
 
     def __call__(self, dtype: torch.dtype, *, training: bool, int8: bool = False) -> LayerProducts:
@@ -123,14 +123,14 @@ class ProductCache:
 
     def _training(self, weight_key: WeightKey) -> LayerProducts:
         key = weight_key, [*map(id, self._norm_weights())]
-        made_for, made = self.for_training
+        made_for, made, trained = self.for_training
         self.for_inference = None, None  # a step changes the weights, but not their versions
         if made_for != key:
             made = [TrainingLinear(each, weight_key[0], self.bf16_state) for each in self.linears]
-            self.for_training = (key, made)
-            self.trained = None
+            trained = None
             if isinstance(self.parts, LayerParts) and is_gelu(self.activation):
-                self.trained = TrainedLayer.made_of(self.parts, made)
+                trained = TrainedLayer.made_of(self.parts, made)
+            self.for_training = key, made, trained
         for product in made:
             product.refresh()
         qkv, attention_out, mlp_in, mlp_out = made
@@ -138,14 +138,13 @@ class ProductCache:
             gate = self.activation  # the same numbers could not be dropped twice
             return LayerProducts(qkv, attention_out, lambda x: mlp_out(gate(mlp_in(x))))
         mlp = TrainingMLP(mlp_in, mlp_out, self.activation)
-        return LayerProducts(qkv, attention_out, mlp, trained=self.trained)
+        return LayerProducts(qkv, attention_out, mlp, trained=trained)
 
     def _norm_weights(self) -> list[torch.Tensor | None]:
         """Those that belong to what is kept for training."""
         if not isinstance(self.parts, LayerParts):
             return []
-        norms = self.parts.attention_norm, self.parts.mlp_norm
-        return [weight for norm in norms for weight in (norm.weight, norm.bias)]
+        return [weight for norm in self.parts.norms for weight in (norm.weight, norm.bias)]
 
     def _inference(self, dtype: torch.dtype) -> LayerProducts:
         activations = None, None, self.activation, None

@@ -40,10 +40,9 @@ class TrainedLayer:
 
     def __init__(self, parts: LayerParts[Any], products: Sequence[TrainingLinear]) -> None:
         self.parts, self.products = parts, products
-        self.norms = parts.attention_norm, parts.mlp_norm
         self.weights = TrainedWeights(
             [_product_of(each) for each in products],
-            [TrainedNorm(norm.weight, norm.bias) for norm in self.norms],
+            [TrainedNorm(norm.weight, norm.bias) for norm in parts.norms],
         )
         self.trained = [weight for product in products for weight in product.weights]
         # What autograd adds to itself.
@@ -59,7 +58,7 @@ class TrainedLayer:
         if chunked or not fused or has_distances(parts.attention):
             return None
         like_states = products[0].weights[0].detach()
-        for norm in (parts.attention_norm, parts.mlp_norm):
+        for norm in parts.norms:
             if not can_fuse_layernorm(like_states, like_states, norm.weight, norm.bias):
                 return None
         return cls(parts, products)
@@ -77,7 +76,7 @@ class TrainedLayer:
         self, states: torch.Tensor, x: torch.Tensor, rows: Rows, settings: AttentionSettings
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Hidden states after the layer, and the same rounded, from such before it."""
-        parts, (first, last) = self.parts, self.norms
+        parts, (first, last) = self.parts, self.parts.norms
         rates = dropout_rate(parts.attention_dropout), dropout_rate(parts.mlp_dropout)
         in_tiles = can_attend_in_tiles(x, rows.layout.max_seqlen, settings)
         seed, *seeds = map(draw_seed, (settings.dropout, *rates))

@@ -37,7 +37,7 @@ class _Watch:
     """Notices when a weight of layers is changed, replaced or moved, or the epsilon of a norm."""
 
     def __init__(self, layers: Sequence[ComputedLayer]) -> None:
-        norms = [norm for layer in layers for norm in _norm_modules(layer.parts)]
+        norms = [norm for layer in layers for norm in layer.parts.norms]
         linears = [linear for layer in layers for linear in _linear_modules(layer.parts)]
         places = [
             (module._parameters, name)
@@ -173,9 +173,5 @@ def _linear_modules(parts: LayerParts[Any]) -> tuple[Any, ...]:
     return *parts.qkv, parts.attention_out, parts.mlp_in, parts.mlp_out
 
 
-def _norm_modules(parts: LayerParts[Any]) -> tuple[Any, Any]:
-    return parts.attention_norm, parts.mlp_norm
-
-
 def _norms(parts: LayerParts[Any]) -> list[EncoderNorm]:
-    return [EncoderNorm(norm.weight, norm.bias, norm.eps) for norm in _norm_modules(parts)]
+    return [EncoderNorm(norm.weight, norm.bias, norm.eps) for norm in parts.norms]

@@ -84,6 +84,11 @@ class LayerParts(NamedTuple, Generic[Part]):
         """Query, key and value."""
         return self.query, self.key, self.value
 
+    @property
+    def norms(self) -> tuple[Part, Part]:
+        """After attention, and at the end of the layer."""
+        return self.attention_norm, self.mlp_norm
+
 
 class PreNormParts(NamedTuple, Generic[Part]):
     """The modules of one layer that normalises what it reads, or where they lie in it."""

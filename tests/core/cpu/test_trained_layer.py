@@ -7,12 +7,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch
-from support.networks import CPU, Labels, open_model, sentences
+from support.networks import (
+    CPU,
+    Labels,
+    chunk,
+    open_model,
+    record_kernels,
+    sentences,
+    with_relu,
+)
 
 from skbert._core.attention.pruned import prune
 from skbert._core.attention.settings import AttentionSettings
 from skbert._core.batches import collate
-from skbert._core.cpu import fused
 from skbert._core.cpu.bindings import module
 from skbert._core.cpu.bindings.attention import PackedRows
 from skbert._core.cpu.bindings.trained_layer import (
@@ -34,39 +41,23 @@ if TYPE_CHECKING:
 
     from skbert._core.models.network import Network
 
-pytestmark = pytest.mark.skipif(
-    not module.has_bf16_products(), reason="needs a processor that multiplies bfloat16"
-)
+pytestmark = [
+    pytest.mark.skipif(
+        not module.has_bf16_products(), reason="needs a processor that multiplies bfloat16"
+    ),
+    pytest.mark.usefixtures("either_amx"),
+]
 
+FORWARD, BACKWARD = "trained_layer_forward", "trained_layer_backward"
 LENGTHS = {"a word": [1], "one": [9], "some": [5, 3, 3, 70, 12, 1, 64], "many": [50, 9, 30] * 20}
 # Heads of a size that has tiles; the word embeddings have their own memory.
 SIZES = {"hidden_size": 64, "num_attention_heads": 2, "intermediate_size": 96}
 
 
-@pytest.fixture(autouse=True, params=["with AMX", "without AMX"])
-def amx(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both of the ways that products and attention are computed, with any vectors."""
-    monkeypatch.setattr(fused, "has_vectors", lambda: True)
-    if request.param == "with AMX" and not module.has_amx():
-        pytest.skip("this processor has no AMX")
-    if request.param == "without AMX":
-        monkeypatch.setattr(module.kernels, "has_amx", 0)
-        monkeypatch.setattr(fused, "has_instructions", lambda name: False)
-
-
 @pytest.fixture
 def called(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the passes over layers that are called, one after another."""
-    names: list[str] = []
-    for name in ("forward", "backward"):
-        kernel = getattr(module.kernels, f"trained_layer_{name}")
-
-        def record(*arguments: Any, name: str = name, kernel: Any = kernel) -> Any:
-            names.append(name)
-            return kernel(*arguments)
-
-        monkeypatch.setattr(module.kernels, f"trained_layer_{name}", record)
-    return names
+    return record_kernels(monkeypatch, [FORWARD, BACKWARD])
 
 
 def with_biases(network: Network) -> Network:
@@ -157,7 +148,7 @@ def test_it_is_as_step_by_step(
     assert not called
     found = take_gradients(network, lengths)
     n_read = 1 if change is reading_hidden_states else 2
-    assert called == ["forward"] * n_read + ["backward"] * n_read
+    assert called == [FORWARD] * n_read + [BACKWARD] * n_read
     assert_equal(found, expected)
 
 
@@ -192,22 +183,13 @@ def test_memory_that_is_short_computes_it_again(
     for layer in network.model.bert.encoder.layer:
         layer.gradient_checkpointing = True
     found = take_gradients(network, LENGTHS["some"])
-    assert called == ["forward"] * 2 + ["forward", "backward"] * 2
+    assert called == [FORWARD] * 2 + [FORWARD, BACKWARD] * 2
     assert_equal(found, expected)
 
 
 def fix_a_weight(network: Network) -> None:
     for layer in network.model.bert.encoder.layer:
         layer.output.dense.bias.requires_grad_(False)
-
-
-def chunk(network: Network) -> None:
-    network.model.config.chunk_size_feed_forward = 2
-
-
-def with_relu(network: Network) -> None:
-    for layer in network.model.bert.encoder.layer:
-        layer.intermediate.intermediate_act_fn = torch.nn.ReLU()
 
 
 @pytest.mark.parametrize("change", [fix_a_weight, chunk, with_relu])
@@ -384,7 +366,7 @@ def test_layers_of_more_than_one_kind_take_their_own_way(
     network.model.bert.encoder.layer[0].output.dense.bias.requires_grad_(False)
     expected = step_by_step(monkeypatch, network, LENGTHS["one"])
     found = take_gradients(network, LENGTHS["one"])
-    assert called == ["forward", "backward"]
+    assert called == [FORWARD, BACKWARD]
     assert_equal(found, expected)
 
 

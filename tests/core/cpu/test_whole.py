@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch
-from support.networks import CPU, Labels, open_model, sentences
+from support.networks import (
+    CPU,
+    Labels,
+    chunk,
+    open_model,
+    record_kernels,
+    sentences,
+    with_relu,
+)
 from torch.nn import functional as F
 
 from skbert._core.attention.settings import AttentionSettings
@@ -33,7 +41,10 @@ if TYPE_CHECKING:
 
     from skbert._core.models.network import Network
 
-pytestmark = pytest.mark.skipif(module.kernels is None, reason="built without a compiler")
+pytestmark = [
+    pytest.mark.skipif(module.kernels is None, reason="built without a compiler"),
+    pytest.mark.usefixtures("either_amx"),
+]
 needs_low_precision = pytest.mark.skipif(
     not (module.has_bf16_products() and module.has_int8_products()),
     reason="needs a processor that multiplies bfloat16 and int8",
@@ -45,32 +56,11 @@ SOME = [5, 3, 3, 12, 1, 40]
 MANY = [50, 9, 1, 64, 30] * 20  # of which threads take groups
 
 
-@pytest.fixture(autouse=True, params=["with AMX", "without AMX"])
-def amx(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both of the ways that products and attention are computed, with any vectors."""
-    monkeypatch.setattr(fused, "has_vectors", lambda: True)
-    if request.param == "with AMX" and not module.has_amx():
-        pytest.skip("this processor has no AMX")
-    if request.param == "without AMX":
-        monkeypatch.setattr(module.kernels, "has_amx", 0)
-        monkeypatch.setattr(fused, "has_instructions", lambda name: False)
-
-
 @pytest.fixture
 def called(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the kernels that are called, one after another."""
-    names: list[str] = []
-    for name in (*PRODUCTS.values(), "encoder_forward", "layernorm_forward"):
-        kernel = getattr(module.kernels, name, None)
-        if kernel is None:  # the compiler knew no such instructions
-            continue
-
-        def record(*arguments: Any, name: str = name, kernel: Any = kernel) -> Any:
-            names.append(name)
-            return kernel(*arguments)
-
-        monkeypatch.setattr(module.kernels, name, record)
-    return names
+    names = (*PRODUCTS.values(), "encoder_forward", "layernorm_forward")
+    return record_kernels(monkeypatch, names)
 
 
 def states(network: Network, lengths: list[int], precision: str) -> torch.Tensor:
@@ -171,15 +161,6 @@ def test_what_c_reads_is_kept_until_a_weight_changes(
 def drop(network: Network) -> None:
     """Let one module drop, as somebody who wants several predictions of a text does."""
     network.model.bert.encoder.layer[0].output.dropout.train()
-
-
-def chunk(network: Network) -> None:
-    network.model.config.chunk_size_feed_forward = 2
-
-
-def with_relu(network: Network) -> None:
-    for layer in network.model.bert.encoder.layer:
-        layer.intermediate.intermediate_act_fn = torch.nn.ReLU()
 
 
 @PRECISIONS

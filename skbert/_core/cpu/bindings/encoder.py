@@ -34,7 +34,10 @@ from skbert._core.cpu.bindings.module import (
     has_int8_products,
 )
 
-__all__ = ["EncoderLayer", "EncoderNorm", "EncoderWeights", "ProductWeights", "encoder_forward"]
+__all__ = [
+    "EncoderLayer", "EncoderNorm", "EncoderWeights", "ProductWeights", "encoder_forward",
+    "sizes_of_layer",
+]  # fmt: skip
 
 ProductWeights = PackedWeights | Float32Weights | Int8Weights
 
@@ -62,6 +65,17 @@ class EncoderLayer(NamedTuple):
     norms: Sequence[EncoderNorm]  # after attention_out, and after mlp_out
 
 
+def sizes_of_layer(shape: Sequence[tuple[int, int]]) -> tuple[int, int, int]:
+    """The sizes of states, of attention's result and of the MLP; ValueError where none fit.
+
+    ``shape`` has inputs and outputs of query, key and value, and of the three products after them.
+    """
+    size, width, mlp_size = shape[0][0], shape[1][0], shape[2][1]
+    if [*shape] != [(size, 3 * width), (width, size), (size, mlp_size), (mlp_size, size)]:
+        raise ValueError("a kernel takes layers of which each reads what the one before gives")
+    return size, width, mlp_size
+
+
 class EncoderWeights:
     """Layers of one size for `encoder_forward`, all in bfloat16, in float32 or in int8."""
 
@@ -73,10 +87,7 @@ class EncoderWeights:
             raise ValueError("a kernel takes layers of one size and of one type, one or more")
         (self.kind,) = kinds
         (shape,) = shapes
-        self.size, self.width, mlp_size = shape[0][0], shape[1][0], shape[2][1]
-        size, width = self.size, self.width
-        if shape != ((size, 3 * width), (width, size), (size, mlp_size), (mlp_size, size)):
-            raise ValueError("a kernel takes layers of which each reads what the one before gives")
+        self.size, self.width, _ = sizes_of_layer(shape)
         rows = [self._row_of(layer) for layer in layers]
         epsilons = [norm.epsilon for layer in layers for norm in layer.norms]
         self.table = torch.tensor(rows, dtype=torch.int64, device="cpu")

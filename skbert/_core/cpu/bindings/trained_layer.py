@@ -18,6 +18,7 @@ from skbert._core.cpu.bindings.attention_tiles import check_tiles
 from skbert._core.cpu.bindings.checks import (
     address_of,
     addresses,
+    addresses_of,
     check_dropout,
     check_integer,
     check_multiple,
@@ -27,6 +28,7 @@ from skbert._core.cpu.bindings.checks import (
     optional_address,
     shape_of,
 )
+from skbert._core.cpu.bindings.encoder import sizes_of_layer
 from skbert._core.cpu.bindings.module import PANEL, check_processor, has_amx
 
 __all__ = [
@@ -68,10 +70,7 @@ class TrainedWeights:
         self.products, self.norms = [*products], [*norms]
         self.sizes = [_sizes_of(each) for each in products]
         shape = [(n_in, n_rows * n) for n_in, n_rows, n in self.sizes]
-        size, width, mlp_size = shape[0][0], shape[1][0], shape[2][1]
-        self.size, self.width, self.mlp_size = size, width, mlp_size
-        if shape != [(size, 3 * width), (width, size), (size, mlp_size), (mlp_size, size)]:
-            raise ValueError("a kernel takes layers of which each reads what the one before gives")
+        self.size, self.width, self.mlp_size = sizes_of_layer(shape)
         for n_in, n_rows, n_weights in self.sizes:
             check_integer("a number of weights", n_weights, 1, _MOST_WEIGHTS)
             check_multiple("a number of inputs", n_in, PANEL)
@@ -83,7 +82,7 @@ class TrainedWeights:
 
     def table(self) -> torch.Tensor:
         """What C reads of the layer now; an error unless a kernel can read all weights."""
-        begins = addresses(*self._tensors)
+        begins = [*addresses_of(self._tensors)]
         if begins != self._seen:
             row: list[int] = []
             for product, sizes in zip(self.products, self.sizes, strict=True):
