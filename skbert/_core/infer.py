@@ -202,7 +202,7 @@ def in_parts(
         try:
             with deferred_forks():
                 computed = compute(item_indices)
-        except (RuntimeError, MemoryError) as error:
+        except Exception as error:
             if not is_out_of_memory(error) or len(item_indices) == 1:
                 raise
             waiting += np.array_split(item_indices, 2)
@@ -237,7 +237,7 @@ def _batch_by_batch(
             with deferred_forks(), torch.inference_mode(), precision.autocast():
                 batch = collate(items, item_indices, precision.device, precision.weight_dtype)
                 computed = compute(batch)
-        except (RuntimeError, MemoryError) as error:
+        except Exception as error:
             if not is_out_of_memory(error):
                 raise
             budget.halve(error, precision.device, int(sizes[item_indices].min()))

@@ -20,6 +20,7 @@ from support.job import TEXTS, Job
 from support.jobs import JOBS
 
 from skbert import BertClassifier
+from skbert._core.models.opening import _read_tokenizer
 from skbert._core.runtime.device import Budget
 
 if TYPE_CHECKING:
@@ -195,6 +196,7 @@ def test_memory_that_the_system_refuses_is_no_fault_of_a_folder(
     def refuse(*_given: object, **_settings: object) -> None:
         raise OSError(errno.ENOMEM, "Cannot allocate memory")
 
+    _read_tokenizer.cache_clear()  # one that was opened before takes no memory
     monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", refuse)
     with pytest.raises(MemoryError, match=f"^Out of memory.*{ADVICE}"):
         BertClassifier(tiny_model, device="cpu").fit(TEXTS, SIDES[:12])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import json
+import math
 import struct
 from collections import Counter
 from dataclasses import replace
@@ -169,7 +170,13 @@ def _scores(specials: list[str], normalizer: Any, size: int) -> list[tuple[str, 
         vocab_size=size, special_tokens=specials, unk_token=unknown, show_progress=False
     )
     tokenizer.train_from_iterator(SENTENCES, trainer)
-    return [(piece, score) for piece, score in _model(tokenizer)["vocab"]]
+    read = "".join(
+        f"\u2581{word}" for word in normalizer.normalize_str(" ".join(SENTENCES)).split()
+    )
+    counts = {piece: max(read.count(piece), 1) for piece in {*tokenizer.get_vocab()} - {*specials}}
+    learned = sorted(counts, key=lambda piece: (-counts[piece], piece))
+    scores = [math.log(counts[piece] / len(read)) for piece in learned]  # the trainer's own vary
+    return [*((name, 0.0) for name in specials), *zip(learned, scores, strict=True)]
 
 
 def _xlm_roberta(size: int) -> Any:
@@ -202,8 +209,10 @@ def _word_piece(kind: Any, specials: Mapping[str, str], size: int) -> Any:
     tokenizer = Tokenizer(models.WordPiece(unk_token=specials["unk_token"]))
     tokenizer.normalizer = normalizers.BertNormalizer()
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    trainer = trainers.WordPieceTrainer(
-        vocab_size=size, special_tokens=[*specials.values()], show_progress=False
+    letters = sorted({*tokenizer.normalizer.normalize_str("".join(SENTENCES))} - {" "})
+    known = [*specials.values(), *letters, *(f"##{letter}" for letter in letters)]
+    trainer = trainers.WordPieceTrainer(  # it orders by chance what it is not told
+        vocab_size=size, special_tokens=known, show_progress=False
     )
     tokenizer.train_from_iterator(SENTENCES, trainer)
     return kind(vocab=tokenizer.get_vocab())

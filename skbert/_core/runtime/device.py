@@ -40,8 +40,10 @@ __all__ = [
 
 _SEEDING = ForkSafeLock()
 # oneDNN refuses what it cannot compute when it describes a primitive; to create it takes memory.
+# CPython raises nothing where it has no memory for the call of a function, and notices that later.
 _NO_MEMORY = re.compile(
     "can't allocate memory|out of memory|CUBLAS_STATUS_ALLOC_FAILED|could not create a primitive$"
+    "|^error return without exception set$"
 )
 _ADVICE = (
     "Use gradient_checkpointing=True, a smaller max_length, freeze more layers, or a smaller"
@@ -198,7 +200,8 @@ def is_out_of_memory(error: BaseException) -> bool:
         return True
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
-    return isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error)) is not None
+    known = isinstance(error, RuntimeError | SystemError)
+    return known and _NO_MEMORY.search(str(error)) is not None
 
 
 @contextmanager
@@ -206,7 +209,7 @@ def memory_advice() -> Iterator[None]:
     """Say what to do where memory runs out inside the ``with``, whatever asked for it."""
     try:
         yield
-    except (RuntimeError, MemoryError, OSError) as error:
+    except Exception as error:
         if not is_out_of_memory(error) or _ADVICE in str(error):
             raise
         found = f": {error}" if str(error) else "."

@@ -215,7 +215,7 @@ class Stepper:
             self._clear_gradients()
             try:
                 return self._backward(item_indices)
-            except (RuntimeError, MemoryError) as error:
+            except Exception as error:
                 if not is_out_of_memory(error):
                     raise
                 if self._network.layer_runner.graphs is not None:

@@ -387,6 +387,8 @@ def test_what_was_learned_before_memory_ran_out_in_a_step_is_forgotten(
         (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"), True),
         (RuntimeError("could not create a primitive"), True),
         (RuntimeError("could not create a primitive descriptor for the matmul primitive"), False),
+        (SystemError("error return without exception set"), True),
+        (SystemError("bad argument to internal function"), False),
         (RuntimeError("shapes do not match"), False),
         (ValueError("memory"), False),
         (OSError(errno.ENOMEM, "Cannot allocate memory", "folder"), True),

@@ -7,8 +7,7 @@ import functools
 import json
 import os
 import shutil
-import string
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,7 +31,7 @@ from skbert._core.runtime.device import seeded
 from skbert._core.training.stepper import Stepper
 from skbert._streaming import commands
 from skbert.datasets import load_squad
-from support import DATA, tokenizers
+from support import DATA
 from support.damage.bytes_and_json import OUTSIDE, change_bytes, change_json
 from support.damage.containers import (
     change_database,
@@ -454,32 +453,12 @@ FORMATS: dict[str, Format] = {
 }  # fmt: skip
 
 
-def _pieces(specials: Iterable[str]) -> list[str]:
-    """The same pieces in every process, which those that are learned are not."""
-    words = {word for sentence in tokenizers.SENTENCES for word in sentence.split()}
-    return list(dict.fromkeys([*specials, *sorted({*"".join(words)}), *sorted(words)]))
-
-
-def _scores(specials: list[str], normalizer: Any, size: int) -> list[tuple[str, float]]:
-    pieces = _pieces([*specials, "\u2581"])
-    return [(piece, -float(at)) for at, piece in enumerate(pieces[: size - 1])]
-
-
-def _word_piece(kind: Any, specials: Mapping[str, str], size: int) -> Any:
-    letters = [f"##{letter}" for letter in sorted(string.ascii_lowercase)]
-    pieces = _pieces([*specials.values(), *letters])[:size]
-    return kind(vocab={piece: at for at, piece in enumerate(pieces)})
-
-
 def write_whole_files(home: Path) -> Path:
     """Write whole folders of every format; ``base`` is the model that some of them need."""
-    tokenizers._made.cache_clear()
-    with mock.patch.multiple(tokenizers, _scores=_scores, _word_piece=_word_piece):
-        _save_model("bert", home / "base")
-        for name, each in FORMATS.items():
-            (home / name).mkdir()
-            each.make(home / name)
-    tokenizers._made.cache_clear()
+    _save_model("bert", home / "base")
+    for name, each in FORMATS.items():
+        (home / name).mkdir()
+        each.make(home / name)
     return home
 
 
