@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 __all__ = [
-    "Array", "BoolArray", "FloatArray", "IntArray", "arange_within", "differences", "is_arange",
-    "objects",
+    "Array", "BoolArray", "FloatArray", "IntArray", "arange_within", "differences", "hash_of",
+    "is_arange", "objects",
 ]  # fmt: skip
 
 Array = np.ndarray[Any, Any]
@@ -28,6 +29,16 @@ def arange_within(counts: IntArray) -> IntArray:
 def differences(ends: IntArray) -> IntArray:
     """How much each number is more than the one before; for few of them faster than `np.diff`."""
     return ends[1:] - ends[:-1]
+
+
+def hash_of(arrays: Iterable[Array | None]) -> str:
+    """A hash of numbers, of their types and shapes, and of which arrays there are."""
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(b"none" if array is None else f"{array.dtype} {array.shape}".encode())
+        if array is not None:
+            digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
 
 
 def is_arange(values: IntArray, n: int) -> bool:

@@ -211,6 +211,13 @@ def _tidy_global_state() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
+def _forget_heads() -> None:
+    """Fit every head anew, whatever an earlier test has fitted."""
+    if kept := sys.modules.get("skbert._core.training.kept_heads"):
+        kept.KEPT_HEADS.forget()
+
+
+@pytest.fixture(autouse=True)
 def _close_figures() -> Iterator[None]:
     """Close what was drawn: pyplot keeps every figure, and warns of many."""
     yield

@@ -97,6 +97,20 @@ class Items:
         """The unit that each item belongs to, ``(n_items,)``; a step covers a number of units."""
         return np.arange(len(self)) if self.is_counted_alone else self.samples
 
+    @property
+    def arrays_read(self) -> list[Array | None]:
+        """All that a network reads of the rows, and of the items beside them."""
+        tokens = self.tokens
+        return [tokens.ids.values, tokens.ids.starts, tokens.second, self.features]
+
+    @property
+    def arrays_learned_from(self) -> list[Array | None]:
+        """All that a head learns from: what a network reads of items, and what is right."""
+        return [
+            *self.arrays_read, self.rows, self.samples, self.weights,
+            *_arrays_of(self.targets), *_arrays_of(self.selected_tokens),
+        ]  # fmt: skip
+
     def outputs_per_row(self, head: Head) -> IntArray:
         """Number of outputs that the head gives for each row, ``(n_rows,)``."""
         if head.reads == "selected tokens":
@@ -180,6 +194,10 @@ def gathered(
         out[batch if head.reads == "rows" else where.take(batch).values] = values
     assert out is not None, "items are never empty: X is checked first"
     return Ragged(out, where.starts)
+
+
+def _arrays_of(values: Array | Ragged | None) -> list[Array | None]:
+    return [values.values, values.starts] if isinstance(values, Ragged) else [values]
 
 
 class _Column:

@@ -22,9 +22,10 @@ from skbert._core.runtime.device import Precision
 from skbert._core.runtime.distributed import process_group
 from skbert._estimator.base import TextEstimator
 from skbert._estimator.fit_data import FitData
+from skbert._estimator.fitted import Fitted
 from skbert._estimator.plan import TrainingPlan
 
-__all__ = ["Source", "differences", "facts_of"]
+__all__ = ["Source", "differences", "facts_of", "origin_of"]
 
 # What a fit starts from: a folder, sizes of a new model, or the network of the fit before.
 Source = Checkpoint | NewModel | Network
@@ -70,6 +71,21 @@ def facts_of(
         "number of processes": str(process_group().size),
         **{name: _hash(value) for name, value in contents.items()},
     }
+
+
+def origin_of(
+    estimator: TextEstimator, fitted: Fitted, source: Source, seed: int
+) -> tuple[object, ...] | None:
+    """What decided the network of a fit, with weights that were drawn, and what it learns by.
+
+    None where the network was not opened from files.
+    """
+    states = source.states if isinstance(source, Checkpoint) else None
+    if states is None:
+        return None
+    network = fitted.network
+    settings = network.head, network.pooling, network.dtype, estimator.compile
+    return states, seed, settings, _hash(fitted.task)
 
 
 def _data(data: FitData, plan: TrainingPlan) -> dict[str, object]:

@@ -31,7 +31,7 @@ from skbert._core.training.watch import EarlyStopping
 from skbert._estimator.base import COUNT, RealInterval, TextEstimator, encode
 from skbert._estimator.callbacks import CallbackSupportMixin
 from skbert._estimator.checks import is_count, is_history, resolve_max_length
-from skbert._estimator.facts import Source, facts_of
+from skbert._estimator.facts import Source, facts_of, origin_of
 from skbert._estimator.fit_data import FitData, read
 from skbert._estimator.fitted import Fitted, Learned, apart_from_weights
 from skbert._estimator.held_out import (
@@ -343,7 +343,7 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
         recipe = recipe_of(self, training, epochs, use_encoder_rate=use_encoder_rate)
         run = Run(
             network, plan.task, training, held_out, recipe, precision, seed, plan.draw,
-            items.n_truncated, n_labels, facts,
+            items.n_truncated, n_labels, facts, origin_of(self, fitted, source, seed),
         )  # fmt: skip
         return fitted, run
 

@@ -34,6 +34,7 @@ class Run(NamedTuple):
     n_truncated: int  # rows of X that were cut
     n_label_items: int = 0  # the last items to train on, which are texts of labels
     facts: dict[str, str] | None = None  # what is fitted, if checkpoints of it are kept
+    origin: object = None  # equal for equal networks and tasks; None where it is not known
 
     @property
     def trained(self) -> list[torch.nn.Parameter]:

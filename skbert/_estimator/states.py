@@ -6,14 +6,13 @@ computed now, so that no result depends on what ran before. Depends on ``_core``
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from skbert import __version__
+from skbert._arrays import hash_of
 from skbert._core.items import Items
 from skbert._core.models.network import Network
 from skbert._core.runtime.device import Precision
@@ -38,7 +37,7 @@ class KeptStates:
         settings = {
             "network": frozen_fingerprint(network, self.freeze),
             "reads": [network.head.reads, network.layers],
-            "rows": _hash_of(rows),
+            "rows": hash_of(rows.arrays_read),
             "threads": torch.get_num_threads(),
             "versions": [__version__, torch.__version__],
         }
@@ -48,14 +47,3 @@ class KeptStates:
             lambda _: compute_states(network, rows, precision).values.reshape(1, -1),
         )
         return Ragged.of(states.reshape(shape), lengths)
-
-
-def _hash_of(rows: Items) -> str:
-    """A hash of all that a network reads of rows, and of what makes rows differ."""
-    digest = hashlib.sha256()
-    tokens = rows.tokens
-    for array in (tokens.ids.values, tokens.ids.starts, tokens.second, rows.features):
-        if array is not None:
-            digest.update(f"{array.dtype} {array.shape}".encode())
-            digest.update(np.ascontiguousarray(array).data)
-    return digest.hexdigest()

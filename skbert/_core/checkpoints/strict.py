@@ -113,6 +113,11 @@ class Members:
             if self._state_now(name) != state:
                 raise self.changed(name)
 
+    @property
+    def states(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """The files that were opened, each with what changes where it is written to."""
+        return (*sorted(self._states.items()),)
+
     def digest(self) -> str:
         """A hash of all files that were opened, with their names."""
         digest = hashlib.sha256()

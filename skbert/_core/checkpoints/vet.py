@@ -91,6 +91,13 @@ class Checkpoint:
                 " encoder without it."
             )
 
+    @property
+    def states(self) -> object:
+        """What changes where a file is written to; None where weights were not read from files."""
+        if self.tensors is not None:
+            return None
+        return tuple((str(members.folder), members.states) for members in self.sources)
+
     def digest(self) -> str:
         """A hash of all that was read."""
         return " ".join(members.digest() for members in self.sources)

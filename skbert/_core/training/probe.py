@@ -21,6 +21,7 @@ from skbert._core.runtime.device import Precision
 from skbert._core.runtime.forks import deferred_forks
 from skbert._core.runtime.interrupts import raise_deferred
 from skbert._core.task import Task
+from skbert._core.training.kept_heads import KEPT_HEADS, key_of
 
 __all__ = ["probe"]
 
@@ -30,7 +31,12 @@ _MAX_TOKENS = 100_000  # about how many to compute features of at most
 
 
 def probe(
-    network: Network, task: Task, items: Items, precision: Precision, n_label_items: int = 0
+    network: Network,
+    task: Task,
+    items: Items,
+    precision: Precision,
+    n_label_items: int = 0,
+    origin: object = None,
 ) -> None:
     """Fit the output layer on frozen features, by L-BFGS on the task's loss.
 
@@ -42,13 +48,29 @@ def probe(
     The last ``n_label_items`` items are texts of labels. Such texts are short, and the mean of few
     tokens is a longer vector than that of many: their features get the length that those of the
     other items have on average, or they themselves where there are no others.
+
+    ``origin`` is equal for equal networks and tasks, or None where nothing is known of them. What
+    was fitted to the same items for these is not fitted again, as for the candidates of a search.
     """
-    layer = network.output_layer
     share = _MAX_TOKENS / items.sizes.sum()
     if share < 1.0:
         n_others = len(items) - n_label_items
         some = torch.randperm(n_others)[: max(1, int(share * n_others))].sort().values.numpy()
         items = items.take(np.concatenate([some, np.arange(n_others, len(items))]))
+    if origin is None:
+        _fit(network, task, items, precision, n_label_items)
+        return
+    key = key_of(origin, items, precision, n_label_items)
+    if not KEPT_HEADS.take(key, network.output_layer):
+        _fit(network, task, items, precision, n_label_items)
+        KEPT_HEADS.keep(key, network.output_layer)
+
+
+def _fit(
+    network: Network, task: Task, items: Items, precision: Precision, n_label_items: int
+) -> None:
+    """Fit the output layer on features of all of these items."""
+    layer = network.output_layer
     features = torch.from_numpy(infer(network, items, precision, forward=Network.features).values)
     if n_label_items:
         _scale_last(features, n_label_items)
