@@ -83,6 +83,20 @@ def test_a_row_does_not_depend_on_others() -> None:
         assert torch.equal(alone, found)
 
 
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+@pytest.mark.parametrize("length", [1, 3, 4, 5, 7, 18, 45])
+def test_queries_side_by_side_are_as_one_alone(length: int, dropout: float) -> None:
+    same = drawn(length, 32)
+    same[:, :32] = same[0, :32].clone()
+    output, logsumexp = attention_tiles(
+        qkv=same, rows=rows_of([length]), settings=SETTINGS._replace(dropout=dropout), seed=1,
+        with_logsumexp=True,
+    )  # fmt: skip
+    assert logsumexp is not None
+    assert logsumexp.unique().numel() == 1
+    assert dropout or torch.equal(output, output[:1].expand_as(output))
+
+
 @pytest.mark.parametrize("part", range(3))
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
 def test_what_is_no_number_stays_in_its_row_and_head(part: int, value: float) -> None:

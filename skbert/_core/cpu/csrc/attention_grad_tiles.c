@@ -31,7 +31,7 @@ typedef struct {
 } Unit;
 
 AMX INLINE void multiply(const uint16_t *x, int64_t stride, int64_t step, const uint16_t *panel,
-                         int n, int is_half, const TileProduct *before, FinishRow finish) {
+                         int n, int is_half, const TileProduct *before, FinishRows finish) {
     TileFactor rows = {x, 2 * stride, 2 * step};
     __asm__ volatile("" ::: "memory"); /* the compiler does not know what tiles read */
     if (is_half) multiply_tiles(rows, panel, 2 * n, 1, 1, (Prefetch){0}, before, finish);
@@ -71,13 +71,15 @@ AMX INLINE __m512i differentiate_key(const Scores *s, int row) {
     return both;
 }
 
-AMX INLINE void differentiate_pair(const void *rows, int pair) {
+AMX INLINE void differentiate_pairs(const void *rows, int first, int end) {
     const Scores *s = rows;
-    const Unit *u = s->unit;
-    __m512i upper = differentiate_key(s, 2 * pair), lower = differentiate_key(s, 2 * pair + 1);
-    uint16_t *to = u->score_pairs + (int64_t)s->first_query * u->n;
-    to += (s->first_key + 2 * pair) * BLOCK;
-    interleave(upper, lower, to, to + BLOCK);
+    for (int pair = first; pair < end; pair++) {
+        const Unit *u = s->unit;
+        __m512i upper = differentiate_key(s, 2 * pair), lower = differentiate_key(s, 2 * pair + 1);
+        uint16_t *to = u->score_pairs + (int64_t)s->first_query * u->n;
+        to += (s->first_key + 2 * pair) * BLOCK;
+        interleave(upper, lower, to, to + BLOCK);
+    }
 }
 
 /* Those of a block of keys and all queries. */
@@ -89,13 +91,13 @@ AMX static void differentiate_scores(const Unit *u, int key, int n_keys) {
         Scores *own = scores + query / BLOCK % 2;
         *own = (Scores){u, key, query};
         multiply(u->keys, u->size, BLOCK, u->query_pairs + query * u->size, u->size, is_half,
-                 &before, differentiate_pair);
+                 &before, differentiate_pairs);
         before = (TileProduct){u->scores, NULL, 0};
         multiply(u->values, u->size, BLOCK, u->grad_pairs + query * u->size, u->size, is_half,
-                 &before, differentiate_pair);
+                 &before, differentiate_pairs);
         before = (TileProduct){u->grad_weights, own, (n_keys + 1) / 2};
     }
-    finish_tiles(&before, differentiate_pair);
+    finish_tiles(&before, differentiate_pairs);
 }
 
 /* ---- Gradients of query, key and value ---- */
@@ -107,10 +109,12 @@ typedef struct { /* tokens from the first on, and numbers of a head */
     const float *sums;
 } GradRows;
 
-AMX INLINE void store_grad(const void *rows, int row) {
+AMX INLINE void store_grads(const void *rows, int first, int end) {
     const GradRows *a = rows;
-    const floats *from = (const floats *)(a->sums + row * BLOCK);
-    store_token(a->grad, a->first + row, a->column, from[0] * a->factor, from[1] * a->factor);
+    for (int row = first; row < end; row++) {
+        const floats *from = (const floats *)(a->sums + row * BLOCK);
+        store_token(a->grad, a->first + row, a->column, from[0] * a->factor, from[1] * a->factor);
+    }
 }
 
 /* Those of a block of keys and values. */
@@ -123,12 +127,12 @@ AMX static void write_keys(const Unit *u, int key, int n_keys) {
         const uint16_t *x = is_key ? u->grad_scores : u->weights;
         const uint16_t *pairs = is_key ? u->queries : u->grads;
         multiply(x, BLOCK, BLOCK * BLOCK, pairs + column * u->n, u->n, n_keys <= TILE_ROWS, &before,
-                 store_grad);
+                 store_grads);
         rows[i / BLOCK % 2] = (GradRows){is_key ? &u->grad_key : &u->grad_value, key, column,
                                          is_key ? u->scaling : 1, sums};
         before = (TileProduct){sums, rows + i / BLOCK % 2, n_keys};
     }
-    finish_tiles(&before, store_grad);
+    finish_tiles(&before, store_grads);
 }
 
 /* Those of a block of queries, whose product has numbers of a head in its rows. */
@@ -136,8 +140,8 @@ AMX static void write_queries(const Unit *u, int query) {
     float sums[BLOCK * BLOCK] __attribute__((aligned(64)));
     for (int i = 0; i < u->size; i += BLOCK) {
         multiply(u->turned_keys + i * BLOCK, BLOCK, u->size * BLOCK,
-                 u->score_pairs + (int64_t)query * u->n, u->n, 0, &(TileProduct){0}, store_grad);
-        finish_tiles(&(TileProduct){.sums = sums}, store_grad);
+                 u->score_pairs + (int64_t)query * u->n, u->n, 0, &(TileProduct){0}, store_grads);
+        finish_tiles(&(TileProduct){.sums = sums}, store_grads);
         for (int half = 0; half < 2; half++) {
             floats left[LANES], right[LANES];
             for (int row = 0; row < LANES; row++) {

@@ -10,6 +10,7 @@ after another get their scores, weights and output. */
 
 #ifdef HAS_BF16_DOT
 #define KEYS (2 * TILE_ROWS) /* of which the number is a multiple */
+#define SIDE_BY_SIDE 4 /* queries, as each step of one waits for the step before */
 
 /* One row and head. */
 typedef struct {
@@ -44,34 +45,65 @@ AMX INLINE void multiply(const uint16_t *a, int64_t stride, int n, const uint16_
     _tile_stored(1, to + LANES, 4 * width);
 }
 
-/* Replaces scores by weights in bfloat16 that are not divided by their sum, which is returned. */
-AMX INLINE float softmax(const Unit *u, int query, const float *scores, uint16_t *weights) {
-    int length = u->key.length, has_dropout = u->has_dropout;
-    floats most = {0}, total = {0};
-    most -= __builtin_inff();
-    for (int j = 0; j < u->n_keys; j += LANES) {
-        floats x = blend(mask_before(length, j), *(const floats *)(scores + j), most);
-        most = (floats)_mm512_max_ps((__m512)most, (__m512)x);
-    }
-    float largest = maximum(most), factor = u->scaling * LOG2_E;
-    int64_t number = u->first + (int64_t)query * u->n_heads;
-    Dropout dropout = u->dropout;
-    uint32_t mask_key = dropout_key(u->seed, number);
-    for (int j = 0; j < u->n_keys; j += KEYS) {
-        floats x[2];
-        for (int half = 0; half < 2; half++) {
-            int first = j + half * LANES;
-            floats below = *(const floats *)(scores + first) - largest; /* exactly 0, or less */
-            x[half] = zero_unless(mask_before(length, first), power_of_2(below * factor));
-            total += x[half];
-            if (has_dropout) x[half] *= dropout_factors(dropout, mask_key + positions(first));
+/* The largest score of each of some queries. */
+AMX INLINE void find_largest(const Unit *u, int n, const float *scores, float *largest) {
+    int length = u->key.length, n_keys = u->n_keys;
+    floats most[SIDE_BY_SIDE];
+    for (int i = 0; i < n; i++) most[i] = (floats){0} - __builtin_inff();
+    for (int j = 0; j < n_keys; j += LANES)
+        for (int i = 0; i < n; i++) {
+            floats x = *(const floats *)(scores + i * n_keys + j);
+            if (j + LANES > length) x = blend(mask_before(length, j), x, most[i]);
+            most[i] = (floats)_mm512_max_ps((__m512)most[i], (__m512)x);
         }
-        store_bf16(weights + j, x[0], x[1]);
-    }
-    float row_sum = sum(total);
-    if (u->logsumexp)
-        u->logsumexp[(int64_t)query * u->n_heads] = largest * u->scaling + logf(row_sum);
-    return row_sum;
+    for (int i = 0; i < n; i++) largest[i] = _mm512_reduce_max_ps((__m512)most[i]);
+}
+
+/* Weights before dropout: none of keys that are none. */
+AMX INLINE floats weights_of(floats scores, float largest, float factor, int length, int first) {
+    floats x = power_of_2((scores - largest) * factor); /* of exactly 0, or less */
+    return first + LANES > length ? zero_unless(mask_before(length, first), x) : x;
+}
+
+/* Replaces scores of some queries by weights in bfloat16 that are not divided by their sums. */
+AMX INLINE void softmax(const Unit *u, int query, int n, const float *scores, uint16_t *weights,
+                        float *sums) {
+    int length = u->key.length, n_keys = u->n_keys, has_dropout = u->has_dropout;
+    float largest[SIDE_BY_SIDE], factor = u->scaling * LOG2_E;
+    Dropout dropout = u->dropout;
+    uint32_t keys[SIDE_BY_SIDE] = {0}; /* of their dropout */
+    floats total[SIDE_BY_SIDE] = {0};
+    int64_t number = u->first + (int64_t)query * u->n_heads;
+    for (int i = 0; i < n && has_dropout; i++)
+        keys[i] = dropout_key(u->seed, number + i * u->n_heads);
+    find_largest(u, n, scores, largest);
+    for (int j = 0; j < n_keys; j += KEYS)
+        for (int i = 0; i < n; i++) {
+            floats x[2];
+            for (int half = 0; half < 2; half++) {
+                int first = j + half * LANES;
+                floats from = *(const floats *)(scores + i * n_keys + first);
+                x[half] = weights_of(from, largest[i], factor, length, first);
+                total[i] += x[half];
+                if (has_dropout) x[half] *= dropout_factors(dropout, keys[i] + positions(first));
+            }
+            store_bf16(weights + i * n_keys + j, x[0], x[1]);
+        }
+    for (int i = 0; i < n; i++) sums[i] = sum(total[i]);
+    for (int i = 0; i < n && u->logsumexp; i++)
+        u->logsumexp[(int64_t)(query + i) * u->n_heads] =
+            largest[i] * u->scaling + logf(sums[i]);
+}
+
+/* All queries of up to sixteen. */
+AMX INLINE void compute_weights(const Unit *u, int first, int n_rows, float *sums) {
+    int row = 0;
+    for (; row + SIDE_BY_SIDE <= n_rows; row += SIDE_BY_SIDE)
+        softmax(u, first + row, SIDE_BY_SIDE, u->scores + row * u->n_keys,
+                u->weights + row * u->n_keys, sums + row);
+    for (; row < n_rows; row++)
+        softmax(u, first + row, 1, u->scores + row * u->n_keys, u->weights + row * u->n_keys,
+                sums + row);
 }
 
 /* The output of up to sixteen queries. */
@@ -88,9 +120,7 @@ AMX static void attend(const Unit *u, int first) {
     }
     for (int j = 0; j < u->n_keys; j += KEYS)
         multiply(queries, stride, size / KEYS, u->keys + j * size, u->scores + j, u->n_keys);
-    for (int row = 0; row < n_rows; row++)
-        sums[row] = softmax(u, first + row, u->scores + row * u->n_keys,
-                            u->weights + row * u->n_keys);
+    compute_weights(u, first, n_rows, sums);
     for (int i = 0; i < size; i += PANEL) {
         multiply(u->weights, u->n_keys, u->n_keys / KEYS, u->values + i * u->n_keys, u->scores,
                  PANEL);

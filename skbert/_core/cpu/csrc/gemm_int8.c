@@ -20,6 +20,7 @@ each some columns. */
 
 #define BLOCK_TOKENS 256 /* that a thread takes through all layers */
 #define VECTOR_ROWS 12  /* whose sums fit in the registers */
+#define ROUNDED_TOGETHER 8 /* tokens, which stay in the first cache */
 #define FEW_TOKENS 32   /* of which threads share the columns */
 #define AHEAD 2048      /* bytes of weights that are fetched before they are needed */
 
@@ -48,15 +49,22 @@ INLINE Epilogue epilogue_at(const Block *a, int64_t column, int first) {
                       weight->n_out, a->is_bf16, (int)weight->gelu};
 }
 
+typedef struct { /* of a vector of columns */
+    __m512 scale, weights, bias;
+} Columns;
+
+INT8_DOT INLINE Columns columns_at(const Epilogue *a, int half) {
+    const float *from = a->columns + half * LANES;
+    return (Columns){_mm512_loadu_ps(from), _mm512_loadu_ps(from + a->n_out),
+                     _mm512_loadu_ps(from + 2 * a->n_out)};
+}
+
 /* A vector of a token's numbers from the sums of integers, and their GELU if that follows. */
-INT8_DOT INLINE floats numbers_of(const Epilogue *a, int row, int half, __m512i sums) {
-    const float *columns = a->columns + half * LANES;
-    Range range = a->ranges[row];
-    __m512 scale = _mm512_mul_ps(_mm512_set1_ps(range.step), _mm512_loadu_ps(columns));
-    __m512 rest = _mm512_fmadd_ps(_mm512_set1_ps(range.low), _mm512_loadu_ps(columns + a->n_out),
-                                  _mm512_loadu_ps(columns + 2 * a->n_out));
+INT8_DOT INLINE floats numbers_of(const Columns *a, Range range, int gelu, __m512i sums) {
+    __m512 scale = _mm512_mul_ps(_mm512_set1_ps(range.step), a->scale);
+    __m512 rest = _mm512_fmadd_ps(_mm512_set1_ps(range.low), a->weights, a->bias);
     floats x = (floats)_mm512_fmadd_ps(_mm512_cvtepi32_ps(sums), scale, rest);
-    return a->gelu ? coarse_gelu(x) : x;
+    return gelu ? coarse_gelu(x) : x;
 }
 
 /* A sum, and the products of four numbers and four weights for each number of the sum. */
@@ -88,10 +96,13 @@ INT8_DOT INLINE void compute_rows(const Block *a, int64_t column, int first, int
         }
     }
     Epilogue epilogue = epilogue_at(a, column, first);
-    for (int row = 0; row < n_rows; row++)
-        for (int half = 0; half < 2; half++)
+    for (int half = 0; half < 2; half++) {
+        Columns columns = columns_at(&epilogue, half);
+        for (int row = 0; row < n_rows; row++)
             store(epilogue.output, row * epilogue.n_out + half * LANES,
-                  numbers_of(&epilogue, row, half, total[row][half]), a->is_bf16);
+                  numbers_of(&columns, epilogue.ranges[row], epilogue.gelu, total[row][half]),
+                  a->is_bf16);
+    }
 }
 
 #define CASE(n)                                                                            \
@@ -116,22 +127,32 @@ typedef struct { /* rows of a block, and their sums */
     int32_t *sums;
 } TileRows;
 
-/* What is under way: sums in the tiles, and those of the rows before, which are stored and so can
-be finished meanwhile. */
+/* What is under way from one panel to the next: sums in the tiles, and those of the rows before,
+which are stored and so can be finished while the last products of a block are computed. What is
+written and what is read lie in different places of a page (4 KB), as within it the processor takes
+one for the other and waits. */
 typedef struct {
     TileRows in_tiles, stored;
-    int32_t sums[2][2 * TILE_ROWS * PANEL] __attribute__((aligned(64)));
+    int32_t sums[2][3 * TILE_ROWS * PANEL] __attribute__((aligned(64)));
 } Pipeline;
 
-AMX INLINE void finish_row(const void *rows, int row) {
+/* What belongs to the columns stays in registers. */
+AMX INLINE void finish_rows(const void *rows, int first, int end) {
     const TileRows *a = rows;
+    if (first == end) return; /* there are no rows */
     const Epilogue *epilogue = &a->epilogue;
-    const int32_t *sums = a->sums + row * PANEL;
-    floats left = numbers_of(epilogue, row, 0, _mm512_load_si512(sums));
-    floats right = numbers_of(epilogue, row, 1, _mm512_load_si512(sums + LANES));
-    char *to = epilogue->output + (row * epilogue->n_out << (2 - epilogue->is_bf16));
-    if (epilogue->is_bf16) store_bf16(to, left, right);
-    else *(floats *)to = left, *(floats *)(to + sizeof left) = right;
+    Columns left = columns_at(epilogue, 0), right = columns_at(epilogue, 1);
+    int gelu = epilogue->gelu, is_bf16 = epilogue->is_bf16;
+    int64_t row_bytes = epilogue->n_out << (2 - is_bf16);
+    const Range *range = epilogue->ranges + first;
+    const int32_t *sums = a->sums + first * PANEL;
+    char *to = epilogue->output + first * row_bytes;
+    for (; first < end; first++, range++, sums += PANEL, to += row_bytes) {
+        floats x = numbers_of(&left, *range, gelu, _mm512_load_si512(sums));
+        floats y = numbers_of(&right, *range, gelu, _mm512_load_si512(sums + LANES));
+        if (is_bf16) store_bf16(to, x, y);
+        else *(floats *)to = x, *(floats *)(to + sizeof x) = y;
+    }
 }
 
 /* A share of the next panel for each of the turns with this one. */
@@ -143,20 +164,21 @@ INLINE Prefetch next_panel(const Block *a, int64_t column, int first) {
     return (Prefetch){next + first / (2 * TILE_ROWS) * n * TILE_BYTES, n, TILE_BYTES};
 }
 
-/* Rows of a block in tiles; those before them are finished meanwhile. */
+/* Rows of a block in tiles; then those before them are finished. */
 AMX INLINE void multiply_in_tiles(const Block *a, int64_t column, int first, int is_half,
                                   const TileProduct *before) {
     int64_t width = padded(a->weight->n_in);
     const int8_t *weights = (const int8_t *)a->weight->packed + column * width;
     TileFactor x = {a->quantized + first * width, width, TILE_BYTES};
-    multiply_tiles(x, weights, width, is_half, 0, next_panel(a, column, first), before, finish_row);
+    multiply_tiles(x, weights, width, is_half, 0, next_panel(a, column, first), before,
+                   finish_rows);
 }
 
 AMX static void compute_by_tiles(const Block *a, int64_t column, Pipeline *under_way) {
     TileRows *in_tiles = &under_way->in_tiles, *stored = &under_way->stored;
     for (int first = 0; first < a->n_tokens; first += 2 * TILE_ROWS) {
         int n_left = a->n_tokens - first;
-        TileProduct before = {in_tiles->sums, stored, stored->n_rows, 1};
+        TileProduct before = {in_tiles->sums, stored, stored->n_rows};
         if (n_left > TILE_ROWS) multiply_in_tiles(a, column, first, 0, &before);
         else multiply_in_tiles(a, column, first, 1, &before);
         *stored = *in_tiles;
@@ -168,8 +190,8 @@ AMX static void compute_by_tiles(const Block *a, int64_t column, Pipeline *under
 
 /* What is left in the end. */
 AMX static void finish_all(Pipeline *a) {
-    finish_tiles(&(TileProduct){a->in_tiles.sums, &a->stored, a->stored.n_rows}, finish_row);
-    for (int row = 0; row < a->in_tiles.n_rows; row++) finish_row(&a->in_tiles, row);
+    finish_tiles(&(TileProduct){a->in_tiles.sums, &a->stored, a->stored.n_rows}, finish_rows);
+    finish_rows(&a->in_tiles, 0, a->in_tiles.n_rows);
 }
 
 #ifndef ARCH_REQ_XCOMP_PERM
@@ -184,11 +206,27 @@ int find_amx(void) {
 
 /* ---- Layers ---- */
 
-INT8_DOT static void quantize_token(const Block *a, const char *x, int64_t token) {
-    int64_t n_in = a->weight->n_in, first = token * n_in;
-    uint8_t *to = a->quantized + token * padded(n_in);
-    if (a->is_bf16) a->ranges[token] = quantize_bf16((const uint16_t *)x + first, n_in, to);
-    else a->ranges[token] = quantize_floats((const float *)x + first, n_in, to);
+/* Tokens from the first to the one before the last: ranges of all come first, as a token's numbers
+wait for its range. */
+INT8_DOT static void quantize_tokens(const Block *a, const char *x, int64_t first, int64_t last) {
+    int64_t n_in = a->weight->n_in, width = padded(n_in);
+    const uint16_t *bf16 = (const uint16_t *)x;
+    const float *numbers = (const float *)x;
+    for (int64_t token = first; token < last; token++)
+        if (a->is_bf16) a->ranges[token] = range_of_bf16(bf16 + token * n_in, n_in);
+        else a->ranges[token] = range_of(numbers + token * n_in, n_in);
+    for (int64_t token = first; token < last; token++) {
+        Range range = a->ranges[token];
+        if (a->is_bf16) round_bf16(bf16 + token * n_in, n_in, range, a->quantized + token * width);
+        else round_floats(numbers + token * n_in, n_in, range, a->quantized + token * width);
+    }
+}
+
+static void quantize_all(const Block *a, const char *x) {
+    for (int first = 0; first < a->n_tokens; first += ROUNDED_TOGETHER) {
+        int last = first + ROUNDED_TOGETHER;
+        quantize_tokens(a, x, first, last < a->n_tokens ? last : a->n_tokens);
+    }
 }
 
 /* Columns from the first to the one before the last. */
@@ -231,7 +269,7 @@ static void compute_block(const Int8Linears *a, int64_t first, int64_t n_tokens,
         block.output = memory + bytes_of_block(a);
         if (i == a->n_weights - 1)
             block.output = a->output + first * block.weight->n_out * size;
-        for (int token = 0; token < block.n_tokens; token++) quantize_token(&block, x, token);
+        quantize_all(&block, x);
         compute_columns(&block, 0, block.weight->n_out);
         x = block.output;
     }
@@ -245,7 +283,8 @@ static void share_columns(const Int8Linears *a, char *shared) {
         block.weight = a->weights + i;
         block.output = i == a->n_weights - 1 ? a->output : shared + bytes_of_block(a);
 #pragma omp for schedule(static)
-        for (int token = 0; token < block.n_tokens; token++) quantize_token(&block, x, token);
+        for (int token = 0; token < block.n_tokens; token++)
+            quantize_tokens(&block, x, token, token + 1);
 #pragma omp for schedule(static)
         for (int64_t column = 0; column < block.weight->n_out; column += PANEL)
             compute_columns(&block, column, column + PANEL);

@@ -153,10 +153,12 @@ typedef struct { /* rows of a panel, and their sums */
     const float *sums;
 } TileRows;
 
-AMX INLINE void finish_row(const void *rows, int row) {
+AMX INLINE void finish_rows(const void *rows, int first, int end) {
     const TileRows *a = rows;
-    const floats *both = (const floats *)(a->sums + row * PANEL);
-    apply_epilogue(&a->epilogue, row * a->stride, both[0] + a->bias[0], both[1] + a->bias[1]);
+    for (int row = first; row < end; row++) {
+        const floats *both = (const floats *)(a->sums + row * PANEL);
+        apply_epilogue(&a->epilogue, row * a->stride, both[0] + a->bias[0], both[1] + a->bias[1]);
+    }
 }
 
 AMX INLINE void multiply_block(const Panel *a, int64_t block, int is_half, Prefetch ahead,
@@ -165,7 +167,7 @@ AMX INLINE void multiply_block(const Panel *a, int64_t block, int is_half, Prefe
     if (a->n_in)
         x = (TileFactor){a->x + block * BLOCK_TILES * a->n_in, 2 * a->n_in, TILE_BYTES};
     multiply_tiles(x, a->pairs + block * a->pairs_step, 4 * a->n_pairs, is_half, 1, ahead, before,
-                   finish_row);
+                   finish_rows);
 }
 
 /* So many rows of a panel, or PANEL rows of several. */
@@ -182,13 +184,13 @@ AMX static void compute_panel_by_tiles(const Panel *a, int64_t n_rows, int *used
         *own = (TileRows){epilogue_at(a, block * step), 2 * a->width, .sums = sums};
         if (a->bias) memcpy(own->bias, a->bias, sizeof own->bias);
         Prefetch ahead = prefetch_next(a, block, n_blocks);
-        if (n != *used) finish_tiles(&before, finish_row), before = (TileProduct){0};
+        if (n != *used) finish_tiles(&before, finish_rows), before = (TileProduct){0};
         use_rows(n, used);
         if (n > TILE_ROWS) multiply_block(a, block, 0, ahead, &before);
         else multiply_block(a, block, 1, ahead, &before);
         before = (TileProduct){sums, own, n};
     }
-    finish_tiles(&before, finish_row);
+    finish_tiles(&before, finish_rows);
 }
 
 /* ---- Packing ---- */

@@ -42,15 +42,13 @@ INT8_DOT INLINE Range range_of(const float *x, int64_t n_in) {
     return (Range){low, (_mm512_reduce_max_ps(_mm512_max_ps(most, most2)) - low) / 255};
 }
 
-INT8_DOT INLINE Range quantize_floats(const float *x, int64_t n_in, uint8_t *to) {
-    Range range = range_of(x, n_in);
+INT8_DOT INLINE void round_floats(const float *x, int64_t n_in, Range range, uint8_t *to) {
     __m512 low = _mm512_set1_ps(range.low), inverse = _mm512_set1_ps(inverse_of(range));
     for (int64_t i = 0; i < n_in; i += LANES) {
         __m512i rounded = round_numbers(_mm512_loadu_ps(x + i), low, inverse);
         _mm_storeu_si128((void *)(to + i), _mm512_cvtusepi32_epi8(rounded));
     }
     memset(to + n_in, 0, padded(n_in) - n_in);
-    return range;
 }
 
 /* ---- Of bfloat16, whose bits are compared as integers ---- */
@@ -114,14 +112,12 @@ INT8_DOT INLINE words round_words(words x, __m512 low, __m512 inverse) {
                    (uints)round_numbers((__m512)second, low, inverse) << 16);
 }
 
-INT8_DOT INLINE Range quantize_bf16(const uint16_t *x, int64_t n_in, uint8_t *to) {
-    Range range = range_of_bf16(x, n_in);
+INT8_DOT INLINE void round_bf16(const uint16_t *x, int64_t n_in, Range range, uint8_t *to) {
     __m512 low = _mm512_set1_ps(range.low), inverse = _mm512_set1_ps(inverse_of(range));
     for (int64_t i = 0; i < padded(n_in); i += 2 * LANES) {
         words x_at = words_at(x, i < n_in ? i : 0, n_in);
         *(bytes *)(to + i) = __builtin_convertvector(round_words(x_at, low, inverse), bytes);
     }
-    return range;
 }
 #endif
 

@@ -35,14 +35,13 @@ AMX static TileConfig configure_tiles(const TileConfig *config) {
     return before;
 }
 
-/* What follows the sums of a row. */
-typedef void (*FinishRow)(const void *rows, int row);
+/* What follows the sums of some rows. */
+typedef void (*FinishRows)(const void *rows, int first, int end);
 
-typedef struct {     /* sums that are in the tiles */
-    void *sums;      /* where they are stored, (2 * TILE_ROWS, PANEL); NULL: none are */
-    const void *rows;
+typedef struct { /* sums that are in the tiles */
+    void *sums;  /* where they are stored, (2 * TILE_ROWS, PANEL); NULL: none are */
+    const void *rows; /* to be finished: those of the sums, or of sums that were stored before */
     int n_rows;
-    int is_later; /* than the rows, whose sums were stored before: these need not wait */
 } TileProduct;
 
 /* Where the sums of a tile lie among those of all four. */
@@ -51,13 +50,13 @@ typedef struct {     /* sums that are in the tiles */
                  2 * TILE_BYTES)
 
 /* Stores what is in the tiles, if there is something, and finishes its rows. */
-AMX INLINE void finish_tiles(const TileProduct *last, FinishRow finish_row) {
+AMX INLINE void finish_tiles(const TileProduct *last, FinishRows finish_rows) {
     if (!last->sums) return;
     STORE_SUM(0, last->sums);
     STORE_SUM(1, last->sums);
     STORE_SUM(2, last->sums);
     STORE_SUM(3, last->sums);
-    for (int row = 0; row < last->n_rows; row++) finish_row(last->rows, row);
+    finish_rows(last->rows, 0, last->n_rows);
 }
 
 #define ADD_PRODUCT(sum, x, columns)                      \
@@ -79,11 +78,13 @@ typedef struct { /* rows of a product, and bytes */
 } TileFactor;
 
 /* Into the tiles come products of rows and a panel, each of so many bytes a row of x, or of half as
-many rows: of pairs of bfloat16, or of int8 four by four. Meanwhile what was there is stored and
-its rows are finished, and a part of what lies ahead is fetched in each turn. */
+many rows: of pairs of bfloat16, or of int8 four by four. What was there is stored, and its rows
+are finished: in bfloat16 meanwhile, in int8 at the end, as it takes longer than the products, and
+beside tiles a processor has half as many units for float32. A part of what lies ahead is fetched
+in each turn. */
 AMX INLINE void multiply_tiles(TileFactor x, const void *panel, int64_t n_bytes, int is_half,
                                int is_bf16, Prefetch ahead, const TileProduct *before,
-                               FinishRow finish_row) {
+                               FinishRows finish_rows) {
     const char *rows = x.rows, *columns = panel;
     int64_t row_bytes = 2 * TILE_BYTES, n_turns = n_bytes / TILE_BYTES;
     int64_t n_lines = (ahead.n + n_turns - 1) / n_turns;
@@ -104,12 +105,11 @@ AMX INLINE void multiply_tiles(TileFactor x, const void *panel, int64_t n_bytes,
         for (int64_t line = 0; line < n_lines; line++, ahead.first += ahead.stride)
             if (is_bf16) __builtin_prefetch(ahead.first, 0, 2); /* into the second cache */
             else __builtin_prefetch(ahead.first);
-        if (i || before->is_later)
-            for (int end = n_finished + step; n_finished < end && n_finished < before->n_rows;)
-                finish_row(before->rows, n_finished++);
+        for (int n = 0; is_bf16 && i && n < step && n_finished < before->n_rows; n++, n_finished++)
+            finish_rows(before->rows, n_finished, n_finished + 1);
         rows += x.step, columns += TILE_BYTES * PANEL;
     }
-    while (n_finished < before->n_rows) finish_row(before->rows, n_finished++);
+    finish_rows(before->rows, n_finished, before->n_rows);
 }
 #endif
 
