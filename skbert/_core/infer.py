@@ -48,7 +48,7 @@ _MOST_BYTES, _FEWEST_TOKENS = 24 << 20, 1024
 
 @deferred_interrupts()
 @adaptive_wait_policy()
-@default_modes()
+@default_modes(inference=True)
 def infer(
     network: Network,
     items: Items,
@@ -120,7 +120,7 @@ def _bytes_of_rows(table: Ragged) -> Iterator[bytes]:
 
 @deferred_interrupts()
 @adaptive_wait_policy()
-@default_modes()
+@default_modes(inference=True)
 def mean_loss(
     network: Network,
     task: Task,
@@ -142,7 +142,7 @@ def mean_loss(
 
 @deferred_interrupts()
 @adaptive_wait_policy()
-@default_modes()
+@default_modes(inference=True)
 def sample_losses(
     network: Network, task: Task, items: Items, precision: Precision, n_samples: int
 ) -> FloatArray:
@@ -234,7 +234,7 @@ def _batch_by_batch(
     while waiting:
         item_indices = waiting.pop()
         try:
-            with deferred_forks(), torch.inference_mode(), precision.autocast():
+            with deferred_forks(), precision.autocast():
                 batch = collate(items, item_indices, precision.device, precision.weight_dtype)
                 computed = compute(batch)
         except Exception as error:

@@ -1,8 +1,8 @@
 """How the tokens of a row become its vector: the names of the poolings, and what each computes.
 
 A new pooling is one more entry of `TOKEN_POOLINGS`. The pooler, which is a layer of the model, is
-run by the network. Depends on torch and a batch's layout, and imports torch when it computes: who
-vets a folder wants the names alone.
+run by the network. Depends on numpy, torch and a batch's layout, and imports torch when it
+computes: who vets a folder wants the names alone.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
+
+import numpy as np
 
 if TYPE_CHECKING:
     import torch
@@ -55,13 +57,27 @@ def _first_padded(hidden: torch.Tensor, is_token: torch.Tensor) -> torch.Tensor:
 
 
 def _mean(hidden: torch.Tensor, layout: Layout) -> torch.Tensor:
+    import torch
+
+    if hidden.is_cpu and not torch.is_grad_enabled():
+        return _mean_in_numpy(hidden, layout)
     lengths = layout.cu_seqlens.diff()
     if hidden.is_cuda:  # in a fixed order, which adding by index is not there
-        import torch
-
         return torch.segment_reduce(hidden, "mean", lengths=lengths.long(), axis=0, unsafe=True)
     total = hidden.new_zeros(len(layout.lengths), hidden.shape[1])
     return total.index_add(0, layout.row_of_token, hidden) / lengths.unsqueeze(1)
+
+
+def _mean_in_numpy(hidden: torch.Tensor, layout: Layout) -> torch.Tensor:
+    """The same without gradients: numpy adds in the same order, and wakes no threads."""
+    import torch
+
+    states = hidden.numpy()
+    means = [
+        states[at : at + n * size].reshape(n, size, -1).sum(axis=1) / size
+        for at, n, size in layout.runs
+    ]
+    return torch.from_numpy(means[0] if len(means) == 1 else np.concatenate(means))
 
 
 def _mean_padded(hidden: torch.Tensor, is_token: torch.Tensor) -> torch.Tensor:

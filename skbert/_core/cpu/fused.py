@@ -104,7 +104,7 @@ def can_fuse_attention(qkv: torch.Tensor, layout: Layout, settings: AttentionSet
 
 def can_attend_in_tiles(qkv: torch.Tensor, max_seqlen: int, settings: AttentionSettings) -> bool:
     """Whether tiles can be used for attention, where torch would use them."""
-    return fits_tiles(qkv, max_seqlen, settings) and has_instructions("amx_bf16")
+    return fits_tiles(qkv.dtype, max_seqlen, settings) and has_instructions("amx_bf16")
 
 
 def _saves_work(max_seqlen: int, settings: AttentionSettings) -> bool:

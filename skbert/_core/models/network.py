@@ -151,12 +151,12 @@ class Network:
         """
         if self.head.has_output_layer and not self.is_packed and batch.features is None:
             return _logits_of_model(self, batch)
-        features = self.features(batch)
+        features, dtype = self.features(batch), batch.weights.dtype
         if not self.head.has_output_layer:
-            return features.to(self.dtype)
+            return features.to(dtype)
         if isinstance(features, tuple):
-            return tuple(x.to(self.dtype) for x in self.output_layer(*features))
-        return self.output_layer(features).to(self.dtype)
+            return tuple(x.to(dtype) for x in self.output_layer(*features))
+        return self.output_layer(features).to(dtype)
 
     def features(self, batch: Batch) -> Any:
         """The output layer's inputs in the order of the items; a tuple of two where it has two."""

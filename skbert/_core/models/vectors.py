@@ -28,10 +28,6 @@ class Encoder(Protocol):
     def family(self) -> Family:
         """The record of the model's architecture."""
 
-    @property
-    def dtype(self) -> torch.dtype:
-        """Type of the weights."""
-
     def hidden(self, batch: Batch) -> torch.Tensor:
         """Hidden states of all tokens in packed order."""
 
@@ -54,7 +50,7 @@ def states_of_rows(network: Encoder, hidden: torch.Tensor, batch: Batch) -> torc
     if network.pooling == POOLER:
         states = pool(hidden, batch.layout, "cls")
     else:
-        states = pool(hidden.to(network.dtype), batch.layout, network.pooling)
+        states = pool(hidden.to(batch.weights.dtype), batch.layout, network.pooling)
     return in_order(states, batch.row_order)
 
 

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ContextDecorator
 
 import torch
 
@@ -39,14 +38,14 @@ class ForkSafeLock:
         self.lock = threading.RLock()
 
 
-class _ForkGate:
+class _ForkGate(ContextDecorator):
     """Keeps computations and forks of different threads apart: each waits for the other."""
 
     def __init__(self) -> None:
         self.depths: dict[int, int] = {}  # of computations within each other, by thread
         self.begin_child()
 
-    def enter(self) -> None:
+    def __enter__(self) -> None:
         """Begin to compute, once no other thread forks."""
         thread = threading.get_ident()
         with self.changed:
@@ -54,14 +53,15 @@ class _ForkGate:
                 self.changed.wait_for(lambda: self.n_forks == 0)
             self.depths[thread] = self.depths.get(thread, 0) + 1
 
-    def leave(self) -> None:
-        """End what `enter` began."""
+    def __exit__(self, *error: object) -> None:
+        """End to compute."""
         thread = threading.get_ident()
         with self.changed:
             self.depths[thread] -= 1
             if self.depths[thread] == 0:
                 del self.depths[thread]
-            self.changed.notify_all()
+            if self.n_forks:
+                self.changed.notify_all()
 
     def begin_fork(self) -> None:
         """Wait until no other thread computes, for `_MAX_WAIT` seconds at most."""
@@ -87,14 +87,9 @@ class _ForkGate:
 _gate = _ForkGate()
 
 
-@contextmanager
-def deferred_forks() -> Iterator[None]:
+def deferred_forks() -> _ForkGate:
     """Make forks by other threads wait until the ``with`` block ends."""
-    _gate.enter()
-    try:
-        yield
-    finally:
-        _gate.leave()
+    return _gate
 
 
 def _begin_child() -> None:

@@ -6,8 +6,8 @@ caller's autocast must keep its precision. Depends on torch only.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 
 import torch
 from torch.overrides import (  # type: ignore[attr-defined]
@@ -22,21 +22,33 @@ _DEVICES = ("cpu", "cuda", "mps")
 
 
 @contextmanager
-def default_modes() -> Iterator[None]:
-    """Turn gradients on, and inference mode, autocast and device contexts off, inside."""
+def default_modes(*, inference: bool = False) -> Iterator[None]:
+    """Turn gradients on, and inference mode, autocast and device contexts off, inside.
+
+    For ``inference`` that mode is on, which turns gradients off.
+    """
     casts = [device for device in _DEVICES if torch.is_autocast_enabled(device)]
     modes = []
     while count_modes():
         modes.append(pop_mode())  # type: ignore[no-untyped-call]
     try:
-        with torch.inference_mode(False), torch.enable_grad(), ExitStack() as stack:
-            for device in casts:
-                stack.enter_context(torch.autocast(device, enabled=False))
-                torch.clear_autocast_cache()
+        grad = nullcontext() if inference else torch.enable_grad()
+        with torch.inference_mode(inference), grad, _without_autocast(casts):
             yield
     finally:
         for mode in reversed(modes):
             push_mode(mode)  # type: ignore[no-untyped-call]
+
+
+def _without_autocast(devices: Sequence[str]) -> AbstractContextManager[object]:
+    """Turns autocast of these devices off."""
+    if not devices:
+        return nullcontext()
+    stack = ExitStack()
+    for device in devices:
+        stack.enter_context(torch.autocast(device, enabled=False))
+        torch.clear_autocast_cache()
+    return stack
 
 
 @contextmanager

@@ -221,13 +221,13 @@ class TextTokenizer:
         """
         if limit is None:
             return self._batch([t if len(t) < _LONG else self.reader.whole(t) for t in texts])
-        first_try = 8 * limit + 64
+        first_try, most = 8 * limit + 64, limit + 1
         long = [i for i, text in enumerate(texts) if len(text) > first_try]
-        table = self._batch([text if len(text) <= first_try else "" for text in texts])
-        if long:
-            ids = self.reader.first_of([texts[i] for i in long], limit + 1, first_try)
-            table = replaced(table, np.array(long), _table(ids))
-        return table.truncate(np.minimum(table.lengths, limit + 1))
+        table = self._batch([text if len(text) <= first_try else "" for text in texts], most)
+        if not long:
+            return table
+        ids = self.reader.first_of([texts[i] for i in long], most, first_try)
+        return replaced(table, np.array(long), _table(ids, most))
 
     def pieces_of_words(self, words: Sequence[str], limit: int | None = None) -> Ragged:
         """Word-piece ids of words, each as if it stood inside a sentence; as for `pieces`."""
@@ -266,13 +266,14 @@ class TextTokenizer:
             return with_marks(text, encoding.offsets), encoding.word_ids
         return located(text, encoding.offsets, self._is_blank[encoding.ids])
 
-    def _batch(self, texts: Sequence[str]) -> Ragged:
+    def _batch(self, texts: Sequence[str], most: int | None = None) -> Ragged:
         encode = self.backend.encode_batch_fast  # looks for no places in the text
-        return _table([e.ids for e in encode(list(texts), add_special_tokens=False)])
+        return _table([e.ids for e in encode(list(texts), add_special_tokens=False)], most)
 
 
-def _table(ids: Sequence[Sequence[int]]) -> Ragged:
-    """Rows of these ids."""
+def _table(ids: Sequence[Sequence[int]], most: int | None = None) -> Ragged:
+    """Rows of these ids, of each as many as ``most`` says."""
+    ids = [row[:most] for row in ids]
     lengths = np.fromiter(map(len, ids), np.int64, len(ids))
     flat = np.fromiter(chain.from_iterable(ids), np.int32, int(lengths.sum()))
     return Ragged.of(flat, lengths)
@@ -364,9 +365,10 @@ def _shorten(
     a: Ragged, b: Ragged | None, max_tokens: int, keep: Callable[[Ragged, IntArray], Ragged]
 ) -> _Shortened:
     """Both texts, each cut to its share of ``max_tokens``."""
-    keep_a, keep_b = _shares(a, b, max_tokens)
     if b is None:
-        return keep(a, keep_a), None, Windows.whole(keep_a), int((keep_a < a.lengths).sum())
+        kept = np.minimum(a.lengths, max_tokens)
+        return keep(a, kept), None, Windows.whole(kept), int(np.count_nonzero(kept < a.lengths))
+    keep_a, keep_b = _shares(a, b, max_tokens)
     n_truncated = int(((keep_a < a.lengths) | (keep_b < b.lengths)).sum())
     return keep(a, keep_a), keep(b, keep_b), Windows.whole(keep_b), n_truncated
 
@@ -389,10 +391,8 @@ def _windows(a: Ragged, b: Ragged | None, max_tokens: int) -> _Shortened:
     return a.truncate(keep_a).take(windows.samples), b.windows(windows), windows, n_truncated
 
 
-def _shares(a: Ragged, b: Ragged | None, max_tokens: int) -> tuple[IntArray, IntArray]:
+def _shares(a: Ragged, b: Ragged, max_tokens: int) -> tuple[IntArray, IntArray]:
     """How many pieces of each text are kept; the longer text is cut first."""
-    if b is None:
-        return np.minimum(a.lengths, max_tokens), np.zeros(len(a), np.int64)
     short, long = np.minimum(a.lengths, b.lengths), np.maximum(a.lengths, b.lengths)
     even = np.minimum(short, max_tokens // 2)  # what the shorter one may keep when both are long
     rest = np.minimum(long, max_tokens - even)
@@ -414,15 +414,14 @@ def assemble(tokenizer: TextTokenizer, a: Ragged, b: Ragged | None) -> TokenTabl
 
 def constant(ids: tuple[int, ...], n_rows: int) -> Ragged:
     """The same ids in each row."""
-    rows = np.full((n_rows, len(ids)), ids, np.int32)
-    return Ragged(rows.ravel(), np.arange(n_rows + 1) * len(ids))
+    return Ragged(np.array(ids * n_rows, np.int32), np.arange(n_rows + 1) * len(ids))
 
 
 def interleave(parts: Sequence[Ragged]) -> Ragged:
     """For each row, the rows of all parts one after another."""
     if len(parts[0]) == 1:
         joined = np.concatenate([part.values for part in parts])
-        return Ragged.of(joined, np.array([len(joined)]))
+        return Ragged(joined, np.array([0, len(joined)]))
     lengths = np.stack([part.lengths for part in parts])  # (n_parts, n_rows)
     values = parts[0].values
     empty = np.empty((int(lengths.sum()), *values.shape[1:]), values.dtype)

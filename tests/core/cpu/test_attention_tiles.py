@@ -125,8 +125,8 @@ def test_large_scores_are_no_overflow() -> None:
 def test_what_tiles_do_not_compute_is_refused(changes: dict[str, Any]) -> None:
     settings = SETTINGS._replace(**changes)
     with torch.no_grad():
-        assert fits_tiles(drawn(8, 96), 8, SETTINGS)
-        assert not fits_tiles(drawn(8, 96), 8, settings)
+        assert fits_tiles(torch.bfloat16, 8, SETTINGS)
+        assert not fits_tiles(torch.bfloat16, 8, settings)
     with pytest.raises(ValueError, match="a kernel"):
         attend(drawn(8, 96), rows_of([8]), settings)
 

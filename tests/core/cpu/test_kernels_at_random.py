@@ -193,7 +193,7 @@ def attention(draw: Draw) -> Case:
     }
 
     with torch.no_grad():
-        in_tiles = fits_tiles(given_tensors["qkv"], max(rows.lengths, default=0), how)
+        in_tiles = fits_tiles(given_tensors["qkv"].dtype, max(rows.lengths, default=0), how)
     in_tiles = in_tiles and draw(st.booleans())
     attend = attention_tiles if in_tiles else attention_forward
 

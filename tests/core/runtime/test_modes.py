@@ -167,6 +167,18 @@ def test_modes_are_as_before_in_the_same_order() -> None:
         assert torch.is_autocast_enabled("cpu")
 
 
+@pytest.mark.parametrize("mode", [nullcontext, torch.no_grad, torch.inference_mode])
+def test_modes_of_inference(mode: Callable[[], AbstractContextManager[object]]) -> None:
+    with mode(), torch.autocast("cpu"):
+        before = torch.is_inference_mode_enabled()
+        with default_modes(inference=True):
+            assert torch.is_inference_mode_enabled()
+            assert not torch.is_grad_enabled()
+            assert not torch.is_autocast_enabled("cpu")
+        assert torch.is_inference_mode_enabled() is before
+        assert torch.is_autocast_enabled("cpu")
+
+
 # --- Ctrl-C --------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from itertools import pairwise
 from typing import Any
 
@@ -11,6 +12,7 @@ from skbert._core.attention.settings import AttentionSettings
 from skbert._core.cpu.bindings import module
 from skbert._core.cpu.bindings.checks import (
     address_of,
+    address_of_array,
     addresses,
     check_dropout,
     check_integer,
@@ -27,6 +29,8 @@ __all__ = [
     "attention_backward",
     "attention_forward",
     "check_attention",
+    "check_tokens",
+    "heads_of",
     "new_results",
 ]
 
@@ -40,7 +44,7 @@ class PackedRows:
     Parameters
     ----------
     cu_seqlens : Tensor of shape (n_rows + 1,)
-        Cumulative lengths in int32, of which this keeps a copy.
+        Cumulative lengths in int32, of which this keeps a copy: an array of C.
 
     Attributes
     ----------
@@ -56,7 +60,7 @@ class PackedRows:
         lengths = [end - begin for begin, end in pairwise(bounds)]
         if not bounds or bounds[0] < 0 or min(lengths, default=0) < 0:
             raise ValueError("a kernel takes cu_seqlens that ascend from 0 or more")
-        self.cu_seqlens = cu_seqlens.clone()
+        self.cu_seqlens = array("i", bounds)
         self.max_seqlen, self.n_tokens = max(lengths, default=0), bounds[-1]
         self.first_token = bounds[0]
         check_integer("max_seqlen", self.max_seqlen, 0, MAX_SIZE)
@@ -79,7 +83,9 @@ def attention_forward(
     address = address_of("qkv", qkv, qkv.shape, qkv.dtype)
     results = new_results(qkv, n_heads, settings, with_logsumexp)
     module.kernels.attention_forward(
-        address, *addresses(*results), *arguments_of_attention(qkv, n_heads, rows, settings, seed)
+        address,
+        *addresses(*results),
+        *arguments_of_attention(qkv.dtype, n_heads, rows, settings, seed),
     )
     return results
 
@@ -112,7 +118,7 @@ def attention_backward(
     grad_qkv = torch.empty_like(qkv)
     module.kernels.attention_backward(
         address, grad_address, *addresses(grad_qkv), logsumexp_address,
-        *arguments_of_attention(qkv, n_heads, rows, settings, seed),
+        *arguments_of_attention(qkv.dtype, n_heads, rows, settings, seed),
     )  # fmt: skip
     return grad_qkv
 
@@ -123,6 +129,16 @@ def check_attention(
     """Raise an error unless a kernel computes this; return numbers of tokens and heads."""
     n_tokens, width = shape_of("qkv", qkv, 2)
     check_type("rows", rows, PackedRows)
+    n_heads = heads_of(width, qkv.dtype, settings, seed)
+    check_tokens(n_tokens, rows)
+    return n_tokens, n_heads
+
+
+def heads_of(width: int, dtype: torch.dtype, settings: AttentionSettings, seed: int = 0) -> int:
+    """The number of heads of which query, key and value are so wide together.
+
+    An error unless a kernel computes them.
+    """
     head_size = settings.head_size
     check_integer("head_size", head_size, LANES, MAX_SIZE)
     check_real("scaling", settings.scaling, 0)
@@ -130,24 +146,28 @@ def check_attention(
         check_integer("sliding_window", settings.sliding_window, 1, _MAX_WINDOW)
     check_dropout(settings.dropout, seed)
     n_heads, rest = divmod(width, 3 * head_size)
-    if rest or head_size % LANES or qkv.dtype not in DTYPES:
+    if rest or head_size % LANES or dtype not in DTYPES:
         raise ValueError(
-            f"a kernel computes no attention of {tuple(qkv.shape)} in {qkv.dtype} with heads of "
+            f"a kernel computes no attention of {width} numbers in {dtype} with heads of "
             f"{head_size}"
         )
+    return n_heads
+
+
+def check_tokens(n_tokens: int, rows: PackedRows) -> None:
+    """Raise an error if rows have more tokens."""
     if rows.n_tokens > n_tokens:
         raise ValueError(f"a kernel was given {n_tokens} tokens, and rows of {rows.n_tokens}")
-    return n_tokens, n_heads
 
 
 def arguments_of_attention(
-    qkv: torch.Tensor, n_heads: int, rows: PackedRows, settings: AttentionSettings, seed: int
+    dtype: torch.dtype, n_heads: int, rows: PackedRows, settings: AttentionSettings, seed: int
 ) -> tuple[Any, ...]:
     """What kernels take of attention, behind the addresses of tensors."""
     longest, window = rows.max_seqlen, settings.sliding_window
     reach = longest if window is None else min(window - 1, longest)
     return (
-        *addresses(rows.cu_seqlens), len(rows.cu_seqlens) - 1, n_heads, settings.head_size,
-        longest, bool(settings.is_causal), reach, qkv.dtype == torch.bfloat16,
+        address_of_array(rows.cu_seqlens), len(rows.cu_seqlens) - 1, n_heads, settings.head_size,
+        longest, bool(settings.is_causal), reach, dtype == torch.bfloat16,
         settings.scaling, settings.dropout, seed, torch.get_num_threads(),
     )  # fmt: skip

@@ -36,6 +36,6 @@ def attention_grad_tiles(
     grad_qkv = torch.empty_like(qkv)
     module.kernels.attention_grad_tiles(
         address, output_address, grad_address, *addresses(grad_qkv), logsumexp_address,
-        *arguments_of_attention(qkv, n_heads, rows, settings, seed),
+        *arguments_of_attention(qkv.dtype, n_heads, rows, settings, seed),
     )  # fmt: skip
     return grad_qkv

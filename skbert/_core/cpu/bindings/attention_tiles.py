@@ -22,9 +22,9 @@ __all__ = ["attention_tiles", "check_tiles", "fits_tiles"]
 _TRAINED = range(9, 1025)
 
 
-def fits_tiles(qkv: torch.Tensor, max_seqlen: int, settings: AttentionSettings) -> bool:
+def fits_tiles(dtype: torch.dtype, max_seqlen: int, settings: AttentionSettings) -> bool:
     """Whether `attention_tiles` can be used here, and in training `attention_grad_tiles`, too."""
-    fits = qkv.dtype == torch.bfloat16 and not settings.head_size % PANEL
+    fits = dtype == torch.bfloat16 and not settings.head_size % PANEL
     is_fast = max_seqlen in _TRAINED or not torch.is_grad_enabled()
     return has_amx() and fits and is_fast and _is_whole(max_seqlen, settings)
 
@@ -62,6 +62,8 @@ def attention_tiles(
     address = address_of("qkv", qkv, qkv.shape, torch.bfloat16)
     results = new_results(qkv, n_heads, settings, with_logsumexp)
     module.kernels.attention_tiles(
-        address, *addresses(*results), *arguments_of_attention(qkv, n_heads, rows, settings, seed)
+        address,
+        *addresses(*results),
+        *arguments_of_attention(qkv.dtype, n_heads, rows, settings, seed),
     )
     return results

@@ -6,12 +6,14 @@ What has a wrong type raises TypeError, and any other fault ValueError. Depends 
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 
 __all__ = [
     "address_of",
+    "address_of_array",
     "addresses",
     "addresses_of",
     "check_dropout",
@@ -118,6 +120,11 @@ def optional_address(
 ) -> int:
     """The address of a tensor, checked; 0 for None."""
     return 0 if x is None else address_of(name, x, shape, dtype)
+
+
+def address_of_array(values: array[int]) -> int:
+    """The address of an array of C, which a few numbers get sooner than a tensor."""
+    return values.buffer_info()[0]
 
 
 def addresses(*tensors: torch.Tensor | None) -> list[int]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Collection, Sequence
+from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -12,11 +14,13 @@ from skbert._core.cpu.bindings import module
 from skbert._core.cpu.bindings.attention import (
     PackedRows,
     arguments_of_attention,
-    check_attention,
+    check_tokens,
+    heads_of,
 )
 from skbert._core.cpu.bindings.attention_tiles import fits_tiles
 from skbert._core.cpu.bindings.checks import (
     address_of,
+    address_of_array,
     addresses,
     check_integer,
     check_real,
@@ -132,21 +136,24 @@ def encoder_forward(
     check_integer("the first token of rows", rows.first_token, 0, 0)
     check_real("dropout", settings.dropout, 0, 0)
     address = address_of("states", states, (n_tokens, weights.size), torch.float32)
-    like_qkv = states.new_empty((), dtype=dtype).expand(n_tokens, 3 * weights.width)
-    n_heads = check_attention(like_qkv, rows, settings, 0)[1]
+    n_heads = _heads_of(3 * weights.width, dtype, settings)
+    check_tokens(n_tokens, rows)
     x, nothing = states.to(dtype), states.new_empty(0, weights.size)
     outputs = [
         torch.empty_like(states) if wanted is None or number in wanted else nothing
         for number in range(len(weights.layers))
     ]
-    table = torch.tensor(addresses(*outputs), dtype=torch.int64, device="cpu")
+    table = array("q", addresses(*outputs))
     module.kernels.encoder_forward(
         *addresses(weights.table, weights.epsilons), len(weights.layers), address,
-        *addresses(x, table), n_tokens, weights.kind is Int8Weights, has_amx(),
-        fits_tiles(like_qkv, rows.max_seqlen, settings),
-        *arguments_of_attention(like_qkv, n_heads, rows, settings, 0),
+        *addresses(x), address_of_array(table), n_tokens, weights.kind is Int8Weights, has_amx(),
+        fits_tiles(dtype, rows.max_seqlen, settings),
+        *arguments_of_attention(dtype, n_heads, rows, settings, 0),
     )  # fmt: skip
     return outputs
+
+
+_heads_of = cache(heads_of)  # asked of the same layers for each batch
 
 
 def _check_precision(weights: EncoderWeights, dtype: torch.dtype) -> None:

@@ -220,7 +220,7 @@ def _check_pass(
         check_real("epsilon", each[0], 0)
         check_dropout(*each[1:])
         norms += each
-    attention = arguments_of_attention(like_qkv, n_heads, how.rows, how.settings, how.seed)
+    attention = arguments_of_attention(like_qkv.dtype, n_heads, how.rows, how.settings, how.seed)
     return [n_tokens, has_amx(), bool(how.in_tiles), *norms, *attention], n_heads
 
 
