@@ -82,7 +82,7 @@ def test_the_texts_are_rows_that_are_not_held_out(
     X, y = sentiment
     for params in ({}, {"validation_fraction": 0.5}):
         classifier(tiny_model, label_texts=TEXTS, **params).fit(X, y)
-    for (_, _, items, _, n_texts), n_rows in zip(runs, (40, 20), strict=True):
+    for (_, _, items, _, n_texts, _), n_rows in zip(runs, (40, 20), strict=True):
         assert n_texts == 4
         assert len(items) == n_rows + 4
         assert len(set(items.samples.tolist())) == n_rows + 4
