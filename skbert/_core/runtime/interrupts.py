@@ -14,14 +14,9 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from importlib import import_module
 from types import FrameType
-from typing import Any
 
 __all__ = ["before_interrupts", "deferred_interrupts", "is_interrupted", "raise_deferred"]
-
-# What `signal` calls, which looks for each handler among the members of an enum besides.
-_in_c: Any = import_module("_signal")
 
 _Handler = Callable[[int, FrameType | None], object] | int | None
 
@@ -73,7 +68,7 @@ def _deferrals() -> list[_Deferral]:
 @contextmanager
 def _deferred(number: signal.Signals, handler: _Handler) -> Iterator[None]:
     deferral, outer = _Deferral(number, handler), _innermost.get(number)
-    _in_c.signal(number, deferral.handle)
+    signal.signal(number, deferral.handle)
     _innermost[number] = deferral
     try:
         yield
@@ -81,9 +76,8 @@ def _deferred(number: signal.Signals, handler: _Handler) -> Iterator[None]:
         del _innermost[number]
         if outer is not None:
             _innermost[number] = outer
-        present = _in_c.signal(number, handler)
-        if _deferral_by(present) is not deferral:  # somebody else's
-            _in_c.signal(number, present)
+        if _deferral_by(signal.getsignal(number)) is deferral:
+            signal.signal(number, handler)
         deferral.pass_on()
 
 
@@ -91,7 +85,7 @@ def _deferred(number: signal.Signals, handler: _Handler) -> Iterator[None]:
 def deferred_interrupts() -> Iterator[None]:
     """Defer Ctrl-C inside the ``with``; in threads other than the main one nothing changes."""
     is_main = threading.current_thread() is threading.main_thread()
-    handler = _in_c.getsignal(signal.SIGINT)
+    handler = signal.getsignal(signal.SIGINT)
     if not (is_main and callable(handler)) or _deferral_by(handler) is not None:
         yield
         return
