@@ -121,20 +121,11 @@ INT8_DOT INLINE void compute_by_vectors(const Block *a, int64_t column, int fetc
 
 /* ---- The same in tiles ---- */
 
-typedef struct { /* rows of a block, and their sums */
+typedef struct { /* rows whose sums are in the tiles, from one panel to the next */
     Epilogue epilogue;
     int n_rows;
-    int32_t *sums;
+    int32_t sums[2 * TILE_ROWS * PANEL] __attribute__((aligned(64))); /* where they are stored */
 } TileRows;
-
-/* What is under way from one panel to the next: sums in the tiles, and those of the rows before,
-which are stored and so can be finished while the last products of a block are computed. What is
-written and what is read lie in different places of a page (4 KB), as within it the processor takes
-one for the other and waits. */
-typedef struct {
-    TileRows in_tiles, stored;
-    int32_t sums[2][3 * TILE_ROWS * PANEL] __attribute__((aligned(64)));
-} Pipeline;
 
 /* What belongs to the columns stays in registers. */
 AMX INLINE void finish_rows(const void *rows, int first, int end) {
@@ -174,24 +165,25 @@ AMX INLINE void multiply_in_tiles(const Block *a, int64_t column, int first, int
                    finish_rows);
 }
 
-AMX static void compute_by_tiles(const Block *a, int64_t column, Pipeline *under_way) {
-    TileRows *in_tiles = &under_way->in_tiles, *stored = &under_way->stored;
+INLINE TileProduct product_of(TileRows *a) {
+    return (TileProduct){a->n_rows ? a->sums : NULL, a, a->n_rows};
+}
+
+AMX static void compute_by_tiles(const Block *a, int64_t column, TileRows *in_tiles) {
     for (int first = 0; first < a->n_tokens; first += 2 * TILE_ROWS) {
         int n_left = a->n_tokens - first;
-        TileProduct before = {in_tiles->sums, stored, stored->n_rows};
+        TileProduct before = product_of(in_tiles);
         if (n_left > TILE_ROWS) multiply_in_tiles(a, column, first, 0, &before);
         else multiply_in_tiles(a, column, first, 1, &before);
-        *stored = *in_tiles;
-        int n_rows = n_left < 2 * TILE_ROWS ? n_left : 2 * TILE_ROWS;
-        int32_t *sums = under_way->sums[stored->sums == under_way->sums[0]];
-        *in_tiles = (TileRows){epilogue_at(a, column, first), n_rows, sums};
+        in_tiles->epilogue = epilogue_at(a, column, first);
+        in_tiles->n_rows = n_left < 2 * TILE_ROWS ? n_left : 2 * TILE_ROWS;
     }
 }
 
 /* What is left in the end. */
-AMX static void finish_all(Pipeline *a) {
-    finish_tiles(&(TileProduct){a->in_tiles.sums, &a->stored, a->stored.n_rows}, finish_rows);
-    finish_rows(&a->in_tiles, 0, a->in_tiles.n_rows);
+AMX static void finish_all(TileRows *in_tiles) {
+    TileProduct last = product_of(in_tiles);
+    finish_tiles(&last, finish_rows);
 }
 
 #ifndef ARCH_REQ_XCOMP_PERM
@@ -231,14 +223,14 @@ static void quantize_all(const Block *a, const char *x) {
 
 /* Columns from the first to the one before the last. */
 INT8_DOT static void compute_columns(const Block *a, int64_t first, int64_t last) {
-    Pipeline under_way;
-    under_way.in_tiles = under_way.stored = (TileRows){0}; /* its sums need no zeros */
+    TileRows in_tiles;
+    in_tiles.n_rows = 0;
     for (int64_t column = first; column < last; column += PANEL) {
-        if (a->use_amx) compute_by_tiles(a, column, &under_way);
+        if (a->use_amx) compute_by_tiles(a, column, &in_tiles);
         else if (a->n_tokens <= FEW_TOKENS) compute_by_vectors(a, column, 1);
         else compute_by_vectors(a, column, 0);
     }
-    if (a->use_amx) finish_all(&under_way);
+    if (a->use_amx) finish_all(&in_tiles);
 }
 
 /* A block of so many tokens in memory of a thread. */

@@ -40,7 +40,7 @@ typedef void (*FinishRows)(const void *rows, int first, int end);
 
 typedef struct { /* sums that are in the tiles */
     void *sums;  /* where they are stored, (2 * TILE_ROWS, PANEL); NULL: none are */
-    const void *rows; /* to be finished: those of the sums, or of sums that were stored before */
+    const void *rows; /* whose sums they are */
     int n_rows;
 } TileProduct;
 
