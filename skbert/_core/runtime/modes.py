@@ -6,8 +6,8 @@ caller's autocast must keep its precision. Depends on torch only.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 
 import torch
 from torch.overrides import (  # type: ignore[attr-defined]
@@ -32,23 +32,18 @@ def default_modes(*, inference: bool = False) -> Iterator[None]:
     while count_modes():
         modes.append(pop_mode())  # type: ignore[no-untyped-call]
     try:
-        grad = nullcontext() if inference else torch.enable_grad()
-        with torch.inference_mode(inference), grad, _without_autocast(casts):
+        with (
+            torch.inference_mode(inference),
+            torch.set_grad_enabled(not inference),
+            ExitStack() as stack,
+        ):
+            for device in casts:
+                stack.enter_context(torch.autocast(device, enabled=False))
+                torch.clear_autocast_cache()
             yield
     finally:
         for mode in reversed(modes):
             push_mode(mode)  # type: ignore[no-untyped-call]
-
-
-def _without_autocast(devices: Sequence[str]) -> AbstractContextManager[object]:
-    """Turns autocast of these devices off."""
-    if not devices:
-        return nullcontext()
-    stack = ExitStack()
-    for device in devices:
-        stack.enter_context(torch.autocast(device, enabled=False))
-        torch.clear_autocast_cache()
-    return stack
 
 
 @contextmanager
