@@ -26,6 +26,8 @@ __all__ = [
 
 LayerJoin = Literal["mean", "concat"]  # of the hidden states of several layers
 
+_FEW_TOKENS = 512  # whose means numpy computes sooner than torch does
+
 
 @dataclass(frozen=True)
 class TokenPooling:
@@ -59,7 +61,7 @@ def _first_padded(hidden: torch.Tensor, is_token: torch.Tensor) -> torch.Tensor:
 def _mean(hidden: torch.Tensor, layout: Layout) -> torch.Tensor:
     import torch
 
-    if hidden.is_cpu and not torch.is_grad_enabled():
+    if hidden.is_cpu and len(hidden) <= _FEW_TOKENS and not torch.is_grad_enabled():
         return _mean_in_numpy(hidden, layout)
     lengths = layout.cu_seqlens.diff()
     if hidden.is_cuda:  # in a fixed order, which adding by index is not there

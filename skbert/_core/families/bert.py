@@ -88,6 +88,8 @@ BERT = Family(
         embeddings="embeddings",
         word_table="embeddings.word_embeddings",
         position_table="embeddings.position_embeddings",
+        type_table="embeddings.token_type_embeddings",
+        embedding_norm="embeddings.LayerNorm",
         layers="encoder.layer",
         pooler="pooler",
     ),

@@ -73,7 +73,9 @@ DEBERTA = replace(
     count_weights=weights_of_layers(),
     tokenizers=(BYTE_LEVEL_BPE.made_by("DebertaTokenizer"), UNIGRAM, WORD_PIECE),
     heads=_heads("Deberta"),
-    encoder=BERT.encoder._replace(position_table="", pooler=""),
+    encoder=BERT.encoder._replace(
+        position_table="", type_table="", embedding_norm="", pooler=""
+    ),
     layer=None,
     read_by_all_layers=("encoder.rel_embeddings", "encoder.LayerNorm", "encoder.conv"),
     supports_autocast=False,

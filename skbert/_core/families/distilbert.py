@@ -75,6 +75,7 @@ DISTILBERT = replace(
         word_table="embeddings.word_embeddings",
         layers="transformer.layer",
         position_table="embeddings.position_embeddings",
+        embedding_norm="embeddings.LayerNorm",
     ),
     layer=LayerParts(
         attention="attention",

@@ -27,6 +27,7 @@ MEGATRON_BERT = replace(
         job: replace(head, name="Megatron" + head.name.replace("LMHeadModel", "ForCausalLM"))
         for job, head in BERT.heads.items()
     },
+    encoder=BERT.encoder._replace(embedding_norm=""),
     layer=None,
     norms=("LayerNorm", "ln"),
 )

@@ -41,6 +41,7 @@ MOBILEBERT = replace(
         for job, head in BERT.heads.items()
         if job != "causal language modelling"
     },
+    encoder=BERT.encoder._replace(embedding_norm=""),
     layer=None,
     arithmetic=(*BERT.arithmetic, "normalization_type", "trigram_input", "use_bottleneck"),
     mixes_neighbours=True,

@@ -106,6 +106,7 @@ MODERNBERT = replace(
     encoder=EncoderPaths(
         embeddings="embeddings",
         word_table="embeddings.tok_embeddings",
+        embedding_norm="embeddings.norm",
         layers="layers",
     ),
     layer=None,

@@ -30,6 +30,7 @@ MPNET = replace(
         for job, head in ROBERTA.heads.items()
         if job != "causal language modelling"
     },
+    encoder=ROBERTA.encoder._replace(type_table=""),
     layer=None,
     read_by_all_layers=("encoder.relative_attention_bias",),
     arithmetic=(*ROBERTA.arithmetic, "relative_attention_num_buckets"),

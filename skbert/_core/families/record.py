@@ -58,6 +58,8 @@ class EncoderPaths(NamedTuple):
     word_table: str
     layers: str
     position_table: str = ""  # "" where there is none, as for the paths below
+    type_table: str = ""
+    embedding_norm: str = ""  # named where embeddings are the norm of the tables' sum, no more
     projection: str = ""  # from embeddings to hidden states; some models have none
     pooler: str = ""
     pooler_activation: str = ""  # where the pooler is a mere linear layer

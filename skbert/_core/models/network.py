@@ -17,6 +17,7 @@ from skbert._core.attention import packed
 from skbert._core.attention.pooling import LayerJoin
 from skbert._core.cpu.embedding import UsedRowsEmbedding
 from skbert._core.cpu.layers import Layers, can_compute
+from skbert._core.cpu.tables import summed_embeddings
 from skbert._core.families import family_of
 from skbert._core.families.record import Family, HeadClass, encoder_part, optional_part
 from skbert._core.items import Head
@@ -320,19 +321,39 @@ def _packed_states(network: Network, batch: Batch) -> list[torch.Tensor]:
 
 def _below(network: Network, batch: Batch) -> tuple[int, torch.Tensor]:
     """The number of the first layer to be run, from 0, and the states that it reads."""
-    if batch.states is None or batch.states_after is None:
+    if batch.states is not None and batch.states_after is not None:
+        return batch.states_after, batch.states
+    summed = summed_embeddings(network.family.encoder, network.model, _ids(network, batch))
+    if summed is None:
         return 0, _embedded(network, _packed_inputs(network, batch))[0]
-    return batch.states_after, batch.states
+    return 0, _projected(network, summed)
+
+
+def _ids(network: Network, batch: Batch) -> dict[str, torch.Tensor]:
+    """The rows of the embeddings' tables that each token has, by the paths of these."""
+    paths = network.family.encoder
+    ids = {
+        paths.word_table: batch.input_ids[0],
+        paths.position_table: _positions(network, batch)[0],
+    }
+    if reads_token_types(network):
+        ids[paths.type_table] = batch.token_type_ids[0]
+    return ids
+
+
+def _positions(network: Network, batch: Batch) -> torch.Tensor:
+    """The positions of tokens as the model counts them."""
+    first = network.family.first_position(network.model.config.pad_token_id)
+    return batch.position_ids + first if first else batch.position_ids
 
 
 def _packed_inputs(network: Network, batch: Batch) -> dict[str, torch.Tensor]:
     """A packed batch as the encoder and its embeddings take it."""
     family, model = network.family, network.model
     embedding = network.word_embedding or encoder_part(model, family.encoder.word_table)
-    first = family.first_position(model.config.pad_token_id)
     inputs = {
         "inputs_embeds": embedding(batch.input_ids),
-        "position_ids": batch.position_ids + first if first else batch.position_ids,
+        "position_ids": _positions(network, batch),
     }
     if reads_token_types(network):
         inputs["token_type_ids"] = batch.token_type_ids
@@ -355,11 +376,15 @@ def _embedded(network: Network, inputs: dict[str, torch.Tensor]) -> torch.Tensor
     paths, model = network.family.encoder, network.model
     if not paths.position_table:
         inputs = {name: values for name, values in inputs.items() if name != "position_ids"}
-    states: torch.Tensor = encoder_part(model, paths.embeddings)(input_ids=None, **inputs)
-    if not paths.projection:
-        return states
-    project = optional_part(model.base_model, paths.projection)
-    return states if project is None else project(states)
+    return _projected(network, encoder_part(model, paths.embeddings)(input_ids=None, **inputs))
+
+
+def _projected(network: Network, states: torch.Tensor) -> torch.Tensor:
+    """Embeddings as the first layer reads them, of the size of hidden states."""
+    path = network.family.encoder.projection
+    project = optional_part(network.model.base_model, path) if path else None
+    projected: torch.Tensor = states if project is None else project(states)
+    return projected
 
 
 def _embedded_apart(

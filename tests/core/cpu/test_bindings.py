@@ -31,6 +31,7 @@ from skbert._core.cpu.bindings.attention import (
     attention_backward,
     attention_forward,
 )
+from skbert._core.cpu.bindings.embedding import Table, embed
 from skbert._core.cpu.bindings.gated import gated_backward, gated_forward
 from skbert._core.cpu.bindings.gemm_bf16 import (
     PackedWeights,
@@ -85,7 +86,7 @@ def test_a_change_of_the_interface_raises_its_version() -> None:
     sources = "".join((CSRC / name).read_text("utf-8") for name in ("kernels.h", "module.c"))
     code = "".join(re.sub(r"/\*.*?\*/", "", sources, flags=re.DOTALL).split())
     digest = hashlib.sha256(code.encode()).hexdigest()[:16]
-    assert (module.INTERFACE_VERSION, digest) == (8, "952d57b74d8a2ace"), (
+    assert (module.INTERFACE_VERSION, digest) == (9, "5f51a016446051a0"), (
         "raise the version in module.c and bindings/module.py if a function or a struct changed, "
         "and note both here"
     )
@@ -905,6 +906,7 @@ def test_arguments_are_counted() -> None:
         "adamw_step": 8,
         "attention_backward": 16,
         "attention_forward": 15,
+        "embed": 9,
         "grad_norm": 4,
         "rotate": 11,
         "layernorm_backward": 15,
@@ -1066,6 +1068,15 @@ RIGHT: dict[Any, dict[str, Any]] = {
         "grad_rounded": None,
         "dropout": 0.5,
         "seed": 0,
+    },
+    embed: {
+        "tables": [
+            Table(torch.zeros(5, 32), torch.tensor([4, 0, 1])),
+            Table(torch.zeros(1, 32), None),
+        ],
+        "weight": torch.zeros(32),
+        "bias": torch.zeros(32),
+        "epsilon": 1e-5,
     },
     rotate: {
         "qkv": torch.zeros(3, 96),

@@ -29,6 +29,7 @@ from skbert._core.cpu.bindings.attention import (
 )
 from skbert._core.cpu.bindings.attention_grad_tiles import attention_grad_tiles
 from skbert._core.cpu.bindings.attention_tiles import attention_tiles, fits_tiles
+from skbert._core.cpu.bindings.embedding import Table, embed
 from skbert._core.cpu.bindings.gated import gated_backward, gated_forward
 from skbert._core.cpu.bindings.gemm_bf16 import (
     PackedWeights,
@@ -613,6 +614,49 @@ def gate(draw: Draw) -> Case:
     )  # fmt: skip
 
 
+# --- embeddings ----------------------------------------------------------------------------------
+
+
+def embedding(draw: Draw) -> Case:
+    n_tokens, size, n_tables = draw(TOKENS), draw(sizes(16, 800)), draw(st.integers(1, 3))
+    epsilon, has_bias = draw(st.sampled_from([1e-12, 1e-5, 1.0])), draw(st.booleans())
+    n_rows = [n_tokens, *(draw(st.integers(1, 40)) for _ in range(n_tables - 1))]
+    chosen: list[torch.Tensor | None] = [torch.arange(n_tokens)]
+    for n in n_rows[1:]:
+        ids = torch.tensor(
+            draw(st.lists(st.integers(0, n - 1), min_size=n_tokens, max_size=n_tokens))
+        )
+        chosen.append(ids if draw(st.booleans()) else None)
+    names = [f"table {i}" for i in range(n_tables)]
+    tensors = {
+        name: numbers(draw, n, size, dtype=torch.float32)
+        for name, n in zip(names, n_rows, strict=True)
+    }
+    tensors["weight"] = numbers(draw, size, dtype=torch.float32)
+    if has_bias:
+        tensors["bias"] = numbers(draw, size, dtype=torch.float32)
+
+    def compute(t: Tensors) -> Tensors:
+        tables = [Table(t[name], ids) for name, ids in zip(names, chosen, strict=True)]
+        found = embed(tables=tables, weight=t["weight"], bias=t.get("bias"), epsilon=epsilon)
+        return {"output": found}
+
+    read = [
+        tensors[name].double()[torch.zeros(n_tokens, dtype=torch.long) if ids is None else ids]
+        for name, ids in zip(names, chosen, strict=True)
+    ]
+    total, weight, bias = sum(read), tensors["weight"].double(), tensors.get("bias")
+    normalized = F.layer_norm(total, (size,), eps=epsilon)
+    output = normalized * weight + (0 if bias is None else bias.double())
+    rstd = (total.var(1, unbiased=False) + epsilon).rsqrt()
+    off = 16 * EPS * (1 + sum(map(torch.abs, read)).amax(1) * rstd)
+    within = off[:, None] * (1 + normalized.abs()) * weight.abs() + EPS * output.abs()
+    return Case(
+        tensors, compute, {"output": output}, {"output": within},
+        rows=torch.arange(n_tokens), poisoned="table 0",
+    )  # fmt: skip
+
+
 # --- steps of the optimizer ----------------------------------------------------------------------
 
 
@@ -776,11 +820,12 @@ def reads_or_refuses_any_layout(case: Case, draw: Draw) -> None:
 BF16_PRODUCTS = [packed_product, stacked_product, gradient_of_input, gradient_of_weight, gate]
 INT8_PRODUCTS = [int8_product, int8_whole_numbers]
 WITH_ROWS = [
-    attention, norm, rotary, float32_product, packed_product, stacked_product, gradient_of_input,
+    attention, norm, embedding, rotary, float32_product, packed_product, stacked_product,
+    gradient_of_input,
     gate, *INT8_PRODUCTS,
 ]  # fmt: skip
 ALL = [
-    attention, norm, norm_backward, rotary, step, size_of_gradients, float32_product,
+    attention, norm, norm_backward, embedding, rotary, step, size_of_gradients, float32_product,
     *BF16_PRODUCTS, *INT8_PRODUCTS,
 ]  # fmt: skip
 PAIRS = [

@@ -138,7 +138,7 @@ def encoder_forward(
     address = address_of("states", states, (n_tokens, weights.size), torch.float32)
     n_heads = _heads_of(3 * weights.width, dtype, settings)
     check_tokens(n_tokens, rows)
-    x, nothing = states.to(dtype), states.new_empty(0, weights.size)
+    nothing = states.new_empty(0, weights.size)
     outputs = [
         torch.empty_like(states) if wanted is None or number in wanted else nothing
         for number in range(len(weights.layers))
@@ -146,7 +146,7 @@ def encoder_forward(
     table = array("q", addresses(*outputs))
     module.kernels.encoder_forward(
         *addresses(weights.table, weights.epsilons), len(weights.layers), address,
-        *addresses(x), address_of_array(table), n_tokens, weights.kind is Int8Weights, has_amx(),
+        address_of_array(table), n_tokens, weights.kind is Int8Weights, has_amx(),
         fits_tiles(dtype, rows.max_seqlen, settings),
         *arguments_of_attention(dtype, n_heads, rows, settings, 0),
     )  # fmt: skip

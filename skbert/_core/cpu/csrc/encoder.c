@@ -3,8 +3,8 @@ each, with the results that they have there. Of a few tokens the calls would tak
 work, and all threads share each operation. Of many each thread takes groups of rows through all
 layers, so that what lies between the operations stays in its cache, and no thread waits. */
 
-#include "kernels.h"
 #include "parts.h"
+#include "vectors.h"
 
 #define GROUP_TOKENS 512 /* for which weights are read once, and which about fit in a cache */
 
@@ -96,6 +96,12 @@ static int run_layer(const Encoder *a, const Between *between, int number, const
     return failed;
 }
 
+/* States as products read them, in bfloat16. */
+FOR_EACH_PROCESSOR
+static void round_states(const float *states, char *rounded, int64_t n) {
+    for (int64_t j = 0; j < n; j += LANES) store(rounded, j, *(const floats *)(states + j), 1);
+}
+
 /* Some rows through all layers. */
 static int run_rows(const Encoder *whole, const Between *between, int first, int last,
                     int n_threads) {
@@ -109,7 +115,11 @@ static int run_rows(const Encoder *whole, const Between *between, int first, int
     a->attention.qkv = between->qkv, a->attention.output = between->context;
     a->n_tokens = cu_seqlens[last - first];
     const float *states = a->states + offset;
-    const char *x = a->x + offset * (a->attention.is_bf16 ? 2 : 4);
+    const char *x = (const char *)states;
+    if (a->attention.is_bf16) {
+        round_states(states, between->rounded, a->n_tokens * size);
+        x = between->rounded;
+    }
     for (int number = 0; number < a->n_layers && !failed; number++) {
         float *output = (float *)between->states; /* where nobody reads it, in place */
         if (a->outputs[number]) output = a->outputs[number] + offset;

@@ -2,7 +2,8 @@
 
 Arithmetic is float32, and products of bfloat16 where a processor has them; what is read and
 written is float32 or bfloat16 (is_bf16). The caller has checked addresses, sizes and types. A
-function returns -1 where there is no memory of its own, otherwise 0. */
+function returns -1 where there is no memory of its own, 1 where an id is outside its table,
+otherwise 0. */
 
 #ifndef SKBERT_KERNELS_H
 #define SKBERT_KERNELS_H
@@ -96,6 +97,28 @@ typedef struct {
 OPERATION(layernorm_forward, LayerNorm)
 OPERATION(layernorm_backward, LayerNorm)
 
+/* A table, and which of its rows each token has: a row of an int64 table. */
+typedef struct {
+    const float *rows; /* (n_rows, size) */
+    int64_t n_rows;
+    const int64_t *ids; /* (n_tokens,); NULL: the first row */
+} Table;
+
+#define MOST_TABLES 3
+
+/* The layer normalisation of the sum of these rows. */
+typedef struct {
+    const Table *tables;
+    const float *weight;
+    const float *bias; /* or NULL */
+    float *output;     /* (n_tokens, size) */
+    int64_t n_tokens, size;
+    int n_tables; /* one or more */
+    float epsilon;
+} Embedding;
+
+OPERATION(embed, Embedding)
+
 /* What follows a product: nothing, GELU in place of it, GELU beside it, its gradient, or nothing
 soon, so that the result is written to memory past the caches. */
 enum Epilogue { NO_EPILOGUE, GELU, GELU_COPY, GELU_BACKWARD, PAST_CACHES };
@@ -178,7 +201,6 @@ typedef struct {
     const EncoderLayer *layers;
     const float *epsilons; /* (n_layers, 2) */
     const float *states;   /* (n_tokens, size) */
-    const char *x;         /* the same as the products read it, in bfloat16 or float32 */
     float *const *outputs; /* of each layer (n_tokens, size); NULL: not wanted */
     Attention attention;   /* of each layer, but for qkv and output */
     int64_t n_tokens;

@@ -1,17 +1,17 @@
 /* Layer normalisation of x after dropout plus a residual, token by token. */
 
-#include <math.h>
 #include <omp.h>
 #include <stddef.h>
 
 #include "dropout.h"
 #include "gelu.h"
+#include "norm.h"
 
 FOR_EACH_PROCESSOR
 static void forward_token(const LayerNorm *a, int64_t token) {
     int64_t begin = token * a->size;
     uint32_t mask_key = dropout_key(a->seed, token);
-    floats total = {0}, squares = {0};
+    floats total = {0};
     float *added = (a->sum ? a->sum : a->output) + begin;
     for (int64_t j = 0; j < a->size; j += LANES) {
         floats x = load(a->x, begin + j, a->is_bf16);
@@ -21,11 +21,7 @@ static void forward_token(const LayerNorm *a, int64_t token) {
         total += x;
     }
     float mean = sum(total) / a->size;
-    for (int64_t j = 0; j < a->size; j += LANES) {
-        floats x = *(floats *)(added + j) - mean;
-        squares += x * x;
-    }
-    float rstd = 1 / sqrtf(sum(squares) / a->size + a->epsilon);
+    float rstd = reciprocal_deviation(added, a->size, mean, a->epsilon);
     a->rstd[token] = rstd;
     for (int64_t j = 0; j < a->size; j += LANES) {
         floats x = (*(floats *)(added + j) - mean) * rstd;

@@ -7,7 +7,7 @@ pass them, which have checked them; addresses are whole numbers, 0 for none. */
 #include "kernels.h"
 
 /* To raise, here and in bindings/module.py, whenever a function or a struct of kernels.h changes. */
-#define INTERFACE_VERSION 8
+#define INTERFACE_VERSION 9
 
 #define ADDRESS(i) ((void *)PyLong_AsVoidPtr(arguments[i]))
 #define INTEGER(i) PyLong_AsLongLong(arguments[i])
@@ -22,15 +22,16 @@ static int has_arguments(Py_ssize_t n_arguments, Py_ssize_t n) {
 }
 
 /* Computes while other threads of Python run, and returns from the function that Python called. */
-#define RETURN_AFTER(compute)                \
-    do {                                     \
-        int failed;                          \
-        if (PyErr_Occurred()) return NULL;   \
-        Py_BEGIN_ALLOW_THREADS               \
-        failed = compute;                    \
-        Py_END_ALLOW_THREADS                 \
-        if (failed) return PyErr_NoMemory(); \
-        Py_RETURN_NONE;                      \
+#define RETURN_AFTER(compute)                                                         \
+    do {                                                                              \
+        int failed;                                                                   \
+        if (PyErr_Occurred()) return NULL;                                            \
+        Py_BEGIN_ALLOW_THREADS                                                        \
+        failed = compute;                                                             \
+        Py_END_ALLOW_THREADS                                                          \
+        if (failed < 0) return PyErr_NoMemory();                                      \
+        if (failed) return PyErr_Format(PyExc_IndexError, "an id outside its table"); \
+        Py_RETURN_NONE;                                                               \
     } while (0)
 
 /* ---- Attention ---- */
@@ -116,6 +117,18 @@ static PyObject *py_layernorm_backward(PyObject *self, PyObject *const *argument
     RETURN_AFTER(layernorm_backward(&a, n_threads));
 }
 
+/* ---- Embeddings ---- */
+
+/* (table of Table, weight, bias or 0, output, n_tokens, size, n_tables, epsilon, n_threads) */
+static PyObject *py_embed(PyObject *self, PyObject *const *arguments, Py_ssize_t n) {
+    if (!has_arguments(n, 9)) return NULL;
+    Embedding a = {.tables = ADDRESS(0), .weight = ADDRESS(1), .bias = ADDRESS(2),
+                   .output = ADDRESS(3), .n_tokens = INTEGER(4), .size = INTEGER(5),
+                   .n_tables = (int)INTEGER(6), .epsilon = FLOAT(7)};
+    int n_threads = (int)INTEGER(8);
+    RETURN_AFTER(embed(&a, n_threads));
+}
+
 /* ---- Rotary positions ---- */
 
 /* (qkv, output, cosines, sines, positions, n_tokens, n_heads, head_size, is_bf16, backward,
@@ -154,16 +167,15 @@ static PyObject *py_int8_linears(PyObject *self, PyObject *const *arguments, Py_
 }
 #endif
 
-/* (table of EncoderLayer, epsilons, n_layers, states, x, table of outputs, n_tokens, is_int8,
-   use_amx, use_tiles, and from cu_seqlens on what attention_forward takes) */
+/* (table of EncoderLayer, epsilons, n_layers, states, table of outputs, n_tokens, is_int8, use_amx,
+   use_tiles, and from cu_seqlens on what attention_forward takes) */
 static PyObject *py_encoder_forward(PyObject *self, PyObject *const *arguments, Py_ssize_t n) {
-    if (!has_arguments(n, 22)) return NULL;
+    if (!has_arguments(n, 21)) return NULL;
     Encoder a = {.layers = ADDRESS(0), .epsilons = ADDRESS(1), .n_layers = (int)INTEGER(2),
-                 .states = ADDRESS(3), .x = ADDRESS(4), .outputs = ADDRESS(5),
-                 .n_tokens = INTEGER(6), .is_int8 = (int)INTEGER(7),
-                 .use_amx = (int)INTEGER(8), .use_tiles = (int)INTEGER(9),
-                 .attention = attention_of(arguments + 10)};
-    int n_threads = (int)INTEGER(21);
+                 .states = ADDRESS(3), .outputs = ADDRESS(4), .n_tokens = INTEGER(5),
+                 .is_int8 = (int)INTEGER(6), .use_amx = (int)INTEGER(7),
+                 .use_tiles = (int)INTEGER(8), .attention = attention_of(arguments + 9)};
+    int n_threads = (int)INTEGER(20);
     RETURN_AFTER(encoder_forward(&a, n_threads));
 }
 
@@ -301,6 +313,7 @@ static PyMethodDef functions[] = {
     FUNCTION(adamw_step),
     FUNCTION(attention_backward),
     FUNCTION(attention_forward),
+    FUNCTION(embed),
     FUNCTION(encoder_forward),
     FUNCTION(grad_norm),
 #ifdef HAS_BF16_DOT

@@ -5,6 +5,7 @@ of vectors of sixteen is many times as slow there. */
 
 #include "adamw.c"
 #include "attention.c"
+#include "embedding.c"
 #include "gemm_float32.c"
 #include "layernorm.c"
 #include "rotary.c"

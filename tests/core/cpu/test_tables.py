@@ -1,0 +1,146 @@
+"""Embeddings as one sum of tables: as the modules compute them, or left to these."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from support.families import tiny_of
+
+from skbert._core.cpu.bindings import module
+from skbert._core.cpu.tables import summed_embeddings
+from skbert._core.families import FAMILIES
+from skbert._core.families.bert import BERT
+from skbert._core.families.record import encoder_part
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from skbert._core.families.record import Family
+
+pytestmark = [
+    pytest.mark.skipif(module.kernels is None, reason="built without a compiler"),
+    pytest.mark.usefixtures("either_width"),
+]
+
+SUMMED = {name: family for name, family in FAMILIES.items() if family.encoder.embedding_norm}
+WORDS, POSITIONS, TYPES = (
+    torch.tensor(ids) for ids in ([3, 59, 0, 3, 17], [2, 3, 4, 2, 39], [0, 1, 1, 0, 1])
+)
+
+
+def model_of(family: Family) -> Any:
+    sizes = {"embedding_size": 16} if "embedding_size" in family.sizes else {}
+    return tiny_of(family, "embedding", **sizes)
+
+
+def summed(family: Family, model: Any, **ids: torch.Tensor) -> torch.Tensor | None:
+    """Embeddings of the words, in one pass."""
+    paths = family.encoder
+    known = {paths.word_table: WORDS, paths.position_table: POSITIONS} | ids
+    return summed_embeddings(paths, model, known)
+
+
+def by_module(family: Family, model: Any, **inputs: torch.Tensor) -> torch.Tensor:
+    """The same by the model's own embeddings."""
+    paths = family.encoder
+    if paths.position_table:
+        inputs["position_ids"] = POSITIONS[None]
+    words = encoder_part(model, paths.word_table)(WORDS)[None]
+    states: torch.Tensor = encoder_part(model, paths.embeddings)(
+        None, inputs_embeds=words, **inputs
+    )
+    return states[0]
+
+
+@pytest.mark.parametrize("name", SUMMED)
+@torch.no_grad()
+def test_they_are_the_norm_of_the_sum_of_all_tables(name: str) -> None:
+    family = SUMMED[name]
+    model = model_of(family)
+    found = summed(family, model)
+    assert found is not None
+    torch.testing.assert_close(found, by_module(family, model), rtol=1e-5, atol=1e-5)
+    if family.has_token_types:
+        found = summed(family, model, **{family.encoder.type_table: TYPES})
+        expected = by_module(family, model, token_type_ids=TYPES[None])
+        assert found is not None
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def tables(model: Any) -> Any:
+    return model.embeddings
+
+
+class Doubled(torch.nn.Embedding):
+    """A table whose rows are twice as large as they lie there."""
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return 2 * super().forward(ids)
+
+
+def limit(model: Any) -> None:
+    tables(model).word_embeddings.max_norm = 0.5
+
+
+def replace_table(model: Any) -> None:
+    tables(model).position_embeddings = Doubled(40, 16)
+
+
+def narrow_table(model: Any) -> None:
+    tables(model).token_type_embeddings = torch.nn.Embedding(2, 1)
+
+
+def scatter_table(model: Any) -> None:
+    weight = tables(model).word_embeddings.weight
+    tables(model).word_embeddings.weight = torch.nn.Parameter(weight.t().contiguous().t())
+
+
+def forget_factors(model: Any) -> None:
+    tables(model).LayerNorm = torch.nn.LayerNorm(16, elementwise_affine=False)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [limit, replace_table, narrow_table, scatter_table, forget_factors, torch.nn.Module.double,
+     torch.nn.Module.bfloat16, torch.nn.Module.train, lambda model: model.to("meta")],
+)  # fmt: skip
+@torch.no_grad()
+def test_modules_that_do_more_or_other_things_are_run(change: Callable[[Any], object]) -> None:
+    model = model_of(BERT)
+    assert summed(BERT, model) is not None
+    change(model)
+    assert summed(BERT, model) is None
+
+
+def test_modules_are_run_where_gradients_are_wanted() -> None:
+    assert summed(BERT, model_of(BERT)) is None
+
+
+def test_sizes_that_do_not_fit_vectors_are_left_to_modules() -> None:
+    with torch.no_grad():
+        assert summed(BERT, tiny_of(BERT, "embedding", hidden_size=24)) is None
+
+
+@pytest.mark.parametrize("table", ["word_table", "position_table", "type_table"])
+@pytest.mark.parametrize("wrong", [-1, 60, 2**62])
+@torch.no_grad()
+def test_an_id_outside_its_table_is_an_error(table: str, wrong: int) -> None:
+    ids = {getattr(BERT.encoder, table): torch.tensor([0, 1, 1, wrong, 0])}
+    with pytest.raises(IndexError, match="an id outside its table"):
+        summed(BERT, model_of(BERT), **ids)
+
+
+@torch.no_grad()
+def test_a_change_of_a_table_or_the_norm_shows() -> None:
+    model = model_of(BERT)
+    for change in (tables(model).word_embeddings.weight, tables(model).LayerNorm.bias):
+        change.data.add_(1)
+        found = summed(BERT, model)
+        assert found is not None
+        torch.testing.assert_close(found, by_module(BERT, model), rtol=1e-5, atol=1e-5)
+    tables(model).LayerNorm.eps = 0.5
+    found = summed(BERT, model)
+    assert found is not None
+    torch.testing.assert_close(found, by_module(BERT, model), rtol=1e-5, atol=1e-5)
