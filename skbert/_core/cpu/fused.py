@@ -61,6 +61,7 @@ __all__ = [
     "fused_gate",
     "fused_layernorm",
     "fused_rotary",
+    "has_fast_kernels",
     "max_packed_tokens",
     "rotary_table",
 ]
@@ -79,7 +80,7 @@ def _kernels(name: str, x: torch.Tensor) -> Any:
     return operations.kernels(name) if operations.is_on_gpu(x) else _CPU_KERNELS[name]
 
 
-def _has_fast_kernels() -> bool:
+def has_fast_kernels() -> bool:
     """Whether there are kernels, and the processor has vectors as wide as theirs."""
     return has_kernels() and has_vectors()
 
@@ -90,7 +91,7 @@ def _has_fast_kernels() -> bool:
 def can_fuse_attention(qkv: torch.Tensor, layout: Layout, settings: AttentionSettings) -> bool:
     """Whether `fused_attention` can be used, and is not slower than torch's operations."""
     return (
-        _has_fast_kernels()
+        has_fast_kernels()
         and qkv.dtype in DTYPES
         and settings.head_size % LANES == 0
         and layout.max_seqlen <= MAX_SIZE
@@ -189,7 +190,7 @@ def _can_normalize(
     """Whether the kernels for processors can."""
     n_tokens, size = residual.shape
     return (
-        _has_fast_kernels()
+        has_fast_kernels()
         and size % LANES == 0
         and n_tokens > 0
         and x.shape == residual.shape
@@ -384,7 +385,7 @@ def max_packed_tokens(
     if n_out % PANEL:
         return 0
     if dtype == torch.float32:
-        return math.inf if _has_fast_kernels() else 0
+        return math.inf if has_fast_kernels() else 0
     if dtype != torch.bfloat16 or n_in % 2 or not has_bf16_products():
         return 0
     return _max_tokens_with_amx(n_in, is_alone) if has_instructions("amx_bf16") else math.inf
@@ -426,4 +427,4 @@ def can_fuse_grad_norm(gradients: Iterable[torch.Tensor]) -> bool:
 
 
 def _are_plain(tensors: Iterable[torch.Tensor], dtypes: Sequence[torch.dtype]) -> bool:
-    return _has_fast_kernels() and all(x.dtype in dtypes and is_readable(x) for x in tensors)
+    return has_fast_kernels() and all(x.dtype in dtypes and is_readable(x) for x in tensors)

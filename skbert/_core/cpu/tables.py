@@ -9,9 +9,8 @@ from typing import Any
 
 import torch
 
-from skbert._core.cpu.bindings.checks import is_readable
 from skbert._core.cpu.bindings.embedding import Table, embed
-from skbert._core.cpu.fused import can_fuse_layernorm
+from skbert._core.cpu.fused import has_fast_kernels
 from skbert._core.families.record import EncoderPaths, encoder_part
 
 __all__ = ["summed_embeddings"]
@@ -24,32 +23,23 @@ def summed_embeddings(
 
     None where the module of the embeddings is to compute them.
     """
-    if not paths.embedding_norm or torch.is_grad_enabled():
-        return None
-    if encoder_part(model, paths.embeddings).training:
+    is_here = ids[paths.word_table].is_cpu and has_fast_kernels()
+    if not (is_here and paths.embedding_norm) or torch.is_grad_enabled():
         return None
     norm = encoder_part(model, paths.embedding_norm)
     named = filter(None, (paths.word_table, paths.type_table, paths.position_table))
     modules = {path: encoder_part(model, path) for path in named}
-    words = modules[paths.word_table].weight
-    if not (
-        words.is_cpu
-        and can_fuse_layernorm(words, words, norm.weight, norm.bias)
-        and all(_is_plain(module, words.shape[1]) for module in modules.values())
-    ):
+    is_trained = encoder_part(model, paths.embeddings).training
+    if is_trained or norm.weight is None or not all(map(_only_looks_up, modules.values())):
         return None
     tables = [Table(module.weight, ids.get(path)) for path, module in modules.items()]
-    return embed(tables=tables, weight=norm.weight, bias=norm.bias, epsilon=norm.eps)
+    try:
+        return embed(tables=tables, weight=norm.weight, bias=norm.bias, epsilon=norm.eps)
+    except ValueError:  # of another type or size, or otherwise in memory than the kernel reads
+        return None
 
 
-def _is_plain(module: Any, size: int) -> bool:
-    """Whether a module looks up rows of this size, in float32, and does nothing else."""
-    weight = module.weight
-    return (
-        type(module) is torch.nn.Embedding
-        and module.max_norm is None
-        and type(weight.data) is torch.Tensor
-        and weight.dtype == torch.float32
-        and weight.shape[1] == size
-        and is_readable(weight)
-    )
+def _only_looks_up(module: Any) -> bool:
+    """Whether a module gives rows of a plain table, and does nothing else."""
+    is_table = type(module) is torch.nn.Embedding and module.max_norm is None
+    return is_table and type(module.weight.data) is torch.Tensor

@@ -343,8 +343,9 @@ def _ids(network: Network, batch: Batch) -> dict[str, torch.Tensor]:
 
 def _positions(network: Network, batch: Batch) -> torch.Tensor:
     """The positions of tokens as the model counts them."""
-    first = network.family.first_position(network.model.config.pad_token_id)
-    return batch.position_ids + first if first else batch.position_ids
+    if not network.family.counts_from_padding:
+        return batch.position_ids
+    return batch.position_ids + network.family.first_position(network.model.config.pad_token_id)
 
 
 def _packed_inputs(network: Network, batch: Batch) -> dict[str, torch.Tensor]:

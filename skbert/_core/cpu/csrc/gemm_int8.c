@@ -291,11 +291,11 @@ static int64_t tokens_of_blocks(int64_t n_tokens, int n_threads) {
     return n_blocks ? round_up((int)((n_tokens + n_blocks - 1) / n_blocks), TILE_ROWS) : TILE_ROWS;
 }
 
-static void compute_team(const Int8Linears *a, char *memory, char *shared, int64_t n_tokens) {
+static void compute_team(const Int8Linears *a, char *memory, int64_t n_tokens) {
     TileConfig before;
     if (a->use_amx) before = configure_tiles(&OWN_TILES);
     if (a->n_tokens <= FEW_TOKENS) {
-        share_columns(a, shared);
+        share_columns(a, memory);
     } else {
 #pragma omp for schedule(dynamic)
         for (int64_t first = 0; first < a->n_tokens; first += n_tokens)
@@ -307,13 +307,13 @@ static void compute_team(const Int8Linears *a, char *memory, char *shared, int64
 int int8_linears(const Int8Linears *a, int n_threads) {
     size_t n_bytes = bytes_of_block(a) + bytes_between(a);
     int64_t n_tokens = tokens_of_blocks(a->n_tokens, n_threads);
-    int failed = 0;
+    int failed = 0, is_shared = a->n_tokens <= FEW_TOKENS;
     char *shared = scratch(n_bytes); /* of this thread */
-#pragma omp parallel num_threads(n_threads) reduction(| : failed)
+#pragma omp parallel num_threads(n_threads) reduction(| : failed) if (!is_shared)
     failed = !scratch(n_bytes); /* which stays until the next */
     if (failed || !shared) return -1;
 #pragma omp parallel num_threads(n_threads)
-    compute_team(a, scratch(n_bytes), shared, n_tokens);
+    compute_team(a, is_shared ? shared : scratch(n_bytes), n_tokens);
     return 0;
 }
 #endif
