@@ -8,6 +8,7 @@
 
 /* Numbers of a tensor that a thread takes at once: their squares are added up in float32. */
 #define CHUNK (LANES << 10)
+#define AHEAD 4096 /* bytes that are fetched before they are needed, of each tensor */
 
 INLINE floats load_partial(const char *from, int64_t offset, int64_t n, int is_bf16) {
     _Alignas(float) char few[4 * LANES] = {0};
@@ -44,6 +45,9 @@ static void step_chunk(const AdamW *settings, int number, int64_t begin) {
         int64_t n = end - i;
         floats g = load_partial(a->gradient, i, n, (int)a->is_bf16) / settings->divisor;
         floats w = load_partial((char *)a->weight, i, n, 0) * factors->decay;
+        __builtin_prefetch((char *)(a->weight + i) + AHEAD);
+        __builtin_prefetch((char *)(a->exp_avg + i) + AHEAD);
+        __builtin_prefetch((char *)(a->exp_avg_sq + i) + AHEAD);
         floats m = load_partial((char *)a->exp_avg, i, n, 0);
         floats v = load_partial((char *)a->exp_avg_sq, i, n, 0);
         m += (g - m) * settings->one_minus_beta1;
@@ -63,6 +67,7 @@ static double sum_of_squares(const TrainedTensor *a, int64_t begin) {
     floats all = {0};
     for (int64_t i = begin; i < end; i += LANES) {
         floats g = load_partial(a->gradient, i, end - i, (int)a->is_bf16);
+        __builtin_prefetch(a->gradient + (i << (2 - a->is_bf16)) + AHEAD);
         all += g * g;
     }
     return sum(all);
