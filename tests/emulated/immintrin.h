@@ -106,6 +106,26 @@ EMULATED __m512i e_permuted(__m512i places, __m512i x) {
     return *(__m512i_u *)to;
 }
 
+EMULATED __m512i e_permuted_eights(__m512i places, __m512i x) {
+    uint64_t at[8], from[8], to[8];
+    memcpy(at, &places, sizeof at);
+    memcpy(from, &x, sizeof from);
+    for (int i = 0; i < 8; i++) to[i] = from[at[i] % 8];
+    return *(__m512i_u *)to;
+}
+
+EMULATED __m512i e_packed(__m512i x, __m512i y) {
+    int16_t from[2][4][8];
+    uint8_t to[4][2][8];
+    memcpy(from[0], &x, sizeof x);
+    memcpy(from[1], &y, sizeof y);
+    for (int i = 0; i < 64; i++) {
+        int16_t word = from[i / 32][i % 32 / 8][i % 8];
+        to[i % 32 / 8][i / 32][i % 8] = word < 0 ? 0 : word > 255 ? 255 : word;
+    }
+    return *(__m512i_u *)to;
+}
+
 EMULATED e_bits e_from_words(__m256i words) {
     uint16_t from[16];
     e_bits found;
@@ -234,7 +254,9 @@ EMULATED void e_tile_dot_bytes(int sums, int x, int y) {
 #define _mm512_min_epu16(x, y) e_words(x, y, 0, 0)
 #define _mm512_min_ps(x, y) ((__m512)e_each_min(AS_NUMBERS(x), AS_NUMBERS(y)))
 #define _mm512_mul_ps(x, y) ((__m512)(AS_NUMBERS(x) * AS_NUMBERS(y)))
+#define _mm512_packus_epi16(x, y) e_packed(x, y)
 #define _mm512_permutexvar_epi16(places, x) e_permuted(places, x)
+#define _mm512_permutexvar_epi64(places, x) e_permuted_eights(places, x)
 #define _mm512_rcp14_ps(x) ((__m512)(1 / AS_NUMBERS(x)))
 #define _mm512_reduce_max_ps(x) e_most(AS_NUMBERS(x))
 #define _mm512_reduce_min_ps(x) e_least(AS_NUMBERS(x))

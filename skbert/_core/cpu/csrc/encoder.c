@@ -6,7 +6,7 @@ layers, so that what lies between the operations stays in its cache, and no thre
 #include "parts.h"
 #include "vectors.h"
 
-#define GROUP_TOKENS 512 /* for which weights are read once, and which about fit in a cache */
+#define GROUP_TOKENS 768 /* for which weights are read once, and which about fit in a cache */
 
 typedef struct { /* what lies between the operations, each of so many tokens */
     char *qkv, *context, *sum, *hidden, *rounded, *states, *rstd, *cu_seqlens;

@@ -55,7 +55,6 @@ INT8_DOT INLINE void round_floats(const float *x, int64_t n_in, Range range, uin
 
 typedef uint16_t words __attribute__((vector_size(64), aligned(2), may_alias));
 typedef uint16_t eight_words __attribute__((vector_size(16), may_alias));
-typedef uint8_t bytes __attribute__((vector_size(32), aligned(1), may_alias));
 
 /* 32 numbers from the one at i on; where sixteen are left, the first one instead of the others. */
 INLINE words words_at(const uint16_t *x, int64_t i, int64_t n_in) {
@@ -84,22 +83,29 @@ INLINE float float_of(uint32_t bf16) {
     return x;
 }
 
+/* The least bits of all numbers. */
+AVX512 static uint32_t least_bits(const uint16_t *x, int64_t n_in) {
+    __m512i least = (__m512i)((words){0} + x[0]);
+    for (int64_t i = 0; i < n_in; i += 2 * LANES)
+        least = _mm512_min_epu16(least, (__m512i)words_at(x, i, n_in));
+    return least_of((words)least);
+}
+
 /* Without signs the bits of negative numbers are larger than those of others, and larger the
 further they are from 0; as integers with signs the largest bits are the largest number's, unless
 all numbers are negative. */
 AVX512 INLINE Range range_of_bf16(const uint16_t *x, int64_t n_in) {
     const uint32_t all = 0xffff, sign = 0x8000, infinite = 0x7f80;
-    __m512i least = (__m512i)((words){0} + x[0]), most = least, most_signed = least;
+    __m512i most = (__m512i)((words){0} + x[0]), most_signed = most;
     for (int64_t i = 0; i < n_in; i += 2 * LANES) {
         __m512i bits = (__m512i)words_at(x, i, n_in);
-        least = _mm512_min_epu16(least, bits), most = _mm512_max_epu16(most, bits);
-        most_signed = _mm512_max_epi16(most_signed, bits);
+        most = _mm512_max_epu16(most, bits), most_signed = _mm512_max_epi16(most_signed, bits);
     }
     const words flipped = (words){0} + (uint16_t)(sign - 1); /* in the opposite order with signs */
-    uint32_t nearest = least_of((words)least), low = all - least_of(~(words)most);
+    uint32_t low = all - least_of(~(words)most);
     uint32_t high = (sign - 1) ^ least_of((words)most_signed ^ flipped);
-    if (low < sign) low = nearest; /* none is negative */
-    if (high >= sign) high = nearest; /* all are */
+    if (low < sign) low = least_bits(x, n_in); /* none is negative */
+    if (high >= sign) high = least_bits(x, n_in); /* all are */
     if (low >= sign + infinite || (high < sign && high >= infinite))
         return (Range){__builtin_nanf(""), __builtin_nanf("")};
     return (Range){float_of(low), (float_of(high) - float_of(low)) / 255};
@@ -114,9 +120,13 @@ INT8_DOT INLINE words round_words(words x, __m512 low, __m512 inverse) {
 
 INT8_DOT INLINE void round_bf16(const uint16_t *x, int64_t n_in, Range range, uint8_t *to) {
     __m512 low = _mm512_set1_ps(range.low), inverse = _mm512_set1_ps(inverse_of(range));
-    for (int64_t i = 0; i < padded(n_in); i += 2 * LANES) {
-        words x_at = words_at(x, i < n_in ? i : 0, n_in);
-        *(bytes *)(to + i) = __builtin_convertvector(round_words(x_at, low, inverse), bytes);
+    const __m512i in_order = {0, 2, 4, 6, 1, 3, 5, 7}; /* eight bytes of the one, then the other */
+    for (int64_t i = 0; i < n_in; i += TILE_BYTES) {
+        int64_t second = i + 2 * LANES < n_in ? i + 2 * LANES : 0;
+        words left = round_words(words_at(x, i, n_in), low, inverse);
+        words right = round_words(words_at(x, second, n_in), low, inverse);
+        __m512i packed = _mm512_packus_epi16((__m512i)left, (__m512i)right);
+        _mm512_storeu_si512(to + i, _mm512_permutexvar_epi64(in_order, packed));
     }
 }
 #endif
