@@ -17,10 +17,15 @@ from skbert._core.attention import packed
 from skbert._core.attention.pooling import LayerJoin
 from skbert._core.cpu.embedding import UsedRowsEmbedding
 from skbert._core.cpu.layers import Layers, can_compute
-from skbert._core.cpu.tables import summed_embeddings
 from skbert._core.families import family_of
 from skbert._core.families.record import Family, HeadClass, encoder_part, optional_part
 from skbert._core.items import Head
+from skbert._core.models.embeddings import (
+    embedded_apart,
+    embeddings_of,
+    packed_inputs,
+    reads_token_types,
+)
 from skbert._core.models.intact import (
     Anatomy,
     anatomy_of,
@@ -310,10 +315,10 @@ def _packed_states(network: Network, batch: Batch) -> list[torch.Tensor]:
         first, below = _below(network, batch)
         numbers = range(first, max(read))
         return network.layer_runner(family, network.model, numbers, below, layout, read)
-    inputs = _packed_inputs(network, batch)
+    inputs = packed_inputs(network, batch)
     if not family.mixes_neighbours:
         return [states[0] for states in states_of(network, inputs, layout)]
-    states = [_embedded_apart(network, inputs, layout)]
+    states = [embedded_apart(network, inputs, layout)]
     for layer in layers[: max(read)]:
         states.append(layer(states[-1], None, layout=layout))
     return [states[i][0] for i in read]
@@ -323,86 +328,13 @@ def _below(network: Network, batch: Batch) -> tuple[int, torch.Tensor]:
     """The number of the first layer to be run, from 0, and the states that it reads."""
     if batch.states is not None and batch.states_after is not None:
         return batch.states_after, batch.states
-    summed = summed_embeddings(network.family.encoder, network.model, _ids(network, batch))
-    if summed is None:
-        return 0, _embedded(network, _packed_inputs(network, batch))[0]
-    return 0, _projected(network, summed)
-
-
-def _ids(network: Network, batch: Batch) -> dict[str, torch.Tensor]:
-    """The rows of the embeddings' tables that each token has, by the paths of these."""
-    paths = network.family.encoder
-    ids = {
-        paths.word_table: batch.input_ids[0],
-        paths.position_table: _positions(network, batch)[0],
-    }
-    if reads_token_types(network):
-        ids[paths.type_table] = batch.token_type_ids[0]
-    return ids
-
-
-def _positions(network: Network, batch: Batch) -> torch.Tensor:
-    """The positions of tokens as the model counts them."""
-    if not network.family.counts_from_padding:
-        return batch.position_ids
-    return batch.position_ids + network.family.first_position(network.model.config.pad_token_id)
-
-
-def _packed_inputs(network: Network, batch: Batch) -> dict[str, torch.Tensor]:
-    """A packed batch as the encoder and its embeddings take it."""
-    family, model = network.family, network.model
-    embedding = network.word_embedding or encoder_part(model, family.encoder.word_table)
-    inputs = {
-        "inputs_embeds": embedding(batch.input_ids),
-        "position_ids": _positions(network, batch),
-    }
-    if reads_token_types(network):
-        inputs["token_type_ids"] = batch.token_type_ids
-    return inputs
-
-
-def reads_token_types(network: Network) -> bool:
-    """Whether the model knows more than one type of token."""
-    return network.family.has_token_types and network.model.config.type_vocab_size > 1
+    return 0, embeddings_of(network, batch)
 
 
 def _padded_parts(network: Network, batch: Batch) -> list[Padded]:
     """A packed batch as padded rows."""
     types, pad_token_id = reads_token_types(network), network.model.config.pad_token_id
     return padded_parts(network.family, batch, pad_token_id or 0, token_types=types)
-
-
-def _embedded(network: Network, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
-    """The embeddings that the first layer reads, ``(1, n_tokens, size)``."""
-    paths, model = network.family.encoder, network.model
-    if not paths.position_table:
-        inputs = {name: values for name, values in inputs.items() if name != "position_ids"}
-    return _projected(network, encoder_part(model, paths.embeddings)(input_ids=None, **inputs))
-
-
-def _projected(network: Network, states: torch.Tensor) -> torch.Tensor:
-    """Embeddings as the first layer reads them, of the size of hidden states."""
-    path = network.family.encoder.projection
-    project = optional_part(network.model.base_model, path) if path else None
-    projected: torch.Tensor = states if project is None else project(states)
-    return projected
-
-
-def _embedded_apart(
-    network: Network, inputs: dict[str, torch.Tensor], layout: Layout
-) -> torch.Tensor:
-    """The embeddings that the first layer reads, where they read a token's neighbours, too.
-
-    As at the ends of a row alone, nothing lies beside its first and its last token.
-    """
-    row = layout.row_of_token
-    at = torch.arange(len(row), device=row.device) + row  # one place is free after each row
-    size = len(row) + len(layout.lengths)
-    apart = {}
-    for name, values in inputs.items():
-        apart[name] = values.new_zeros(1, size, *values.shape[2:])
-        apart[name][:, at] = values
-    return _embedded(network, apart)[:, at]
 
 
 def states_of(

@@ -1074,6 +1074,7 @@ RIGHT: dict[Any, dict[str, Any]] = {
             Table(torch.zeros(5, 32), torch.tensor([4, 0, 1])),
             Table(torch.zeros(1, 32), None),
         ],
+        "n_tokens": 3,
         "weight": torch.zeros(32),
         "bias": torch.zeros(32),
         "epsilon": 1e-5,
@@ -1179,6 +1180,7 @@ def odd_arguments() -> Iterator[tuple[Any, dict[str, Any], type[Exception]]]:
         yield wrapper, {"rows": rows_of([13])}, ValueError
     for value in (math.nan, -1e-5, math.inf, 1e39):
         yield layernorm_forward, {"epsilon": value}, ValueError
+        yield embed, {"epsilon": value}, ValueError
         yield adamw_step, {"epsilon": value}, ValueError
     for value in (math.nan, 0.0, -1.0):
         yield adamw_step, {"divisor": value}, ValueError
@@ -1201,6 +1203,14 @@ def odd_arguments() -> Iterator[tuple[Any, dict[str, Any], type[Exception]]]:
     for wrong, error in ODD_TENSORS[:2] + ODD_TENSORS[6:]:
         yield grad_norm, {"gradients": [wrong]}, error
     yield grad_norm, {"gradients": [None]}, TypeError
+    (words, ids), _ = RIGHT[embed]["tables"]
+    for wrong, error in ODD_TENSORS:
+        yield embed, {"tables": [Table(wrong, ids)]}, error
+        yield embed, {"tables": [Table(words, wrong)]}, error
+    for wrong in ([], [Table(words, ids)] * 4, [Table(words[:0], None)], [Table(words, ids[:2])]):
+        yield embed, {"tables": wrong}, ValueError
+    for n_tokens, error in ((0, ValueError), (4, ValueError), (3.0, TypeError)):
+        yield embed, {"n_tokens": n_tokens}, error
 
 
 @pytest.fixture

@@ -638,7 +638,10 @@ def embedding(draw: Draw) -> Case:
 
     def compute(t: Tensors) -> Tensors:
         tables = [Table(t[name], ids) for name, ids in zip(names, chosen, strict=True)]
-        found = embed(tables=tables, weight=t["weight"], bias=t.get("bias"), epsilon=epsilon)
+        found = embed(
+            tables=tables, n_tokens=n_tokens, weight=t["weight"], bias=t.get("bias"),
+            epsilon=epsilon,
+        )  # fmt: skip
         return {"output": found}
 
     read = [

@@ -23,7 +23,7 @@ from skbert._core.cpu.bindings.module import LANES
 
 __all__ = ["Table", "embed"]
 
-_MOST_TABLES = 3
+_MOST_TABLES, _MOST_TOKENS = 3, 2**31 - 1
 
 
 class Table(NamedTuple):
@@ -36,22 +36,24 @@ class Table(NamedTuple):
 def embed(
     *,
     tables: Sequence[Table],
+    n_tokens: int,
     weight: torch.Tensor,
     bias: torch.Tensor | None,
     epsilon: float,
 ) -> torch.Tensor:
     """The layer normalisation of the sum of these rows, ``(n_tokens, size)`` in float32.
 
-    Ids are 64 bit integers, and the first table has some. One outside its table raises IndexError.
+    Ids are 64 bit integers. One outside its table raises IndexError.
     """
-    (size,), (n_tokens,) = shape_of("weight", weight, 1), shape_of("ids", tables[0].ids, 1)
-    check_multiple("the size", size, LANES)
     check_integer("a number of tables", len(tables), 1, _MOST_TABLES)
+    check_integer("a number of tokens", n_tokens, 1, _MOST_TOKENS)
+    (size,) = shape_of("weight", weight, 1)
+    check_multiple("the size", size, LANES)
     check_real("epsilon", epsilon, 0)
     table = array("q")
     for rows, ids in tables:
         n_rows, _ = shape_of("a table", rows, 2)
-        check_integer("a number of rows", n_rows, 1, 2**62)
+        check_multiple("a number of rows", n_rows, 1)
         table.append(address_of("a table", rows, (n_rows, size), torch.float32))
         table.append(n_rows)
         table.append(optional_address("ids", ids, (n_tokens,), torch.int64))

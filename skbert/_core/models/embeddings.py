@@ -1,0 +1,106 @@
+"""The embeddings of a packed batch, which the first layer reads.
+
+Depends on torch, on what computes them on a CPU, and on the record of the family; of the network
+it knows what it reads.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import torch
+
+from skbert._core.cpu.embedding import UsedRowsEmbedding
+from skbert._core.cpu.tables import summed_embeddings
+from skbert._core.families.record import Family, encoder_part, optional_part
+from skbert._core.task import Batch, Layout
+
+__all__ = ["embedded_apart", "embeddings_of", "packed_inputs", "reads_token_types"]
+
+
+class Encoder(Protocol):
+    """A network, as far as it is read here."""
+
+    model: Any
+    word_embedding: UsedRowsEmbedding | None
+
+    @property
+    def family(self) -> Family:
+        """The record of the model's architecture."""
+
+
+def embeddings_of(network: Encoder, batch: Batch) -> torch.Tensor:
+    """The embeddings of all tokens, ``(n_tokens, size)``."""
+    family, model = network.family, network.model
+    summed = summed_embeddings(family.encoder, model, _ids(network, batch))
+    if summed is None:
+        return _embedded(network, packed_inputs(network, batch))[0]
+    return _projected(network, summed)
+
+
+def _ids(network: Encoder, batch: Batch) -> dict[str, torch.Tensor]:
+    """The rows of the embeddings' tables that each token has, by the paths of these."""
+    paths = network.family.encoder
+    positions = _positions(network, batch)
+    ids = {paths.word_table: batch.input_ids[0], paths.position_table: positions[0]}
+    if reads_token_types(network):
+        ids[paths.type_table] = batch.token_type_ids[0]
+    return ids
+
+
+def packed_inputs(network: Encoder, batch: Batch) -> dict[str, torch.Tensor]:
+    """A packed batch as the encoder and its embeddings take it."""
+    word_table = network.family.encoder.word_table
+    embedding = network.word_embedding or encoder_part(network.model, word_table)
+    inputs = {
+        "inputs_embeds": embedding(batch.input_ids),
+        "position_ids": _positions(network, batch),
+    }
+    if reads_token_types(network):
+        inputs["token_type_ids"] = batch.token_type_ids
+    return inputs
+
+
+def _positions(network: Encoder, batch: Batch) -> torch.Tensor:
+    """The positions of tokens as the model counts them."""
+    if not network.family.counts_from_padding:
+        return batch.position_ids
+    return batch.position_ids + network.family.first_position(network.model.config.pad_token_id)
+
+
+def reads_token_types(network: Encoder) -> bool:
+    """Whether the model knows more than one type of token."""
+    return network.family.has_token_types and network.model.config.type_vocab_size > 1
+
+
+def _embedded(network: Encoder, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+    """The embeddings by the model's own modules, ``(1, n_tokens, size)``."""
+    paths, model = network.family.encoder, network.model
+    if not paths.position_table:
+        inputs = {name: values for name, values in inputs.items() if name != "position_ids"}
+    return _projected(network, encoder_part(model, paths.embeddings)(input_ids=None, **inputs))
+
+
+def _projected(network: Encoder, states: torch.Tensor) -> torch.Tensor:
+    """Embeddings as the first layer reads them, of the size of hidden states."""
+    path = network.family.encoder.projection
+    project = optional_part(network.model.base_model, path) if path else None
+    projected: torch.Tensor = states if project is None else project(states)
+    return projected
+
+
+def embedded_apart(
+    network: Encoder, inputs: dict[str, torch.Tensor], layout: Layout
+) -> torch.Tensor:
+    """The embeddings that the first layer reads, where they read a token's neighbours, too.
+
+    As at the ends of a row alone, nothing lies beside its first and its last token.
+    """
+    row = layout.row_of_token
+    at = torch.arange(len(row), device=row.device) + row  # one place is free after each row
+    size = len(row) + len(layout.lengths)
+    apart = {}
+    for name, values in inputs.items():
+        apart[name] = values.new_zeros(1, size, *values.shape[2:])
+        apart[name][:, at] = values
+    return _embedded(network, apart)[:, at]
