@@ -11,42 +11,45 @@ from skbert._core.cpu.bindings.embedding import Table, embed
 from skbert._core.cpu.fused import has_fast_kernels
 from skbert._core.families.record import EncoderPaths, encoder_part
 
-__all__ = ["summed_embeddings"]
+__all__ = ["can_sum", "summed_embeddings"]
+
+
+def can_sum(paths: EncoderPaths, model: torch.nn.Module) -> bool:
+    """Whether embeddings are a sum of tables that kernels can compute, and nothing is trained."""
+    if not paths.embedding_norm or torch.is_grad_enabled() or not has_fast_kernels():
+        return False
+    return not encoder_part(model, paths.embeddings).training
 
 
 def summed_embeddings(
     paths: EncoderPaths, model: torch.nn.Module, ids: dict[str, torch.Tensor]
 ) -> torch.Tensor | None:
-    """Embeddings ``(n_tokens, size)`` by ids in each table, or of its first row without ids.
+    """Embeddings ``(n_tokens, size)``, by ids in each table; one without ids gives its first row.
 
     None where the module of the embeddings is to compute them.
     """
-    words = ids[paths.word_table]
-    if not (paths.embedding_norm and words.is_cpu and _infers(paths, model)):
-        return None
     named = filter(None, (paths.word_table, paths.type_table, paths.position_table))
     modules = {path: encoder_part(model, path) for path in named}
     norm = encoder_part(model, paths.embedding_norm)
-    if norm.weight is None or not all(map(_only_looks_up, modules.values())):
+    if not (_has_plain_weights(norm) and all(map(_only_looks_up, modules.values()))):
         return None
     tables = [Table(module.weight, ids.get(path)) for path, module in modules.items()]
     try:
         return embed(
-            tables=tables, n_tokens=len(words), weight=norm.weight, bias=norm.bias,
-            epsilon=norm.eps,
+            tables=tables, n_tokens=len(ids[paths.word_table]), weight=norm.weight,
+            bias=norm.bias, epsilon=float(norm.eps),
         )  # fmt: skip
     except ValueError:  # of another type or size, or otherwise in memory than the kernel reads
         return None
 
 
-def _infers(paths: EncoderPaths, model: torch.nn.Module) -> bool:
-    """Whether kernels can compute, and nothing is trained."""
-    trains = torch.is_grad_enabled() or encoder_part(model, paths.embeddings).training
-    return has_fast_kernels() and not trains
+def _has_plain_weights(module: torch.nn.Module) -> bool:
+    """Whether a module has weights, and these are tensors that compute as any others."""
+    kinds = {type(weight.data) for weight in module.parameters()}
+    return kinds == {torch.Tensor}
 
 
-def _only_looks_up(module: object) -> bool:
+def _only_looks_up(module: torch.nn.Module) -> bool:
     """Whether a module gives rows of a plain table, and does nothing else."""
-    if type(module) is not torch.nn.Embedding or module.max_norm is not None:
-        return False
-    return type(module.weight.data) is torch.Tensor
+    is_table = type(module) is torch.nn.Embedding and module.max_norm is None
+    return is_table and _has_plain_weights(module)

@@ -57,7 +57,7 @@ class EncoderPaths(NamedTuple):
     embeddings: str  # of words, and of positions and token types where there are such tables
     word_table: str
     layers: str
-    position_table: str = ""  # "" where there is none, as for the paths below
+    position_table: str = ""  # "" where there is none, or nobody reads it, as for the paths below
     type_table: str = ""
     embedding_norm: str = ""  # named where embeddings are the norm of the tables' sum, no more
     projection: str = ""  # from embeddings to hidden states; some models have none

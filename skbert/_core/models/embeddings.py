@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import torch
 
 from skbert._core.cpu.embedding import UsedRowsEmbedding
-from skbert._core.cpu.tables import summed_embeddings
+from skbert._core.cpu.tables import can_sum, summed_embeddings
 from skbert._core.families.record import Family, encoder_part, optional_part
 from skbert._core.task import Batch, Layout
 
@@ -31,8 +31,9 @@ class Encoder(Protocol):
 
 def embeddings_of(network: Encoder, batch: Batch) -> torch.Tensor:
     """The embeddings of all tokens, ``(n_tokens, size)``."""
-    family, model = network.family, network.model
-    summed = summed_embeddings(family.encoder, model, _ids(network, batch))
+    paths, model, summed = network.family.encoder, network.model, None
+    if batch.input_ids.is_cpu and can_sum(paths, model):
+        summed = summed_embeddings(paths, model, _ids(network, batch))
     if summed is None:
         return _embedded(network, packed_inputs(network, batch))[0]
     return _projected(network, summed)
@@ -40,11 +41,13 @@ def embeddings_of(network: Encoder, batch: Batch) -> torch.Tensor:
 
 def _ids(network: Encoder, batch: Batch) -> dict[str, torch.Tensor]:
     """The rows of the embeddings' tables that each token has, by the paths of these."""
-    paths = network.family.encoder
-    positions = _positions(network, batch)
-    ids = {paths.word_table: batch.input_ids[0], paths.position_table: positions[0]}
+    paths, positions = network.family.encoder, _positions(network, batch)[0]
+    ids = {paths.word_table: batch.input_ids[0], paths.position_table: positions}
     if reads_token_types(network):
         ids[paths.type_table] = batch.token_type_ids[0]
+    elif paths.type_table:
+        by_position = encoder_part(network.model, paths.embeddings).token_type_ids
+        ids[paths.type_table] = by_position[0, positions]
     return ids
 
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 import torch
 from support.families import tiny_of
 
 from skbert._core.cpu.bindings import module
-from skbert._core.cpu.tables import summed_embeddings
+from skbert._core.cpu.bindings.checks import is_readable
+from skbert._core.cpu.tables import can_sum, summed_embeddings
 from skbert._core.families import FAMILIES
 from skbert._core.families.bert import BERT
 from skbert._core.families.record import encoder_part
+from skbert._core.models.embeddings import embeddings_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +43,7 @@ def summed(family: Family, model: Any, **ids: torch.Tensor) -> torch.Tensor | No
     """Embeddings of the words, in one pass."""
     paths = family.encoder
     known = {paths.word_table: WORDS, paths.position_table: POSITIONS} | ids
-    return summed_embeddings(paths, model, known)
+    return summed_embeddings(paths, model, known) if can_sum(paths, model) else None
 
 
 def by_module(family: Family, model: Any, **inputs: torch.Tensor) -> torch.Tensor:
@@ -101,10 +105,31 @@ def forget_factors(model: Any) -> None:
     tables(model).LayerNorm = torch.nn.LayerNorm(16, elementwise_affine=False)
 
 
+class Own(torch.Tensor):
+    """A tensor that may compute in its own way."""
+
+
+def own(weight: torch.Tensor) -> torch.nn.Parameter:
+    return torch.nn.Parameter(weight.detach().as_subclass(Own))
+
+
+def own_words(model: Any) -> None:
+    tables(model).word_embeddings.weight = own(tables(model).word_embeddings.weight)
+
+
+def own_factors(model: Any) -> None:
+    tables(model).LayerNorm.weight = own(tables(model).LayerNorm.weight)
+
+
+def own_bias(model: Any) -> None:
+    tables(model).LayerNorm.bias = own(tables(model).LayerNorm.bias)
+
+
 @pytest.mark.parametrize(
     "change",
-    [limit, replace_table, narrow_table, scatter_table, forget_factors, torch.nn.Module.double,
-     torch.nn.Module.bfloat16, torch.nn.Module.train, lambda model: model.to("meta")],
+    [limit, replace_table, narrow_table, scatter_table, forget_factors, own_words, own_factors,
+     own_bias, torch.nn.Module.double, torch.nn.Module.bfloat16, torch.nn.Module.train,
+     lambda model: model.to("meta")],
 )  # fmt: skip
 @torch.no_grad()
 def test_modules_that_do_more_or_other_things_are_run(change: Callable[[Any], object]) -> None:
@@ -132,6 +157,32 @@ def test_an_id_outside_its_table_is_an_error(table: str, wrong: int) -> None:
         summed(BERT, model_of(BERT), **ids)
 
 
+class Wrapper(torch.Tensor):
+    """A tensor whose numbers lie in others."""
+
+    @classmethod
+    def __torch_dispatch__(cls, function: Any, *_: object) -> Any:
+        raise NotImplementedError(function)
+
+
+def test_a_tensor_without_memory_is_not_readable() -> None:
+    assert not is_readable(torch.Tensor._make_wrapper_subclass(Wrapper, (32,)))
+    assert is_readable(torch.zeros(0))
+
+
+@torch.no_grad()
+def test_types_of_tokens_that_a_model_sets_by_position_show() -> None:
+    family = FAMILIES["roberta"]
+    model = tiny_of(family, "embedding", type_vocab_size=2)
+    network: Any = SimpleNamespace(family=family, model=model, word_embedding=None)
+    positions = POSITIONS - family.first_position(model.config.pad_token_id)
+    batch: Any = SimpleNamespace(input_ids=WORDS[None], position_ids=positions[None])
+    model.embeddings.token_type_ids[0, 3:] = 1
+    torch.testing.assert_close(
+        embeddings_of(network, batch), by_module(family, model), rtol=1e-5, atol=1e-5
+    )
+
+
 @torch.no_grad()
 def test_a_change_of_a_table_or_the_norm_shows() -> None:
     model = model_of(BERT)
@@ -140,7 +191,7 @@ def test_a_change_of_a_table_or_the_norm_shows() -> None:
         found = summed(BERT, model)
         assert found is not None
         torch.testing.assert_close(found, by_module(BERT, model), rtol=1e-5, atol=1e-5)
-    tables(model).LayerNorm.eps = 0.5
+    tables(model).LayerNorm.eps = np.float32(0.5)
     found = summed(BERT, model)
     assert found is not None
     torch.testing.assert_close(found, by_module(BERT, model), rtol=1e-5, atol=1e-5)

@@ -8,7 +8,7 @@
 
 /* Numbers of a tensor that a thread takes at once: their squares are added up in float32. */
 #define CHUNK (LANES << 10)
-#define AHEAD 4096 /* bytes that are fetched before they are needed, of each tensor */
+#define AHEAD 4096 /* bytes of what is read that are fetched before they are needed */
 
 INLINE floats load_partial(const char *from, int64_t offset, int64_t n, int is_bf16) {
     _Alignas(float) char few[4 * LANES] = {0};

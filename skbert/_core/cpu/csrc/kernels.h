@@ -97,7 +97,7 @@ typedef struct {
 OPERATION(layernorm_forward, LayerNorm)
 OPERATION(layernorm_backward, LayerNorm)
 
-/* A table, and which of its rows each token has: a row of an int64 table. */
+/* A table of embeddings and the row that each token has: they are a row of a table in int64. */
 typedef struct {
     const float *rows; /* (n_rows, size) */
     int64_t n_rows;

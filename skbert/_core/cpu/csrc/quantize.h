@@ -120,7 +120,7 @@ INT8_DOT INLINE words round_words(words x, __m512 low, __m512 inverse) {
 
 INT8_DOT INLINE void round_bf16(const uint16_t *x, int64_t n_in, Range range, uint8_t *to) {
     __m512 low = _mm512_set1_ps(range.low), inverse = _mm512_set1_ps(inverse_of(range));
-    const __m512i in_order = {0, 2, 4, 6, 1, 3, 5, 7}; /* eight bytes of the one, then the other */
+    const __m512i in_order = {0, 2, 4, 6, 1, 3, 5, 7}; /* packed are eight of each in turns */
     for (int64_t i = 0; i < n_in; i += TILE_BYTES) {
         int64_t second = i + 2 * LANES < n_in ? i + 2 * LANES : 0;
         words left = round_words(words_at(x, i, n_in), low, inverse);
