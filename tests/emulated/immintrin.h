@@ -98,19 +98,15 @@ EMULATED e_wholes e_dot_bytes(e_wholes sum, e_bits x, e_wholes y) { /* those of 
     return sum;
 }
 
-EMULATED __m512i e_permuted(__m512i places, __m512i x) {
-    uint16_t at[32], from[32], to[32];
+EMULATED __m512i e_permuted(__m512i places, __m512i x, int size) { /* numbers of so many bytes */
+    char at[64], from[64], to[64];
     memcpy(at, &places, sizeof at);
     memcpy(from, &x, sizeof from);
-    for (int i = 0; i < 32; i++) to[i] = from[at[i] % 32];
-    return *(__m512i_u *)to;
-}
-
-EMULATED __m512i e_permuted_eights(__m512i places, __m512i x) {
-    uint64_t at[8], from[8], to[8];
-    memcpy(at, &places, sizeof at);
-    memcpy(from, &x, sizeof from);
-    for (int i = 0; i < 8; i++) to[i] = from[at[i] % 8];
+    for (int i = 0; i < 64; i += size) {
+        uint64_t place = 0;
+        memcpy(&place, at + i, size);
+        memcpy(to + i, from + place * size % 64, size);
+    }
     return *(__m512i_u *)to;
 }
 
@@ -255,8 +251,8 @@ EMULATED void e_tile_dot_bytes(int sums, int x, int y) {
 #define _mm512_min_ps(x, y) ((__m512)e_each_min(AS_NUMBERS(x), AS_NUMBERS(y)))
 #define _mm512_mul_ps(x, y) ((__m512)(AS_NUMBERS(x) * AS_NUMBERS(y)))
 #define _mm512_packus_epi16(x, y) e_packed(x, y)
-#define _mm512_permutexvar_epi16(places, x) e_permuted(places, x)
-#define _mm512_permutexvar_epi64(places, x) e_permuted_eights(places, x)
+#define _mm512_permutexvar_epi16(places, x) e_permuted(places, x, 2)
+#define _mm512_permutexvar_epi64(places, x) e_permuted(places, x, 8)
 #define _mm512_rcp14_ps(x) ((__m512)(1 / AS_NUMBERS(x)))
 #define _mm512_reduce_max_ps(x) e_most(AS_NUMBERS(x))
 #define _mm512_reduce_min_ps(x) e_least(AS_NUMBERS(x))

@@ -824,8 +824,7 @@ BF16_PRODUCTS = [packed_product, stacked_product, gradient_of_input, gradient_of
 INT8_PRODUCTS = [int8_product, int8_whole_numbers]
 WITH_ROWS = [
     attention, norm, embedding, rotary, float32_product, packed_product, stacked_product,
-    gradient_of_input,
-    gate, *INT8_PRODUCTS,
+    gradient_of_input, gate, *INT8_PRODUCTS,
 ]  # fmt: skip
 ALL = [
     attention, norm, norm_backward, embedding, rotary, step, size_of_gradients, float32_product,
