@@ -42,13 +42,21 @@ class StackedLinear:
         )
 
     def grad_input(
-        self, grad_output: torch.Tensor, *, pre_activation: torch.Tensor | None = None
+        self,
+        grad_output: torch.Tensor,
+        *,
+        pre_activation: torch.Tensor | None = None,
+        gelu_output: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """The gradient of the input, or of what was before the GELU that was the input."""
+        """The gradient of the input, or of what was before the GELU that was the input.
+
+        That GELU goes to ``gelu_output`` then.
+        """
         return linear_grad_input(
             grad_output=grad_output.contiguous(),
             weights=self.weights,
             pre_activation=pre_activation,
+            gelu_output=gelu_output,
         )
 
     @staticmethod
@@ -57,11 +65,9 @@ class StackedLinear:
         x: torch.Tensor,
         grad_weight: torch.Tensor,
         grad_bias: torch.Tensor | None,
-        *,
-        gelu: bool = False,
     ) -> None:
-        """Write the gradients of weights and biases, where the input was ``x`` or its GELU."""
+        """Write the gradients of weights and biases."""
         linear_grad_weight(
             grad_output=grad_output.contiguous(), x=x.contiguous(),
-            grad_weight=grad_weight, grad_bias=grad_bias, gelu=gelu,
+            grad_weight=grad_weight, grad_bias=grad_bias,
         )  # fmt: skip

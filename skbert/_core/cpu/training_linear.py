@@ -147,7 +147,6 @@ class TrainingLinear:
         grad_output: torch.Tensor,
         x: torch.Tensor,
         sums: torch.Tensor | None = None,
-        **options: bool,
     ) -> None:
         """Add to the gradients of the weights and biases that are trained.
 
@@ -157,9 +156,7 @@ class TrainingLinear:
             return
         grad_weight, grad_bias = self.grad_buffers()
         is_known = sums is not None and grad_bias is not None
-        self.linear.grad_weight(
-            grad_output, x, grad_weight, None if is_known else grad_bias, **options
-        )
+        self.linear.grad_weight(grad_output, x, grad_weight, None if is_known else grad_bias)
         self.note_grads(grad_weight, sums if is_known else grad_bias)
 
     def note_grads(self, grad_weight: torch.Tensor, grad_bias: torch.Tensor | None) -> None:
@@ -233,9 +230,10 @@ class TrainingMLP:
         Adds to the gradients of the second product.
         """
         if self.fused:
-            self.mlp_out.add_grads(grad_output, hidden, gelu=True)
-            fused: StackedLinear = self.mlp_out.linear
-            return fused.grad_input(grad_output, pre_activation=hidden), None
+            active, fused = torch.empty_like(hidden), self.mlp_out.linear
+            grad_hidden = fused.grad_input(grad_output, pre_activation=hidden, gelu_output=active)
+            self.mlp_out.add_grads(grad_output, active)
+            return grad_hidden, None
         if self._has_gelu_on_gpu(hidden):
             grad_active = self.mlp_out.linear.grad_input(grad_output)
             active, grad_hidden, sums = operations.gelu_backward(hidden, grad_active)

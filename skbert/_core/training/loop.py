@@ -20,6 +20,7 @@ from skbert._core.batches import steps_of_a_pass
 from skbert._core.items import Items
 from skbert._core.models.network import Network
 from skbert._core.runtime.device import Precision, generator_state, seeded, set_generator_state
+from skbert._core.runtime.freed_memory import all_memory_kept
 from skbert._core.runtime.interrupts import raise_deferred
 from skbert._core.task import Task
 from skbert._core.text.tokens import TextTokenizer
@@ -148,7 +149,7 @@ class TrainingLoop:
         )  # fmt: skip
         rank = stepper.group.rank  # 0 keeps the generator that the caller seeded
         dropout_seed = seeded(self._seed + rank, self._network.device) if rank else nullcontext()
-        with dropout_seed, closing(stepper):
+        with dropout_seed, closing(stepper), all_memory_kept():
             self._load()
             while self._pass.epoch <= self._recipe.epochs:
                 yield self._run_pass(stepper)

@@ -27,7 +27,6 @@ from skbert._core.models.network import Network, can_pack
 from skbert._core.runtime.device import AsyncCopy, Budget, Precision, is_out_of_memory
 from skbert._core.runtime.distributed import process_group
 from skbert._core.runtime.forks import deferred_forks
-from skbert._core.runtime.freed_memory import keep_freed_memory
 from skbert._core.task import Batch, Task
 from skbert._core.training.loss_scale import LossScale
 from skbert._core.training.optim import (
@@ -87,7 +86,6 @@ class Stepper:
         precision: Precision,
         n_steps: int,
     ) -> None:
-        keep_freed_memory()
         self.group, self.learning_rate = process_group(), recipe.learning_rate
         self._network, self._task, self._recipe, self._precision = network, task, recipe, precision
         self._budget = Budget(TRAINING_TOKENS[network.device.type])

@@ -538,28 +538,32 @@ def gradient_of_input(draw: Draw) -> Case:
     grad_output = numbers(draw, n_tokens, stack.n_out, dtype=torch.bfloat16)
     tensors = {"grad_output": grad_output, **stack.weights}
     exact, off = product(grad_output, stack.joined().t())
+    found, within = {}, {}
     if draw(st.booleans()):
         before = numbers(draw, n_tokens, stack.n_in, dtype=torch.bfloat16)
-        tensors["before"] = before
+        tensors |= {"before": before, "gelu": torch.full_like(before, torch.nan)}
         wide = before.double().requires_grad_()
         (slope,) = torch.autograd.grad(F.gelu(wide).sum(), wide)
         exact, off = exact * slope, 1.2 * off + exact.abs() * gelu_error(before.double())
+        found["gelu"] = active = F.gelu(wide.detach())
+        within["gelu"] = ROUNDING[torch.bfloat16] * active.abs() + gelu_error(before.double())
+    found["output"], within["output"] = exact, off
 
     def compute(t: Tensors) -> Tensors:
-        found = linear_grad_input(
-            grad_output=t["grad_output"], weights=stack.of(t), pre_activation=t.get("before")
-        )
-        return {"output": found}
+        output = linear_grad_input(
+            grad_output=t["grad_output"], weights=stack.of(t),
+            pre_activation=t.get("before"), gelu_output=t.get("gelu"),
+        )  # fmt: skip
+        return {"output": output, **({"gelu": t["gelu"]} if "gelu" in t else {})}
 
     return Case(
-        tensors, in_tiles_or_vectors(draw, compute), {"output": exact}, {"output": off},
+        tensors, in_tiles_or_vectors(draw, compute), found, within,
         rows=torch.arange(n_tokens), poisoned="grad_output",
     )  # fmt: skip
 
 
 def gradient_of_weight(draw: Draw) -> Case:
     n_tokens, n_in, n_out = draw(TOKENS), draw(sizes(32, 200)), draw(sizes(32, 100))
-    gelu = draw(st.booleans())
     x = numbers(draw, n_tokens, n_in, dtype=torch.bfloat16)
     grad_output = numbers(draw, n_tokens, n_out, dtype=torch.bfloat16)
     nothing = torch.full((n_out, n_in), torch.nan, dtype=torch.bfloat16)
@@ -570,15 +574,13 @@ def gradient_of_weight(draw: Draw) -> Case:
     def compute(t: Tensors) -> Tensors:
         linear_grad_weight(
             grad_output=t["grad_output"], x=t["x"], grad_weight=t["weight"],
-            grad_bias=t.get("bias"), gelu=gelu,
+            grad_bias=t.get("bias"),
         )  # fmt: skip
         return {name: t[name] for name in ("weight", "bias") if name in t}
 
-    active = F.gelu(x.double()) if gelu else x.double()
-    of_active = ROUNDING[torch.bfloat16] * active.abs() + gelu_error(active) if gelu else 0.0
     grads = grad_output.double()
-    exact = {"weight": grads.t() @ active}
-    off = EPS * (n_tokens + 2) * active.abs() + of_active
+    exact = {"weight": grads.t() @ x.double()}
+    off = EPS * (n_tokens + 2) * x.double().abs()
     within = {
         "weight": grads.abs().t() @ off + n_tokens * TINY,
         "bias": EPS * (n_tokens + 2) * grads.abs().sum(0),

@@ -28,15 +28,62 @@ print(before, faults())
 """
 
 
-@pytest.mark.skipif(
-    platform.libc_ver()[0] != "glibc"
-    or any(name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in os.environ),
+KEPT = """
+import ctypes, resource
+from skbert._core.runtime.freed_memory import all_memory_kept
+
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+usage = lambda: resource.getrusage(resource.RUSAGE_SELF)
+
+def use():
+    before = usage().ru_minflt
+    blocks = [libc.malloc(4 << 20) for _ in range(20)]
+    for block in blocks:
+        ctypes.memset(block, 1, 4 << 20)
+    for block in blocks:
+        libc.free(block)
+    return usage().ru_minflt - before
+
+with all_memory_kept():
+    use()
+    with all_memory_kept():
+        use()
+    inside = use()
+use()
+print(inside, use())
+"""
+
+own_settings = any(name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in os.environ)
+needs_glibc = pytest.mark.skipif(
+    platform.libc_ver()[0] != "glibc" or own_settings,
     reason="another allocator, or one with settings",
 )
-def test_memory_that_was_freed_is_used_again() -> None:
+
+
+def numbers_of(program: str, **environment: str) -> list[int]:
     done = subprocess.run(
-        [sys.executable, "-c", ROUNDS], capture_output=True, text=True, check=True
-    )
-    before, after = map(int, done.stdout.split())
+        [sys.executable, "-c", program],
+        env=os.environ | environment, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return [int(word) for word in done.stdout.split()]
+
+
+@needs_glibc
+def test_memory_that_was_freed_is_used_again() -> None:
+    before, after = numbers_of(ROUNDS)
     assert before > 20  # the system gives fresh memory in each round
     assert after < before / 10
+
+
+@needs_glibc
+def test_all_memory_is_kept_meanwhile_and_returned_after() -> None:
+    inside, after = numbers_of(KEPT)
+    assert inside < 100
+    assert after > 10_000  # some of 20,480 pages
+
+
+@needs_glibc
+def test_what_the_environment_sets_stays() -> None:
+    inside, _ = numbers_of(KEPT, MALLOC_TRIM_THRESHOLD_="1000000")
+    assert inside > 10_000

@@ -93,7 +93,7 @@ def packed_linear(*, x: torch.Tensor, weights: PackedWeights, gelu: bool) -> tor
     output = x.new_empty(n_tokens, n_out)
     panels, bias, to = addresses(weights.panels, weights.bias, output)
     module.kernels.linear_forward(
-        address, panels, 0, bias, to, 0, n_tokens, n_in, n_out, 0, False,
+        address, panels, 0, bias, to, 0, 0, n_tokens, n_in, n_out, 0, False,
         _GELU if gelu else _NO_EPILOGUE, has_amx(), torch.get_num_threads(),
     )  # fmt: skip
     return output
@@ -121,7 +121,7 @@ def linear_stacked(
         check_no_overlap([gelu_output], [x, *biases, *weights.weights])
     output = x.new_empty(shape)
     module.kernels.linear_forward(
-        *inputs, *addresses(output), gelu_address,
+        *inputs, *addresses(output), 0, gelu_address,
         n_tokens, weights.n_in, weights.n_out, weights.n_rows, False,
         _NO_EPILOGUE if gelu_output is None else _GELU_COPY, has_amx(),
         torch.get_num_threads(),
@@ -134,10 +134,12 @@ def linear_grad_input(
     grad_output: torch.Tensor,
     weights: StackedWeights,
     pre_activation: torch.Tensor | None = None,
+    gelu_output: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """The gradient of a linear layer's input, ``(n_tokens, n_in)`` in bfloat16.
 
-    Or of what was before the GELU that was its input, ``pre_activation``.
+    Or of what was before the GELU that was its input, ``pre_activation``. That GELU goes to
+    ``gelu_output`` then.
     """
     check_processor()
     check_type("weights", weights, StackedWeights)
@@ -147,10 +149,15 @@ def linear_grad_input(
         address_of("grad_output", grad_output, (n_tokens, weights.n_out), torch.bfloat16),
         0, *addresses(table), 0,
     )  # fmt: skip
+    if (pre_activation is None) != (gelu_output is None):
+        raise ValueError("a kernel takes both pre_activation and gelu_output, or neither")
     before = optional_address("pre_activation", pre_activation, shape, torch.bfloat16)
+    gelu_address = optional_address("gelu_output", gelu_output, shape, torch.bfloat16)
+    if gelu_output is not None and pre_activation is not None:
+        check_no_overlap([gelu_output], [grad_output, pre_activation, *weights.weights])
     grad_input = grad_output.new_empty(shape)
     module.kernels.linear_forward(
-        *inputs, *addresses(grad_input), before,
+        *inputs, *addresses(grad_input), before, gelu_address,
         n_tokens, weights.n_out, weights.n_in, weights.n_rows, True,
         _NO_EPILOGUE if pre_activation is None else _GELU_BACKWARD, has_amx(),
         torch.get_num_threads(),

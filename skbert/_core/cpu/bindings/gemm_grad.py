@@ -23,12 +23,8 @@ def linear_grad_weight(
     x: torch.Tensor,
     grad_weight: torch.Tensor,
     grad_bias: torch.Tensor | None,
-    gelu: bool = False,
 ) -> None:
-    """Write the gradients of a linear layer's weight and bias, if it has one, in bfloat16.
-
-    Its input was ``x``, or the GELU of that.
-    """
+    """Write the gradients of a linear layer's weight and bias, if it has one, in bfloat16."""
     check_processor()
     (n_tokens, n_in), n_out = shape_of("x", x, 2), shape_of("grad_output", grad_output, 2)[1]
     check_multiple("a number of inputs", n_in, PANEL)
@@ -42,5 +38,5 @@ def linear_grad_weight(
     written = [grad_weight] if grad_bias is None else [grad_weight, grad_bias]
     check_no_overlap(written, [grad_output, x])
     module.kernels.linear_grad_weight(
-        *begins, n_tokens, n_in, n_out, bool(gelu), has_amx(), torch.get_num_threads()
+        *begins, n_tokens, n_in, n_out, has_amx(), torch.get_num_threads()
     )

@@ -32,10 +32,9 @@ BF16_DOT static void backward_token(const Gated *a, int64_t token) {
         floats grads[2], gates[2];
         for (int half = 0; half < 2; half++) {
             floats value = load(x, j + half * LANES, 1), g = load(grad, j + half * LANES, 1);
-            floats density, cdf = normal_cdf(value, &density);
-            floats scale = load(gate, j + half * LANES, 1);
-            grads[half] = g * scale * (cdf + value * density * 0.39894228f);
-            gates[half] = g * (value * cdf);
+            floats active, slope = gelu_derivative(value, &active);
+            grads[half] = g * load(gate, j + half * LANES, 1) * slope;
+            gates[half] = g * active;
         }
         store_bf16(grad_x + 2 * j, grads[0], grads[1]);
         store_bf16(grad_gate + 2 * j, gates[0], gates[1]);

@@ -52,8 +52,10 @@ AVX512 INLINE floats coarse_gelu(floats x) {
     return x * (cdf * y + 0.5f);
 }
 
-AVX512 INLINE floats gelu_derivative(floats x) {
+/* And GELU itself. */
+AVX512 INLINE floats gelu_derivative(floats x, floats *active) {
     floats density, cdf = normal_cdf(x, &density);
+    *active = x * cdf;
     return cdf + x * density * 0.39894228f;
 }
 

@@ -16,11 +16,13 @@ the same columns of one row after another waits for each line. */
 #ifdef HAS_BF16_DOT
 #define CHUNK_BYTES (3 << 18) /* of tokens that are multiplied by one panel after another, */
 #define CHUNK_TOKENS 256      /* but no more than these */
+#define MOST_BYTES (1 << 20)  /* that a thread writes into the caches */
 
 /* What a thread computes: parts of the tokens of a panel, panel after panel. */
 typedef struct {
     int64_t first, last, n_parts;
     int64_t n_chunks;  /* of a part */
+    int past_caches;   /* what is written */
     uint16_t *packed;  /* its panels, or in vectors one after another */
     uint16_t *rounded; /* LANES rows of weights */
 } Share;
@@ -62,7 +64,7 @@ BF16_DOT static void pack_weights(const Linear *a, const Share *share, int64_t f
                   share->rounded);
     for (int64_t row = 0; row < a->n_in && a->transposed; row += 2)
         for (int64_t number = first; number < end; number++)
-            pack_columns((const char *)(weight_row(a, row) + number * PANEL), a->n_out, 2, 0, 0,
+            pack_columns((const char *)(weight_row(a, row) + number * PANEL), a->n_out, 2, 0,
                          pairs_of(a, share, number) + row * PANEL);
 }
 
@@ -74,8 +76,10 @@ static Panel panel_of(const Linear *a, const Share *share, int64_t number, int64
     Panel panel = {.x = a->x + begin * a->n_in, .n_in = a->n_in, .n_pairs = a->n_in / 2,
                    .pairs = pairs_of(a, share, number),
                    .bias = a->bias ? a->bias + column : NULL, .output = a->output + offset,
-                   .width = a->n_out, .epilogue = a->epilogue};
-    if (a->epilogue_operand) panel.epilogue_operand = a->epilogue_operand + offset;
+                   .width = a->n_out, .epilogue = a->epilogue,
+                   .past_caches = share->past_caches};
+    if (a->before_gelu) panel.before_gelu = a->before_gelu + offset;
+    if (a->gelu) panel.gelu = a->gelu + offset;
     if ((number + 1) * share->n_parts >= share->last) return panel;
     if (a->use_amx) panel.next_pairs = pairs_of(a, share, number + 1);
     else if (!a->packed_weight) panel.next = a, panel.next_column = column + PANEL;
@@ -90,15 +94,15 @@ static int64_t chunk_begin(const Linear *a, const Share *share, int64_t part, in
     return begin + (chunk == share->n_chunks || place > n ? n : place);
 }
 
-/* Fetches what a thread writes of some rows, and what the epilogue reads or writes there. */
+/* Fetches what a thread writes of some rows. */
 static void fetch_rows(const Linear *a, const Share *share, int64_t row, int64_t end) {
     int64_t begin = 2 * PANEL * share->first, n_bytes = 2 * PANEL * share->last - begin;
     for (; row < end; row++) {
         int64_t offset = 2 * row * a->n_out + begin;
         for (int64_t i = 0; i < n_bytes; i += CACHE_LINE)
             __builtin_prefetch(a->output + offset + i, 1);
-        for (int64_t i = 0; i < n_bytes && a->epilogue_operand; i += CACHE_LINE)
-            __builtin_prefetch(a->epilogue_operand + offset + i);
+        for (int64_t i = 0; i < n_bytes && a->gelu; i += CACHE_LINE)
+            __builtin_prefetch(a->gelu + offset + i, 1);
     }
 }
 
@@ -122,7 +126,7 @@ static void compute_share(const Linear *a, const Share *share) {
     if (is_cold) pack_weights(a, share, share->first / share->n_parts, end);
     for (int64_t chunk = 0; chunk < share->n_chunks; chunk++) {
         int64_t row = chunk_begin(a, share, 0, chunk);
-        if (is_cold && share->n_parts == 1)
+        if (is_cold && share->n_parts == 1 && !share->past_caches)
             fetch_rows(a, share, row, chunk_begin(a, share, 0, chunk + 1));
         compute_chunk(a, share, chunk, &used);
     }
@@ -136,6 +140,9 @@ static Share whole_of(const Linear *a, int n_threads) {
     if (most > CHUNK_TOKENS) most = CHUNK_TOKENS;
     if (most < BLOCK_TILES) most = BLOCK_TILES;
     if (a->use_amx && n_tokens > most) whole.n_chunks = (n_tokens + most - 1) / most;
+    int64_t n_bytes = 2 * a->n_tokens * a->n_out * (a->gelu ? 2 : 1);
+    int is_aligned = ((uintptr_t)a->output | (uintptr_t)a->gelu) % CACHE_LINE == 0;
+    whole.past_caches = a->use_amx && is_aligned && n_bytes > n_threads * MOST_BYTES;
     return whole;
 }
 
@@ -160,6 +167,7 @@ int linear_forward(const Linear *given, int n_threads) {
         if (a->use_amx) before = configure_tiles(&OWN_TILES);
         if (!failed) compute_share(a, &own);
         if (a->use_amx) configure_tiles(&before);
+        _mm_sfence(); /* what went past the caches is there before others read it */
     }
     return failed ? -1 : 0;
 }

@@ -19,7 +19,7 @@ static int64_t bytes_of_panel(const GradWeight *a) {
 
 /* Of some panels side by side so many tokens, up to BLOCK_TILES, and zeros behind them: in the
 order of memory, as whoever reads one panel after another waits for each line. */
-BF16_DOT INLINE void pack_tokens(const char *from, int64_t width, int64_t n_tokens, int with_gelu,
+BF16_DOT static void pack_tokens(const char *from, int64_t width, int64_t n_tokens,
                                  int64_t n_panels, uint16_t *to, int64_t size) {
     for (int64_t token = 0; token < BLOCK_TILES; token += 2, from += 4 * width)
         for (int64_t panel = 0; panel < n_panels; panel++) {
@@ -27,19 +27,17 @@ BF16_DOT INLINE void pack_tokens(const char *from, int64_t width, int64_t n_toke
             int64_t n_left = n_tokens - token;
             const char *columns = from + 2 * panel * PANEL;
             if (n_left <= 0) memset(pairs, 0, 4 * PANEL);
-            else pack_columns(columns, width, n_left < 2 ? n_left : 2, 1, with_gelu, pairs);
+            else pack_columns(columns, width, n_left < 2 ? n_left : 2, 1, pairs);
         }
 }
 
-/* Panels of the input, or of its GELU. */
+/* Panels of the input. */
 BF16_DOT static void pack_inputs(const GradWeight *a, int64_t first, int64_t n_panels,
                                  uint16_t *to) {
     int64_t size = bytes_of_panel(a) / 2;
     for (int64_t token = 0; token * PANEL < size; token += BLOCK_TILES) {
         const char *from = a->x + 2 * (token * a->n_in + first * PANEL);
-        int64_t n_left = a->n_tokens - token;
-        if (a->gelu) pack_tokens(from, a->n_in, n_left, 1, n_panels, to + token * PANEL, size);
-        else pack_tokens(from, a->n_in, n_left, 0, n_panels, to + token * PANEL, size);
+        pack_tokens(from, a->n_in, a->n_tokens - token, n_panels, to + token * PANEL, size);
     }
 }
 
@@ -66,7 +64,7 @@ BF16_DOT static void pack_outputs(const GradWeight *a, int64_t first, int64_t n_
     floats sums[MOST_PANELS][2] = {0};
     for (int64_t token = 0; token * PANEL < size; token += BLOCK_TILES) {
         const char *from = a->grad_output + 2 * (token * a->n_out + first * PANEL);
-        pack_tokens(from, a->n_out, a->n_tokens - token, 0, n_panels, to + token * PANEL, size);
+        pack_tokens(from, a->n_out, a->n_tokens - token, n_panels, to + token * PANEL, size);
         for (int64_t panel = 0; panel < n_panels; panel++) {
             uint16_t *pairs = to + panel * size + token * PANEL;
             if (a->use_amx) sum_pairs(pairs, sums[panel], 1);
@@ -86,12 +84,12 @@ typedef struct { /* panels that are packed at once */
 static void compute_rows_of_weights(const GradWeight *a, int64_t row, int64_t first, int64_t end,
                                     const uint16_t *inputs, const uint16_t *outputs) {
     int64_t bytes = bytes_of_panel(a), place = 2 * PANEL * (row * a->n_in + first);
-    int used = BLOCK_TILES, is_aligned = (uintptr_t)a->grad_weight % CACHE_LINE == 0;
+    int used = BLOCK_TILES;
     Panel panel = {.x = outputs, .n_pairs = bytes / (4 * PANEL), .pairs = inputs,
                    .output = a->grad_weight + place, .width = a->n_in};
     if (a->use_amx) {
         panel.pairs_step = bytes / 2;
-        if (is_aligned) panel.epilogue = PAST_CACHES;
+        panel.past_caches = (uintptr_t)a->grad_weight % CACHE_LINE == 0;
         compute_panel_by_tiles(&panel, (end - first) * PANEL, &used);
         return;
     }

@@ -119,9 +119,9 @@ typedef struct {
 
 OPERATION(embed, Embedding)
 
-/* What follows a product: nothing, GELU in place of it, GELU beside it, its gradient, or nothing
-soon, so that the result is written to memory past the caches. */
-enum Epilogue { NO_EPILOGUE, GELU, GELU_COPY, GELU_BACKWARD, PAST_CACHES };
+/* What follows a product: nothing, GELU in place of it, GELU beside it, or the gradient of GELU and
+GELU beside it. */
+enum Epilogue { NO_EPILOGUE, GELU, GELU_COPY, GELU_BACKWARD };
 
 /* A linear layer in bfloat16, or with transposed weights the gradient of its input. */
 typedef struct {
@@ -130,7 +130,8 @@ typedef struct {
     const float *const *weights;   /* float32, each of n_rows rows, one below the other */
     const float *bias;             /* (n_out,), or NULL */
     char *output;                  /* (n_tokens, n_out) */
-    char *epilogue_operand;        /* (n_tokens, n_out), what the epilogue reads or writes */
+    const char *before_gelu;       /* (n_tokens, n_out), what the gradient of GELU reads */
+    char *gelu;                    /* (n_tokens, n_out), GELU beside the output */
     int64_t n_tokens, n_in, n_out, n_rows;
     int transposed; /* weights are (n_in, n_out), otherwise (n_out, n_in) */
     int epilogue;
@@ -142,7 +143,6 @@ typedef struct {
     const char *grad_output, *x;   /* (n_tokens, n_out), (n_tokens, n_in) */
     char *grad_weight, *grad_bias; /* (n_out, n_in), (n_out,) or NULL */
     int64_t n_tokens, n_in, n_out;
-    int gelu; /* the input was the GELU of x */
     int use_amx;
 } GradWeight;
 

@@ -7,7 +7,7 @@ pass them, which have checked them; addresses are whole numbers, 0 for none. */
 #include "kernels.h"
 
 /* To raise, here and in bindings/module.py, whenever a function or a struct of kernels.h changes. */
-#define INTERFACE_VERSION 9
+#define INTERFACE_VERSION 10
 
 #define ADDRESS(i) ((void *)PyLong_AsVoidPtr(arguments[i]))
 #define INTEGER(i) PyLong_AsLongLong(arguments[i])
@@ -180,27 +180,26 @@ static PyObject *py_encoder_forward(PyObject *self, PyObject *const *arguments, 
 }
 
 #ifdef HAS_BF16_DOT
-/* (x, packed_weight or 0, weights or 0, bias or 0, output, epilogue_operand or 0, n_tokens, n_in,
-   n_out, n_rows, transposed, epilogue, use_amx, n_threads) */
+/* (x, packed_weight or 0, weights or 0, bias or 0, output, before_gelu or 0, gelu or 0, n_tokens,
+   n_in, n_out, n_rows, transposed, epilogue, use_amx, n_threads) */
 static PyObject *py_linear_forward(PyObject *self, PyObject *const *arguments, Py_ssize_t n) {
-    if (!has_arguments(n, 14)) return NULL;
+    if (!has_arguments(n, 15)) return NULL;
     Linear a = {.x = ADDRESS(0), .packed_weight = ADDRESS(1), .weights = ADDRESS(2),
-                .bias = ADDRESS(3), .output = ADDRESS(4), .epilogue_operand = ADDRESS(5),
-                .n_tokens = INTEGER(6), .n_in = INTEGER(7), .n_out = INTEGER(8),
-                .n_rows = INTEGER(9), .transposed = (int)INTEGER(10),
-                .epilogue = (int)INTEGER(11), .use_amx = (int)INTEGER(12)};
-    int n_threads = (int)INTEGER(13);
+                .bias = ADDRESS(3), .output = ADDRESS(4), .before_gelu = ADDRESS(5),
+                .gelu = ADDRESS(6), .n_tokens = INTEGER(7), .n_in = INTEGER(8),
+                .n_out = INTEGER(9), .n_rows = INTEGER(10), .transposed = (int)INTEGER(11),
+                .epilogue = (int)INTEGER(12), .use_amx = (int)INTEGER(13)};
+    int n_threads = (int)INTEGER(14);
     RETURN_AFTER(linear_forward(&a, n_threads));
 }
 
-/* (grad_output, x, grad_weight, grad_bias or 0, n_tokens, n_in, n_out, gelu, use_amx,
-   n_threads) */
+/* (grad_output, x, grad_weight, grad_bias or 0, n_tokens, n_in, n_out, use_amx, n_threads) */
 static PyObject *py_linear_grad_weight(PyObject *self, PyObject *const *arguments, Py_ssize_t n) {
-    if (!has_arguments(n, 10)) return NULL;
+    if (!has_arguments(n, 9)) return NULL;
     GradWeight a = {.grad_output = ADDRESS(0), .x = ADDRESS(1), .grad_weight = ADDRESS(2),
                     .grad_bias = ADDRESS(3), .n_tokens = INTEGER(4), .n_in = INTEGER(5),
-                    .n_out = INTEGER(6), .gelu = (int)INTEGER(7), .use_amx = (int)INTEGER(8)};
-    int n_threads = (int)INTEGER(9);
+                    .n_out = INTEGER(6), .use_amx = (int)INTEGER(7)};
+    int n_threads = (int)INTEGER(8);
     RETURN_AFTER(linear_grad_weight(&a, n_threads));
 }
 

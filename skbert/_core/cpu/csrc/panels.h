@@ -23,7 +23,9 @@ typedef struct {
     char *output;
     int64_t width; /* numbers from one row of the output to the next */
     int epilogue;
-    char *epilogue_operand; /* what the epilogue reads or writes: rows like the output's */
+    const char *before_gelu; /* what the epilogue reads, */
+    char *gelu;              /* and what it writes beside the output: rows like the output's */
+    int past_caches; /* what is written is read late, or is larger than the caches */
     int64_t pairs_step; /* where PANEL rows of x in tiles are multiplied by several panels side by
                            side: numbers from one to the next; otherwise 0 */
     const uint16_t *next_pairs; /* of the next panel, which are fetched into the cache; or NULL */
@@ -62,32 +64,44 @@ INLINE Prefetch prefetch_next(const Panel *a, int64_t block, int64_t n_blocks) {
 /* ---- In vectors ---- */
 
 typedef struct { /* what follows the sums of a row */
-    int kind;
-    char *output, *operand;
+    int kind, past_caches;
+    char *output, *gelu;
+    const char *before_gelu;
 } Epilogue;
 
 INLINE Epilogue epilogue_at(const Panel *a, int64_t offset) { /* in bytes */
-    return (Epilogue){a->epilogue, a->output + offset,
-                      a->epilogue_operand ? a->epilogue_operand + offset : NULL};
+    return (Epilogue){a->epilogue, a->past_caches, a->output + offset,
+                      a->gelu ? a->gelu + offset : NULL,
+                      a->before_gelu ? a->before_gelu + offset : NULL};
+}
+
+BF16_DOT INLINE __m512i rounded(floats left, floats right) {
+    return (__m512i)_mm512_cvtne2ps_pbh((__m512)right, (__m512)left);
+}
+
+BF16_DOT INLINE void write_line(char *to, __m512i line, int past_caches) {
+    if (past_caches) _mm512_stream_si512((void *)to, line);
+    else _mm512_storeu_si512(to, line);
 }
 
 /* Stores a result and what follows it, so many bytes behind the first row. */
 BF16_DOT INLINE void apply_epilogue(const Epilogue *a, int64_t offset, floats left, floats right) {
-    char *to = a->output + offset, *operand = a->operand ? a->operand + offset : NULL;
-    if (a->kind == PAST_CACHES) {
-        __m512i both = (__m512i)_mm512_cvtne2ps_pbh((__m512)right, (__m512)left);
-        _mm512_stream_si512((void *)to, both);
-        return;
-    }
     if (a->kind == GELU) {
         left = gelu(left), right = gelu(right);
     } else if (a->kind == GELU_BACKWARD) {
-        left *= gelu_derivative(load(operand, 0, 1));
-        right *= gelu_derivative(load(operand, LANES, 1));
+        const char *before = a->before_gelu + offset;
+        floats active[2];
+        left *= gelu_derivative(load(before, 0, 1), active);
+        right *= gelu_derivative(load(before, LANES, 1), active + 1);
+        write_line(a->gelu + offset, rounded(active[0], active[1]), a->past_caches);
     }
-    store_bf16(to, left, right);
-    if (a->kind == GELU_COPY)
-        store_bf16(operand, gelu(load(to, 0, 1)), gelu(load(to, LANES, 1)));
+    __m512i line = rounded(left, right);
+    write_line(a->output + offset, line, a->past_caches);
+    if (a->kind == GELU_COPY) {
+        const char *both = (const char *)&line;
+        left = gelu(load(both, 0, 1)), right = gelu(load(both, LANES, 1));
+        write_line(a->gelu + offset, rounded(left, right), a->past_caches);
+    }
 }
 
 /* Some rows of a panel, whose sums stay in the registers. */
@@ -161,6 +175,12 @@ AMX INLINE void finish_rows(const void *rows, int first, int end) {
     }
 }
 
+/* Fetches what the epilogue of a block reads, a block before. */
+INLINE void fetch_before_gelu(const Panel *a, int64_t offset, int64_t n_rows) {
+    for (int64_t row = 0; row < n_rows && a->before_gelu; row++)
+        __builtin_prefetch(a->before_gelu + offset + 2 * row * a->width);
+}
+
 AMX INLINE void multiply_block(const Panel *a, int64_t block, int is_half, Prefetch ahead,
                                const TileProduct *before) {
     TileFactor x = {a->x, TILE_BYTES, 4 * TILE};
@@ -184,6 +204,8 @@ AMX static void compute_panel_by_tiles(const Panel *a, int64_t n_rows, int *used
         *own = (TileRows){epilogue_at(a, block * step), 2 * a->width, .sums = sums};
         if (a->bias) memcpy(own->bias, a->bias, sizeof own->bias);
         Prefetch ahead = prefetch_next(a, block, n_blocks);
+        if (block + 1 < n_blocks) fetch_before_gelu(a, (block + 1) * step, n_left - n);
+        else fetch_before_gelu(a, 2 * PANEL, n_rows);
         if (n != *used) finish_tiles(&before, finish_rows), before = (TileProduct){0};
         use_rows(n, used);
         if (n > TILE_ROWS) multiply_block(a, block, 0, ahead, &before);
@@ -195,9 +217,9 @@ AMX static void compute_panel_by_tiles(const Panel *a, int64_t n_rows, int *used
 
 /* ---- Packing ---- */
 
-/* PANEL columns: pairs of a number, or its GELU, and the one below. */
+/* PANEL columns: pairs of a number and the one below. */
 BF16_DOT INLINE void pack_columns(const char *from, int64_t width, int64_t n_rows, int is_bf16,
-                                  int with_gelu, uint16_t *to) {
+                                  uint16_t *to) {
     int64_t size = is_bf16 ? 2 : 4;
     const uints alternate = {0x100000, 0x110001, 0x120002, 0x130003, 0x140004, 0x150005,
                              0x160006, 0x170007, 0x180008, 0x190009, 0x1a000a, 0x1b000b,
@@ -207,9 +229,7 @@ BF16_DOT INLINE void pack_columns(const char *from, int64_t width, int64_t n_row
             const char *upper = from + half * LANES * size, *lower = upper + size * width;
             floats x = load(upper, 0, is_bf16), y = {0};
             if (row + 1 < n_rows) y = load(lower, 0, is_bf16);
-            if (with_gelu) x = gelu(x), y = gelu(y);
-            __m512i both = (__m512i)_mm512_cvtne2ps_pbh((__m512)y, (__m512)x);
-            _mm512_storeu_si512(to, _mm512_permutexvar_epi16((__m512i)alternate, both));
+            _mm512_storeu_si512(to, _mm512_permutexvar_epi16((__m512i)alternate, rounded(x, y)));
         }
 }
 #endif

@@ -15,7 +15,7 @@ static int64_t width_of(const TrainedProduct *product) {
 static int multiply(const TrainedLayer *a, const TrainedProduct *product, const char *x,
                     char *output, char *gelu, float *biases, int n_threads) {
     Linear linear = {.x = (const uint16_t *)x, .weights = product->weights,
-                     .bias = product->biases[0], .output = output, .epilogue_operand = gelu,
+                     .bias = product->biases[0], .output = output, .gelu = gelu,
                      .n_tokens = a->n_tokens, .n_in = product->n_in, .n_out = width_of(product),
                      .n_rows = product->n_rows, .epilogue = gelu ? GELU_COPY : NO_EPILOGUE,
                      .use_amx = a->use_amx};
@@ -27,27 +27,27 @@ static int multiply(const TrainedLayer *a, const TrainedProduct *product, const 
     return linear_forward(&linear, n_threads);
 }
 
-/* The gradient of the input, or of what was before the GELU that was the input. */
+/* The gradient of the input, or of what was before the GELU that was the input, and that GELU. */
 static int multiply_back(const TrainedLayer *a, const TrainedProduct *product,
-                         const char *grad_output, char *grad_x, char *before_gelu,
-                         int n_threads) {
+                         const char *grad_output, char *grad_x, const char *before_gelu,
+                         char *gelu, int n_threads) {
     Linear linear = {.x = (const uint16_t *)grad_output, .weights = product->weights,
-                     .output = grad_x, .epilogue_operand = before_gelu, .n_tokens = a->n_tokens,
-                     .n_in = width_of(product), .n_out = product->n_in,
+                     .output = grad_x, .before_gelu = before_gelu, .gelu = gelu,
+                     .n_tokens = a->n_tokens, .n_in = width_of(product), .n_out = product->n_in,
                      .n_rows = product->n_rows, .transposed = 1,
                      .epilogue = before_gelu ? GELU_BACKWARD : NO_EPILOGUE,
                      .use_amx = a->use_amx};
     return linear_forward(&linear, n_threads);
 }
 
-/* The gradients of weights and biases, where the input was x or its GELU. */
+/* The gradients of weights and biases. */
 static int differentiate(const TrainedLayer *a, int number, const char *grad_output,
-                         const char *x, int gelu, int n_threads) {
+                         const char *x, int n_threads) {
     const TrainedProduct *product = &a->weights->qkv + number;
     char *const *grads = a->grad_products + 2 * number;
     GradWeight grad = {.grad_output = grad_output, .x = x, .grad_weight = grads[0],
                        .grad_bias = grads[1], .n_tokens = a->n_tokens, .n_in = product->n_in,
-                       .n_out = width_of(product), .gelu = gelu, .use_amx = a->use_amx};
+                       .n_out = width_of(product), .use_amx = a->use_amx};
     return linear_grad_weight(&grad, n_threads);
 }
 
@@ -75,7 +75,8 @@ int trained_layer_forward(const TrainedLayer *a, int n_threads) {
     char *sum, *active, *middle, *biases;
     const Part parts[] = {{&sum, 2 * n * size}, {&active, 2 * n * width_of(&weights->mlp_in)},
                           {&middle, 4 * n * size}, {&biases, 4 * width_of(&weights->qkv)}};
-    if (!allocate_parts(parts, sizeof parts / sizeof *parts)) return -1;
+    const int n_parts = sizeof parts / sizeof *parts;
+    if (!allocate_each(parts, n_parts)) return -1;
     int failed = multiply(a, &weights->qkv, a->x, (char *)a->attention.qkv, NULL,
                           (float *)biases, n_threads);
     failed |= a->use_tiles ? attention_tiles(&a->attention, n_threads)
@@ -88,12 +89,13 @@ int trained_layer_forward(const TrainedLayer *a, int n_threads) {
                        n_threads);
     failed |= multiply(a, &weights->mlp_out, active, sum, NULL, NULL, n_threads);
     normalize(a, &a->mlp_norm, &weights->mlp_norm, sum, (float *)middle, a->output, n_threads);
-    free(sum);
+    free_each(parts, n_parts);
     return failed;
 }
 
 typedef struct { /* gradients of what the operations wrote, in bfloat16 but for the residual */
     char *sum, *middle, *hidden, *x, *context, *qkv;
+    char *active; /* what the second product of the MLP read; later the last two are there */
 } Grads;
 
 /* From the layer's end to what the MLP and the residual beside it read. */
@@ -104,10 +106,12 @@ static int mlp_backward(const TrainedLayer *a, const Grads *grads, int n_threads
     norm.grad_residual = (float *)grads->middle, norm.grad_x = grads->sum;
     norm.grad_weights = a->grad_norms + 2 * n_threads * norm.size;
     layernorm_backward(&norm, n_threads);
-    int failed = differentiate(a, 3, grads->sum, a->hidden, 1, n_threads);
-    failed |= multiply_back(a, &weights->mlp_out, grads->sum, grads->hidden, a->hidden, n_threads);
-    failed |= differentiate(a, 2, grads->hidden, a->attention_norm.rounded, 0, n_threads);
-    return failed | multiply_back(a, &weights->mlp_in, grads->hidden, grads->x, NULL, n_threads);
+    int failed = multiply_back(a, &weights->mlp_out, grads->sum, grads->hidden, a->hidden,
+                               grads->active, n_threads);
+    failed |= differentiate(a, 3, grads->sum, grads->active, n_threads);
+    failed |= differentiate(a, 2, grads->hidden, a->attention_norm.rounded, n_threads);
+    return failed | multiply_back(a, &weights->mlp_in, grads->hidden, grads->x, NULL, NULL,
+                                  n_threads);
 }
 
 /* From there to what the layer reads. */
@@ -118,30 +122,32 @@ static int attention_layer_backward(const TrainedLayer *a, const Grads *grads, i
     norm.grad_residual = a->grad_states, norm.grad_x = grads->sum;
     norm.grad_weights = a->grad_norms;
     layernorm_backward(&norm, n_threads);
-    int failed = differentiate(a, 1, grads->sum, a->attention.output, 0, n_threads);
-    failed |= multiply_back(a, &weights->attention_out, grads->sum, grads->context, NULL,
+    int failed = differentiate(a, 1, grads->sum, a->attention.output, n_threads);
+    failed |= multiply_back(a, &weights->attention_out, grads->sum, grads->context, NULL, NULL,
                             n_threads);
     Attention attention = a->attention;
     attention.grad_output = grads->context, attention.grad_qkv = grads->qkv;
     failed |= a->use_tiles ? attention_grad_tiles(&attention, n_threads)
                            : attention_backward(&attention, n_threads);
-    failed |= differentiate(a, 0, grads->qkv, a->x, 0, n_threads);
+    failed |= differentiate(a, 0, grads->qkv, a->x, n_threads);
     if (!a->grad_x) return failed;
-    return failed | multiply_back(a, &weights->qkv, grads->qkv, a->grad_x, NULL, n_threads);
+    return failed | multiply_back(a, &weights->qkv, grads->qkv, a->grad_x, NULL, NULL, n_threads);
 }
 
 int trained_layer_backward(const TrainedLayer *a, int n_threads) {
     const TrainedWeights *weights = a->weights;
     int64_t n = a->n_tokens, size = weights->qkv.n_in, width = weights->attention_out.n_in;
+    int64_t of_mlp = 2 * n * weights->mlp_out.n_in, of_attention = 8 * n * width;
     Grads grads;
     const Part parts[] = {{&grads.sum, 2 * n * size}, {&grads.middle, 4 * n * size},
-                          {&grads.hidden, 2 * n * weights->mlp_out.n_in},
-                          {&grads.x, 2 * n * size}, {&grads.context, 2 * n * width},
-                          {&grads.qkv, 6 * n * width}};
-    if (!allocate_parts(parts, sizeof parts / sizeof *parts)) return -1;
+                          {&grads.hidden, of_mlp}, {&grads.x, 2 * n * size},
+                          {&grads.active, of_mlp > of_attention ? of_mlp : of_attention}};
+    const int n_parts = sizeof parts / sizeof *parts;
+    if (!allocate_each(parts, n_parts)) return -1;
+    grads.context = grads.active, grads.qkv = grads.context + 2 * n * width;
     int failed = mlp_backward(a, &grads, n_threads);
     failed |= attention_layer_backward(a, &grads, n_threads);
-    free(grads.sum);
+    free_each(parts, n_parts);
     return failed;
 }
 #endif
