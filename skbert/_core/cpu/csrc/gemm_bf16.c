@@ -142,7 +142,8 @@ static Share whole_of(const Linear *a, int n_threads) {
     if (a->use_amx && n_tokens > most) whole.n_chunks = (n_tokens + most - 1) / most;
     int64_t n_bytes = 2 * a->n_tokens * a->n_out * (a->gelu ? 2 : 1);
     int is_aligned = ((uintptr_t)a->output | (uintptr_t)a->gelu) % CACHE_LINE == 0;
-    whole.past_caches = a->use_amx && is_aligned && n_bytes > n_threads * MOST_BYTES;
+    int is_cold = a->use_amx && !a->packed_weight; /* memory that other layers have used since */
+    whole.past_caches = is_cold && is_aligned && n_bytes > n_threads * MOST_BYTES;
     return whole;
 }
 
