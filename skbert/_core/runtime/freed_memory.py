@@ -13,7 +13,6 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -32,38 +31,25 @@ def keep_freed_memory() -> None:
     torch.empty(_MOST_BYTES, dtype=torch.uint8, device="cpu")
 
 
-class _Keepers:
-    """How many keep all memory now."""
-
-    def __init__(self) -> None:
-        self.n, self.lock = 0, threading.Lock()
-
-    def change(self, by: int) -> None:
-        """Add to their number; glibc is told of the first and of the last."""
-        with self.lock:
-            before, self.n = self.n, self.n + by
-            if set_option := _mallopt() if 0 in (before, self.n) else None:
-                set_option(_TRIM_THRESHOLD, _NEVER if self.n else 2 * _MOST_BYTES)
-
-
-_keepers = _Keepers()
-
-
 @contextmanager
 def all_memory_kept() -> Iterator[None]:
-    """Let glibc return nothing from the end of its heap meanwhile; later, as it did before."""
+    """Let glibc return nothing from the end of its heap meanwhile; later, as it did before.
+
+    Of several threads inside at once the first that leaves ends it for all.
+    """
     keep_freed_memory()
-    _keepers.change(1)
+    set_option = _mallopt()
+    set_option(_TRIM_THRESHOLD, _NEVER)
     try:
         yield
     finally:
-        _keepers.change(-1)
+        set_option(_TRIM_THRESHOLD, 2 * _MOST_BYTES)
 
 
 @cache
-def _mallopt() -> Callable[[int, int], int] | None:
-    """What sets options of glibc's allocator, unless the environment does."""
+def _mallopt() -> Callable[[int, int], object]:
+    """What sets options of glibc's allocator, if there is one and the environment sets none."""
     tunables = os.environ.get("GLIBC_TUNABLES", "")
-    if "malloc" in tunables or any(name.startswith("MALLOC_") for name in os.environ):
-        return None
-    return getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    is_set = "malloc" in tunables or any(name.startswith("MALLOC_") for name in os.environ)
+    libc = ctypes.CDLL(None) if sys.platform == "linux" and not is_set else None
+    return getattr(libc, "mallopt", lambda option, value: None)

@@ -47,8 +47,6 @@ def use():
 
 with all_memory_kept():
     use()
-    with all_memory_kept():
-        use()
     inside = use()
 use()
 print(inside, use())
