@@ -192,7 +192,7 @@ class TrainingMLP:
     """Two products for training, with the activation between them.
 
     Only the input of the activation is saved. The backward pass computes the activation again,
-    which takes less time than to store its result.
+    which takes less memory than to keep its result.
     """
 
     def __init__(

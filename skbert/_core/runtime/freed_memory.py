@@ -33,9 +33,10 @@ def keep_freed_memory() -> None:
 
 @contextmanager
 def all_memory_kept() -> Iterator[None]:
-    """Let glibc return nothing from the end of its heap meanwhile; later, as it did before.
+    """Let glibc return nothing from the end of its heap meanwhile.
 
-    Of several threads inside at once the first that leaves ends it for all.
+    Later it does as after `keep_freed_memory`, whatever `mallopt` was told before, which cannot be
+    read. Of several threads inside at once the first that leaves ends it for all.
     """
     keep_freed_memory()
     set_option = _mallopt()

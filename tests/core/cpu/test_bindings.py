@@ -642,7 +642,9 @@ def assert_rounded(found: torch.Tensor, exact: torch.Tensor) -> None:
 @pytest.mark.usefixtures("either_registers")
 @pytest.mark.parametrize("n_threads", [1, 2, 3, 4, 7])
 @pytest.mark.parametrize("n_tokens", [1, 2, 13, 97])
-@pytest.mark.parametrize(("n_parts", "n_in", "n_out"), [(1, 32, 96), (3, 64, 32), (1, 160, 64)])
+@pytest.mark.parametrize(
+    ("n_parts", "n_in", "n_out"), [(1, 32, 96), (3, 64, 32), (1, 160, 64), (1, 96, 96)]
+)
 def test_products_that_learn(
     n_threads: int, n_tokens: int, n_parts: int, n_in: int, n_out: int
 ) -> None:
@@ -655,7 +657,7 @@ def test_products_that_learn(
     ("n_threads", "n_tokens", "n_parts", "n_in", "n_out"),
     [
         (1, 600, 1, 64, 96), (2, 2200, 3, 64, 32), (7, 2200, 1, 32, 32), (2, 200, 1, 3072, 64),
-        (1, 2210, 1, 320, 288),  # written past the caches
+        (1, 2210, 1, 320, 288), (2, 2210, 1, 320, 288),  # written past the caches
     ],
 )  # fmt: skip
 def test_products_of_more_tokens_than_stay_in_a_cache(
@@ -688,11 +690,26 @@ def check_products_that_learn(
         assert wide.grad is not None
         assert_rounded(inner, wide.grad)
         assert_rounded(again, F.gelu(before.double()))
+        if (n_in, n_parts) == (n_out, 1):  # computed again as it was
+            made.grad_input(grad_output, pre_activation=found, gelu_output=again)
+            assert torch.equal(again, active)
         made.grad_weight(grad_output, x, grad_weight, grad_bias)
         assert_rounded(grad_weight, grad_output.double().t() @ x.double())
         assert_rounded(grad_bias, grad_output.double().sum(0))
     finally:
         torch.set_num_threads(threads)
+
+
+@needs_bf16_products
+@pytest.mark.usefixtures("either_registers")
+def test_results_larger_than_the_caches_anywhere_in_memory() -> None:
+    made, _, _ = linears(1, 64, 288)
+    x = torch.randn(4210, 64).bfloat16()
+    wanted = torch.empty(len(x), 288, dtype=torch.bfloat16)
+    shifted = torch.empty(wanted.numel() + 1, dtype=torch.bfloat16)[1:].view(wanted.shape)
+    assert shifted.data_ptr() % 64
+    assert torch.equal(made.forward(x, gelu_output=wanted), made.forward(x, gelu_output=shifted))
+    assert torch.equal(shifted, wanted)
 
 
 @needs_bf16_products

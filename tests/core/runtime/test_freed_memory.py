@@ -33,6 +33,7 @@ import ctypes, resource
 from skbert._core.runtime.freed_memory import all_memory_kept
 
 libc = ctypes.CDLL(None)
+libc.prctl(41, 1, 0, 0, 0)  # no huge pages: PR_SET_THP_DISABLE
 libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
 usage = lambda: resource.getrusage(resource.RUSAGE_SELF)
 
@@ -83,5 +84,6 @@ def test_all_memory_is_kept_meanwhile_and_returned_after() -> None:
 
 @needs_glibc
 def test_what_the_environment_sets_stays() -> None:
-    inside, _ = numbers_of(KEPT, MALLOC_TRIM_THRESHOLD_="1000000")
+    sizes = {"MALLOC_TRIM_THRESHOLD_": "1000000", "MALLOC_MMAP_THRESHOLD_": "33554432"}
+    inside, _ = numbers_of(KEPT, **sizes)
     assert inside > 10_000

@@ -22,6 +22,7 @@ the same columns of one row after another waits for each line. */
 typedef struct {
     int64_t first, last, n_parts;
     int64_t n_chunks;  /* of a part */
+    int is_cold;       /* its memory: other layers have used the caches since */
     int past_caches;   /* what is written */
     uint16_t *packed;  /* its panels, or in vectors one after another */
     uint16_t *rounded; /* LANES rows of weights */
@@ -122,11 +123,11 @@ static void compute_chunk(const Linear *a, const Share *share, int64_t chunk, in
 
 static void compute_share(const Linear *a, const Share *share) {
     int64_t end = (share->last + share->n_parts - 1) / share->n_parts;
-    int is_cold = a->use_amx && !a->packed_weight, used = BLOCK_TILES;
-    if (is_cold) pack_weights(a, share, share->first / share->n_parts, end);
+    int used = BLOCK_TILES;
+    if (share->is_cold) pack_weights(a, share, share->first / share->n_parts, end);
     for (int64_t chunk = 0; chunk < share->n_chunks; chunk++) {
         int64_t row = chunk_begin(a, share, 0, chunk);
-        if (is_cold && share->n_parts == 1 && !share->past_caches)
+        if (share->is_cold && share->n_parts == 1 && !share->past_caches)
             fetch_rows(a, share, row, chunk_begin(a, share, 0, chunk + 1));
         compute_chunk(a, share, chunk, &used);
     }
@@ -142,8 +143,8 @@ static Share whole_of(const Linear *a, int n_threads) {
     if (a->use_amx && n_tokens > most) whole.n_chunks = (n_tokens + most - 1) / most;
     int64_t n_bytes = 2 * a->n_tokens * a->n_out * (a->gelu ? 2 : 1);
     int is_aligned = ((uintptr_t)a->output | (uintptr_t)a->gelu) % CACHE_LINE == 0;
-    int is_cold = a->use_amx && !a->packed_weight; /* memory that other layers have used since */
-    whole.past_caches = is_cold && is_aligned && n_bytes > n_threads * MOST_BYTES;
+    whole.is_cold = a->use_amx && !a->packed_weight;
+    whole.past_caches = whole.is_cold && is_aligned && n_bytes > n_threads * MOST_BYTES;
     return whole;
 }
 

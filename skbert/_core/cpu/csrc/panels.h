@@ -75,10 +75,6 @@ INLINE Epilogue epilogue_at(const Panel *a, int64_t offset) { /* in bytes */
                       a->before_gelu ? a->before_gelu + offset : NULL};
 }
 
-BF16_DOT INLINE __m512i rounded(floats left, floats right) {
-    return (__m512i)_mm512_cvtne2ps_pbh((__m512)right, (__m512)left);
-}
-
 BF16_DOT INLINE void write_line(char *to, __m512i line, int past_caches) {
     if (past_caches) _mm512_stream_si512((void *)to, line);
     else _mm512_storeu_si512(to, line);
@@ -177,6 +173,7 @@ AMX INLINE void finish_rows(const void *rows, int first, int end) {
 
 /* Fetches what the epilogue of a block reads, a block before. */
 INLINE void fetch_before_gelu(const Panel *a, int64_t offset, int64_t n_rows) {
+    if (n_rows > BLOCK_TILES) n_rows = BLOCK_TILES;
     for (int64_t row = 0; row < n_rows && a->before_gelu; row++)
         __builtin_prefetch(a->before_gelu + offset + 2 * row * a->width);
 }

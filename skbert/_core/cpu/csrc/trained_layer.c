@@ -95,7 +95,7 @@ int trained_layer_forward(const TrainedLayer *a, int n_threads) {
 
 typedef struct { /* gradients of what the operations wrote, in bfloat16 but for the residual */
     char *sum, *middle, *hidden, *x, *context, *qkv;
-    char *active; /* what the second product of the MLP read; later the last two are there */
+    char *active; /* what the second product of the MLP read; later context and qkv */
 } Grads;
 
 /* From the layer's end to what the MLP and the residual beside it read. */
