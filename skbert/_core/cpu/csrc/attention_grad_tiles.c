@@ -66,7 +66,7 @@ AMX INLINE __m512i differentiate_key(const Scores *s, int row) {
     }
     int64_t to = (s->first_query + row) * BLOCK;
     store_bf16(u->weights + to, weights[0], weights[1]);
-    __m512i both = (__m512i)_mm512_cvtne2ps_pbh((__m512)grads[1], (__m512)grads[0]);
+    __m512i both = rounded(grads[0], grads[1]);
     _mm512_storeu_si512(u->grad_scores + to, both);
     return both;
 }

@@ -61,7 +61,7 @@ INLINE int place_before(int half, int number) { return number / 4 * 8 + half * 4
 BF16_DOT INLINE void store_token(const Tokens *x, int token, int i, floats left, floats right) {
     uint16_t *to = x->first + token * x->stride + i;
     __builtin_prefetch(to + x->size, 1, 2);
-    __m512i both = (__m512i)_mm512_cvtne2ps_pbh((__m512)right, (__m512)left);
+    __m512i both = rounded(left, right);
     _mm512_storeu_si512(to, __builtin_shufflevector(both, both, 0, 4, 1, 5, 2, 6, 3, 7));
 }
 

@@ -22,7 +22,6 @@ the same columns of one row after another waits for each line. */
 typedef struct {
     int64_t first, last, n_parts;
     int64_t n_chunks;  /* of a part */
-    int is_cold;       /* its memory: other layers have used the caches since */
     int past_caches;   /* what is written */
     uint16_t *packed;  /* its panels, or in vectors one after another */
     uint16_t *rounded; /* LANES rows of weights */
@@ -121,13 +120,16 @@ static void compute_chunk(const Linear *a, const Share *share, int64_t chunk, in
     }
 }
 
+/* In training, by tiles: other layers have used the caches since. */
+INLINE int is_cold(const Linear *a) { return a->use_amx && !a->packed_weight; }
+
 static void compute_share(const Linear *a, const Share *share) {
     int64_t end = (share->last + share->n_parts - 1) / share->n_parts;
     int used = BLOCK_TILES;
-    if (share->is_cold) pack_weights(a, share, share->first / share->n_parts, end);
+    if (is_cold(a)) pack_weights(a, share, share->first / share->n_parts, end);
     for (int64_t chunk = 0; chunk < share->n_chunks; chunk++) {
         int64_t row = chunk_begin(a, share, 0, chunk);
-        if (share->is_cold && share->n_parts == 1 && !share->past_caches)
+        if (is_cold(a) && share->n_parts == 1 && !share->past_caches)
             fetch_rows(a, share, row, chunk_begin(a, share, 0, chunk + 1));
         compute_chunk(a, share, chunk, &used);
     }
@@ -143,8 +145,7 @@ static Share whole_of(const Linear *a, int n_threads) {
     if (a->use_amx && n_tokens > most) whole.n_chunks = (n_tokens + most - 1) / most;
     int64_t n_bytes = 2 * a->n_tokens * a->n_out * (a->gelu ? 2 : 1);
     int is_aligned = ((uintptr_t)a->output | (uintptr_t)a->gelu) % CACHE_LINE == 0;
-    whole.is_cold = a->use_amx && !a->packed_weight;
-    whole.past_caches = whole.is_cold && is_aligned && n_bytes > n_threads * MOST_BYTES;
+    whole.past_caches = is_cold(a) && is_aligned && n_bytes > n_threads * MOST_BYTES;
     return whole;
 }
 
@@ -169,7 +170,7 @@ int linear_forward(const Linear *given, int n_threads) {
         if (a->use_amx) before = configure_tiles(&OWN_TILES);
         if (!failed) compute_share(a, &own);
         if (a->use_amx) configure_tiles(&before);
-        _mm_sfence(); /* what went past the caches is there before others read it */
+        if (whole.past_caches) _mm_sfence(); /* it is there before others read it */
     }
     return failed ? -1 : 0;
 }
