@@ -218,7 +218,8 @@ def attention(draw: Draw) -> Case:
     q, k, v = (largest(x) for x in qkv.detach()[rows.tokens()].split(width, dim=1))
     # Errors of the scores are relative errors of the weights, which lie between 0 and 1.
     off = min(1.0, 1e-6 + 16 * EPS * size * q * k * how.scaling)
-    if in_tiles:  # weights are rounded, and gradients of scores
+    in_pairs = dtype == torch.bfloat16 and size % 32 == 0 and module.has_bf16_products()
+    if in_tiles or in_pairs:  # weights are rounded, and gradients of scores
         off = min(1.0, off + 2 * ROUNDING[dtype])
     keep, longest = 1 / (1 - how.dropout), max(rows.lengths, default=0)
     slope = 4 * off * keep * size * largest(grad_output) * v * how.scaling

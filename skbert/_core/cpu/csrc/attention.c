@@ -2,75 +2,13 @@
 queries, whose scores fit in a cache; the keys that no query of a block attends to are left out.
 The backward pass computes the scores again from the logsumexp of each token. */
 
-#include <limits.h>
 #include <math.h>
 #include <omp.h>
 #include <stdlib.h>
 
+#include "attention_blocks.h"
 #include "dropout.h"
 #include "gemm.h"
-
-#define QUERY_BLOCK 64 /* tokens whose scores are computed together */
-
-/* One row and head, and where it lies, counted in numbers. */
-typedef struct {
-    int length;
-    int64_t first;  /* its first token and head, among (n_tokens, n_heads) */
-    int64_t width;  /* of a token's output: all heads */
-    int64_t qkv;    /* where its query begins; key and value are a width further each */
-    int64_t output;
-} Unit;
-
-INLINE Unit unit_at(const Attention *a, int number) {
-    int row = number / a->n_heads, head = number % a->n_heads, begin = a->cu_seqlens[row];
-    int64_t width = (int64_t)a->n_heads * a->head_size;
-    return (Unit){.length = a->cu_seqlens[row + 1] - begin,
-                  .first = (int64_t)begin * a->n_heads + head,
-                  .width = width,
-                  .qkv = 3 * begin * width + head * a->head_size,
-                  .output = begin * width + head * a->head_size};
-}
-
-/* Some queries of a unit, and the keys that are near enough to one of them or more. */
-typedef struct {
-    int first, n_rows; /* the queries, a multiple of 4 of which some may lie behind the unit, */
-    int n_queries;     /* and without these */
-    int keys, n_keys;  /* the keys, from the first one of a panel on to the last one of another, */
-    int n_written;     /* those that are tokens, a multiple of 4 as n_rows, */
-    int n_read;        /* and without those behind the unit */
-} Block;
-
-INLINE int least(int x, int y) { return x < y ? x : y; }
-
-INLINE Block block_at(const Attention *a, const Unit *u, int first) {
-    int m = round_up(u->length, 4), n_rows = least(QUERY_BLOCK, m - first);
-    int keys = panel_begin(INT_MAX, first > a->reach ? first - a->reach : 0);
-    int end = round_up(first + n_rows + a->reach, COLUMNS);
-    return (Block){.first = first,
-                   .n_rows = n_rows,
-                   .n_queries = least(n_rows, u->length - first),
-                   .keys = keys,
-                   .n_keys = least(round_up(u->length, LANES), end) - keys,
-                   .n_written = least(m, end) - keys,
-                   .n_read = least(u->length, end) - keys};
-}
-
-/* The keys that a token attends to: from `begin` to before `end`. */
-typedef struct {
-    int begin, end;
-} Span;
-
-INLINE Span span_of(const Attention *a, const Unit *u, int token) {
-    int last = a->causal ? token : token + a->reach;
-    return (Span){token - a->reach, least(u->length, last + 1)};
-}
-
-/* Which of the keys from `first` on are in a span. */
-INLINE ints mask_within(Span span, int first) {
-    ints mask = mask_before(span.end, first);
-    if (span.begin > first) mask &= ~mask_before(span.begin, first);
-    return mask;
-}
 
 /* Copies query, key or value of a unit, (n, head_size) with zeros at the end, as it is to `to` and
 transposed and in panels to `transposed`; NULL: not wanted. */
@@ -105,6 +43,8 @@ INLINE void write_part(const Attention *a, char *to, int64_t stride, int64_t off
 INLINE float softmax_weights(const Attention *a, const Unit *u, Block b, int token, float scaling,
                              float *line) {
     Span span = span_of(a, u, token);
+    const int drops = a->dropout > 0;
+    const Dropout dropout = dropout_of(a->dropout);
     floats maxima = (floats){0} - INFINITY, total = {0};
     for (int j = 0; j < b.n_keys; j += LANES) {
         floats x = *(floats *)(line + j);
@@ -112,12 +52,12 @@ INLINE float softmax_weights(const Attention *a, const Unit *u, Block b, int tok
         maxima = blend(x > maxima, x, maxima);
     }
     float row_max = maximum(maxima);
-    uint32_t mask_key = dropout_key(a->seed, u->first + (int64_t)token * a->n_heads);
-    for (int j = 0; j < b.n_keys; j += LANES) {
+    uints bits = positions(b.keys) + dropout_key(a->seed, u->first + (int64_t)token * a->n_heads);
+    for (int j = 0; j < b.n_keys; j += LANES, bits += LANES * POSITION_STEP) {
         floats x = (*(floats *)(line + j) - row_max) * scaling;
         x = zero_unless(mask_within(span, b.keys + j), exponential(x));
         total += x;
-        if (a->dropout > 0) x *= dropout_mask(mask_key, b.keys + j, a->dropout);
+        if (drops) x *= dropout_factors(dropout, bits);
         *(floats *)(line + j) = x;
     }
     float row_sum = sum(total);
@@ -159,42 +99,48 @@ static void forward_unit(const Attention *a, int number, float *memory) {
 }
 
 #ifdef HAS_BF16_DOT
-/* The key as pairs of numbers of one token, (head_size / 2, n, 2) in panels. */
-BF16_DOT INLINE void pair_columns(const Attention *a, int64_t stride, int64_t offset, int length,
-                                  int n, uint16_t *to) {
-    const uint16_t *from = (const uint16_t *)a->qkv + offset;
-    for (int i = 0; i < n; i += LANES)
-        for (int j = 0; j < a->head_size; j += 2 * LANES) {
-            floats x[LANES] = {0};
-            for (int row = 0; row < LANES && i + row < length; row++)
-                x[row] = *(const floats *)(from + (i + row) * stride + j);
-            transpose(x);
-            int begin = panel_begin(n, i), width = panel_width(n, begin);
-            uint16_t *panel = to + begin * a->head_size + 2 * (i - begin);
+/* Query, key or value of a unit, or the gradient of its output: n tokens, zeros at the end. */
+typedef struct {
+    const uint16_t *from;
+    int64_t stride;
+    int size, length, n;
+} Rows;
+
+INLINE Rows part_of(const Attention *a, const Unit *u, int part, int n) {
+    const uint16_t *qkv = (const uint16_t *)a->qkv + u->qkv + part * u->width;
+    return (Rows){qkv, 3 * u->width, a->head_size, u->length, n};
+}
+
+/* Pairs of numbers of one token, (head_size / 2, n, 2) in panels. */
+BF16_DOT INLINE void pair_columns(Rows x, uint16_t *to) {
+    for (int i = 0; i < x.n; i += LANES)
+        for (int j = 0; j < x.size; j += 2 * LANES) {
+            floats block[LANES] = {0};
+            for (int row = 0; row < LANES && i + row < x.length; row++)
+                block[row] = *(const floats *)(x.from + (i + row) * x.stride + j);
+            transpose(block);
+            int begin = panel_begin(x.n, i), width = panel_width(x.n, begin);
+            uint16_t *panel = to + begin * x.size + 2 * (i - begin);
             for (int row = 0; row < LANES; row++)
-                *(floats *)(panel + (j + 2 * row) * width) = x[row];
+                *(floats *)(panel + (j + 2 * row) * width) = block[row];
         }
 }
 
-/* The value as pairs of numbers of two neighbouring tokens, (n / 2, head_size, 2). */
-BF16_DOT INLINE void pair_tokens(const Attention *a, int64_t stride, int64_t offset, int length,
-                                 int n, uint16_t *to) {
-    const char *from = a->qkv;
-    for (int i = 0; i < n; i += 2)
-        for (int j = 0; j < a->head_size; j += LANES) {
-            uints x = {0}, y = {0};
-            if (i < length) x = (uints)load(from, offset + i * stride + j, 1) >> 16;
-            if (i + 1 < length) y = (uints)load(from, offset + (i + 1) * stride + j, 1);
-            *(uints *)(to + i * a->head_size + 2 * j) = x | y;
+/* Pairs of numbers of two neighbouring tokens, (n / 2, head_size, 2). */
+BF16_DOT INLINE void pair_tokens(Rows x, uint16_t *to) {
+    for (int i = 0; i < x.n; i += 2, x.from += 2 * x.stride)
+        for (int j = 0; j < x.size; j += LANES) {
+            ushorts upper = {0}, lower = {0};
+            if (i < x.length) upper = *(const ushorts *)(x.from + j);
+            if (i + 1 < x.length) lower = *(const ushorts *)(x.from + x.stride + j);
+            *(floats *)(to + i * x.size + 2 * j) = pair(upper, lower);
         }
 }
 
-BF16_DOT INLINE void copy_rows(const Attention *a, int64_t stride, int64_t offset, int length,
-                               int n, uint16_t *to) {
-    int size = a->head_size;
-    memset(to + length * size, 0, sizeof *to * (n - length) * size);
-    for (int i = 0; i < length; i++)
-        memcpy(to + i * size, (const uint16_t *)a->qkv + offset + i * stride, sizeof *to * size);
+BF16_DOT INLINE void copy_rows(Rows x, uint16_t *to) {
+    memset(to + x.length * x.size, 0, sizeof *to * (x.n - x.length) * x.size);
+    for (int i = 0; i < x.length; i++)
+        memcpy(to + i * x.size, x.from + i * x.stride, sizeof *to * x.size);
 }
 
 BF16_DOT static void forward_unit_bf16(const Attention *a, int number, float *memory) {
@@ -203,19 +149,19 @@ BF16_DOT static void forward_unit_bf16(const Attention *a, int number, float *me
     float *s = memory, *o = s + block_memory(a, n), sums[QUERY_BLOCK];
     uint16_t *q = (uint16_t *)(o + QUERY_BLOCK * size), *k = q + n * size, *v = k + n * size;
     uint16_t *weights = v + n * size;
-    copy_rows(a, 3 * u.width, u.qkv, length, n, q);
-    pair_columns(a, 3 * u.width, u.qkv + u.width, length, n, k);
-    pair_tokens(a, 3 * u.width, u.qkv + 2 * u.width, length, n, v);
+    copy_rows(part_of(a, &u, 0, n), q);
+    pair_columns(part_of(a, &u, 1, n), k);
+    pair_tokens(part_of(a, &u, 2, n), v);
     for (int first = 0; first < length; first += QUERY_BLOCK) {
         Block b = block_at(a, &u, first);
-        gemm_bf16(b.n_rows, b.n_keys, size, q + first * size, k + b.keys * size, 0, s);
+        gemm_bf16(b.n_rows, b.n_keys, size, q + first * size, size, 2, k + b.keys * size, 0, s, 0);
         for (int i = 0; i < b.n_rows; i++) {
             float *line = s + i * b.n_keys;
             sums[i] = softmax_weights(a, &u, b, first + i, a->scaling, line);
             for (int j = 0; j < b.n_keys; j += LANES)
                 store((char *)weights, i * b.n_keys + j, *(floats *)(line + j), 1);
         }
-        gemm_bf16(b.n_rows, size, b.n_keys, weights, v + b.keys * size, size, o);
+        gemm_bf16(b.n_rows, size, b.n_keys, weights, b.n_keys, 2, v + b.keys * size, size, o, 0);
         divide(b.n_rows, size, sums, o);
         write_part(a, a->output, u.width, u.output + first * u.width, b.n_queries, 1, o);
     }
@@ -225,30 +171,35 @@ BF16_DOT static void forward_unit_bf16(const Attention *a, int number, float *me
 /* ---- Backward ---- */
 
 /* Replaces the scores of a token by the weights after dropout, and the gradient of the weights by
-that of the scores. */
-INLINE void softmax_backward(const Attention *a, const Unit *u, Block b, int token, float *line,
-                             float *grad) {
+that of the scores. In between a minus marks the weights that are dropped. */
+INLINE void softmax_backward(const Attention *a, const Unit *u, Block b, int token, float scaling,
+                             float *line, float *grad) {
     int64_t index = u->first + (int64_t)token * a->n_heads;
-    float logsumexp = token < u->length ? a->logsumexp[index] : 0;
-    uint32_t mask_key = dropout_key(a->seed, index);
+    int is_token = token < u->length, drops = a->dropout > 0;
+    float logsumexp = is_token ? a->logsumexp[index] : 0;
+    Dropout dropout = dropout_of(a->dropout);
+    uints bits = positions(b.keys) + dropout_key(a->seed, index);
     Span span = span_of(a, u, token);
     floats total = {0};
-    for (int j = 0; j < b.n_keys; j += LANES) {
-        ints mask = token < u->length ? mask_within(span, b.keys + j) : (ints){0};
-        floats x = *(floats *)(line + j) - logsumexp;
+    for (int j = 0; j < b.n_keys; j += LANES, bits += LANES * POSITION_STEP) {
+        ints mask = is_token ? mask_within(span, b.keys + j) : (ints){0};
+        floats x = *(floats *)(line + j) * scaling - logsumexp;
         x = blend(x > 0, (floats){0}, x); /* large scores are not exactly those of the way there */
         floats p = zero_unless(mask, exponential(x));
-        floats g = zero_unless(mask, *(floats *)(grad + j));
-        if (a->dropout > 0) g *= dropout_mask(mask_key, b.keys + j, a->dropout);
+        floats g = zero_unless(mask, *(floats *)(grad + j)), factors = {0};
+        if (drops) factors = dropout_factors(dropout, bits), g *= factors;
         total += p * g;
-        *(floats *)(line + j) = p;
+        *(floats *)(line + j) = drops ? blend(factors == 0, -p, p) : p;
         *(floats *)(grad + j) = g;
     }
     float delta = sum(total);
     for (int j = 0; j < b.n_keys; j += LANES) {
         floats p = *(floats *)(line + j), g = *(floats *)(grad + j);
-        if (a->dropout > 0)
-            *(floats *)(line + j) = p * dropout_mask(mask_key, b.keys + j, a->dropout);
+        if (drops) {
+            ints is_dropped = (ints)p < 0;
+            *(floats *)(line + j) = zero_unless(~is_dropped, p * dropout.factor);
+            p = (floats)((ints)p & 0x7fffffff);
+        }
         *(floats *)(grad + j) = p * (g - delta);
     }
 }
@@ -275,7 +226,7 @@ static void backward_unit(const Attention *a, int number, float *memory) {
         gemm(b.n_rows, b.n_keys, size, grad_output + from, size, 1, v_transposed + keys, 0,
              grad_s, 0);
         for (int i = 0; i < b.n_rows; i++)
-            softmax_backward(a, &u, b, first + i, s + i * b.n_keys, grad_s + i * b.n_keys);
+            softmax_backward(a, &u, b, first + i, 1, s + i * b.n_keys, grad_s + i * b.n_keys);
         gemm(b.n_written, size, b.n_queries, s, 1, b.n_keys, grad_output + from, size,
              grad_v + keys, add);
         gemm(b.n_written, size, b.n_queries, grad_s, 1, b.n_keys, q + from, size, grad_k + keys,
@@ -288,12 +239,82 @@ static void backward_unit(const Attention *a, int number, float *memory) {
     write_part(a, a->grad_qkv, 3 * u.width, key, length, 1, grad_k);
 }
 
+#ifdef HAS_BF16_DOT
+/* Lines of floats in bfloat16: as they are, or NULL, and as pairs of a number and the one below. */
+BF16_DOT INLINE void round_lines(const float *from, int n_lines, int width, uint16_t *lines,
+                                 uint16_t *pairs) {
+    for (int i = 0; i < n_lines; i += 2, from += 2 * width)
+        for (int j = 0; j < width; j += LANES) {
+            floats upper = *(const floats *)(from + j), lower = *(const floats *)(from + width + j);
+            _mm512_storeu_si512(pairs + i * width + 2 * j, rounded_pairs(upper, lower));
+            if (!lines) continue;
+            __m512i both = rounded(upper, lower);
+            *(ushorts *)(lines + i * width + j) = ((const ushorts *)&both)[0];
+            *(ushorts *)(lines + (i + 1) * width + j) = ((const ushorts *)&both)[1];
+        }
+}
+
+typedef struct { /* what a unit's gradients are products of */
+    uint16_t *q, *grad;                   /* tokens */
+    uint16_t *k, *v;                      /* pairs of numbers of one token */
+    uint16_t *q_pairs, *k_pairs, *grad_pairs; /* and of two neighbouring ones */
+} Factors;
+
+BF16_DOT INLINE void read_factors(const Attention *a, const Unit *u, int n, const Factors *to) {
+    Rows rows = part_of(a, u, 0, n);
+    copy_rows(rows, to->q);
+    pair_tokens(rows, to->q_pairs);
+    rows = part_of(a, u, 1, n);
+    pair_columns(rows, to->k);
+    pair_tokens(rows, to->k_pairs);
+    pair_columns(part_of(a, u, 2, n), to->v);
+    rows.from = (const uint16_t *)a->grad_output + u->output, rows.stride = u->width;
+    copy_rows(rows, to->grad);
+    pair_tokens(rows, to->grad_pairs);
+}
+
+/* Weights and gradients of scores are rounded, as what they are multiplied by is. */
+BF16_DOT static void backward_unit_bf16(const Attention *a, int number, float *memory) {
+    Unit u = unit_at(a, number);
+    int size = a->head_size, length = u.length, n = round_up(length, LANES), step = n * size;
+    int64_t n_scores = block_memory(a, n), query = u.qkv, key = query + u.width;
+    float *grad_k = memory, *grad_v = grad_k + step, *s = grad_v + step, *grad_s = s + n_scores;
+    float *o = grad_s + n_scores;
+    uint16_t *f = (uint16_t *)(o + QUERY_BLOCK * size), *lines = f + 7 * step;
+    uint16_t *pairs = lines + n_scores;
+    Factors of = {f, f + step, f + 2 * step, f + 3 * step, f + 4 * step, f + 5 * step,
+                  f + 6 * step};
+    read_factors(a, &u, n, &of);
+    int is_local = a->reach < length; /* otherwise each block has all keys */
+    if (is_local) memset(grad_k, 0, 2 * sizeof *grad_k * step); /* and grad_v */
+    for (int first = 0; first < length; first += QUERY_BLOCK) {
+        Block b = block_at(a, &u, first);
+        int from = first * size, keys = b.keys * size, m = b.n_rows, add = is_local || first;
+        gemm_bf16(m, b.n_keys, size, of.q + from, size, 2, of.k + keys, 0, s, 0);
+        gemm_bf16(m, b.n_keys, size, of.grad + from, size, 2, of.v + keys, 0, grad_s, 0);
+        for (int i = 0, j = 0; i < m; i++, j += b.n_keys)
+            softmax_backward(a, &u, b, first + i, a->scaling, s + j, grad_s + j);
+        round_lines(s, m, b.n_keys, NULL, pairs);
+        gemm_bf16(b.n_written, size, m, pairs, 2, 2 * b.n_keys, of.grad_pairs + from, size,
+                  grad_v + keys, add);
+        round_lines(grad_s, m, b.n_keys, lines, pairs);
+        gemm_bf16(b.n_written, size, m, pairs, 2, 2 * b.n_keys, of.q_pairs + from, size,
+                  grad_k + keys, add);
+        gemm_bf16(m, size, b.n_keys, lines, b.n_keys, 2, of.k_pairs + keys, size, o, 0);
+        write_part(a, a->grad_qkv, 3 * u.width, query + 3 * first * u.width, b.n_queries,
+                   a->scaling, o);
+    }
+    write_part(a, a->grad_qkv, 3 * u.width, key + u.width, length, 1, grad_v);
+    write_part(a, a->grad_qkv, 3 * u.width, key, length, a->scaling, grad_k);
+}
+#endif
+
 /* ---- All rows and heads ---- */
 
 /* Numbers of memory that one unit takes. */
 static int64_t unit_memory(const Attention *a) {
     int n = round_up(a->max_seqlen, LANES);
-    return 2 * block_memory(a, n) + (int64_t)(7 * n + QUERY_BLOCK) * a->head_size;
+    return 3 * block_memory(a, n) + (int64_t)(7 * n + QUERY_BLOCK) * a->head_size;
 }
 
 typedef void Compute(const Attention *a, int number, float *memory);
@@ -323,5 +344,9 @@ int DEFINE(attention_forward)(const Attention *a, int n_threads) {
 }
 
 int DEFINE(attention_backward)(const Attention *a, int n_threads) {
+#ifdef HAS_BF16_DOT
+    if (a->is_bf16 && has_bf16_dot && a->head_size % (2 * LANES) == 0)
+        return for_all_units(a, backward_unit_bf16, n_threads);
+#endif
     return for_all_units(a, backward_unit, n_threads);
 }

@@ -59,11 +59,6 @@ AVX512 INLINE floats gelu_derivative(floats x, floats *active) {
     return cdf + x * density * 0.39894228f;
 }
 
-/* Two vectors, one after the other. */
-BF16_DOT INLINE __m512i rounded(floats left, floats right) {
-    return (__m512i)_mm512_cvtne2ps_pbh((__m512)right, (__m512)left);
-}
-
 BF16_DOT INLINE void store_bf16(void *to, floats left, floats right) {
     _mm512_storeu_si512(to, rounded(left, right));
 }

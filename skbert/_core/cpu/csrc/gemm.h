@@ -80,30 +80,50 @@ BF16_DOT INLINE floats dot_pairs(floats sum, const uint16_t *pair, const uint16_
     return sum;
 }
 
-/* Like gemm_block in bfloat16: a is (m, k), b (k / 2, n, 2). */
-BF16_DOT INLINE void gemm_block_bf16(int columns, int k, const uint16_t *a, const uint16_t *b,
-                                     int b_stride, float *c, int c_stride) {
+/* Two vectors, one after the other. */
+BF16_DOT INLINE __m512i rounded(floats left, floats right) {
+    return (__m512i)_mm512_cvtne2ps_pbh((__m512)right, (__m512)left);
+}
+
+/* And as pairs of a number and the one below. */
+BF16_DOT INLINE __m512i rounded_pairs(floats upper, floats lower) {
+    const uints alternate = {0x100000, 0x110001, 0x120002, 0x130003, 0x140004, 0x150005,
+                             0x160006, 0x170007, 0x180008, 0x190009, 0x1a000a, 0x1b000b,
+                             0x1c000c, 0x1d000d, 0x1e000e, 0x1f000f};
+    return _mm512_permutexvar_epi16((__m512i)alternate, rounded(upper, lower));
+}
+
+/* Like gemm_block in bfloat16: a is in pairs, of any strides, and b (k / 2, n, 2). */
+BF16_DOT INLINE void gemm_block_bf16(int columns, int k, const uint16_t *a, int row_stride,
+                                     int pair_stride, const uint16_t *b, int b_stride, float *c,
+                                     int c_stride, int add) {
     floats total[4][4] = {0};
-    for (int i = 0; i < k; i += 2, b += 2 * b_stride)
+    for (int row = 0; add && row < 4; row++)
+        for (int j = 0; j < columns; j++)
+            total[row][j] = *(floats *)(c + row * c_stride + LANES * j);
+    for (int i = 0; i < k; i += 2, a += pair_stride, b += 2 * b_stride)
         for (int row = 0; row < 4; row++)
             for (int j = 0; j < columns; j++)
-                total[row][j] = dot_pairs(total[row][j], a + row * k + i, b + 2 * LANES * j);
+                total[row][j] = dot_pairs(total[row][j], a + row * row_stride, b + 2 * LANES * j);
     for (int row = 0; row < 4; row++)
         for (int j = 0; j < columns; j++)
             *(floats *)(c + row * c_stride + LANES * j) = total[row][j];
 }
 
-BF16_DOT INLINE void gemm_bf16(int m, int n, int k, const uint16_t *a, const uint16_t *b,
-                               int b_stride, float *c) {
+BF16_DOT INLINE void gemm_bf16(int m, int n, int k, const uint16_t *a, int row_stride,
+                               int pair_stride, const uint16_t *b, int b_stride, float *c,
+                               int add) {
     for (int j = 0; j < n;) {
         int width = panel_width(n, j), stride = b_stride ? b_stride : width;
         const uint16_t *panel = b + (b_stride ? 2 * j : (int64_t)j * k);
         for (int i = 0; i < m; i += 4) {
-            const uint16_t *from = a + (int64_t)i * k;
+            const uint16_t *from = a + (int64_t)i * row_stride;
             float *to = c + (int64_t)i * n + j;
-            if (width == 4 * LANES) gemm_block_bf16(4, k, from, panel, stride, to, n);
-            else if (width == 2 * LANES) gemm_block_bf16(2, k, from, panel, stride, to, n);
-            else gemm_block_bf16(1, k, from, panel, stride, to, n);
+            if (width == 4 * LANES)
+                gemm_block_bf16(4, k, from, row_stride, pair_stride, panel, stride, to, n, add);
+            else if (width == 2 * LANES)
+                gemm_block_bf16(2, k, from, row_stride, pair_stride, panel, stride, to, n, add);
+            else gemm_block_bf16(1, k, from, row_stride, pair_stride, panel, stride, to, n, add);
         }
         j += width;
     }

@@ -218,15 +218,19 @@ AMX static void compute_panel_by_tiles(const Panel *a, int64_t n_rows, int *used
 BF16_DOT INLINE void pack_columns(const char *from, int64_t width, int64_t n_rows, int is_bf16,
                                   uint16_t *to) {
     int64_t size = is_bf16 ? 2 : 4;
-    const uints alternate = {0x100000, 0x110001, 0x120002, 0x130003, 0x140004, 0x150005,
-                             0x160006, 0x170007, 0x180008, 0x190009, 0x1a000a, 0x1b000b,
-                             0x1c000c, 0x1d000d, 0x1e000e, 0x1f000f};
     for (int64_t row = 0; row < n_rows; row += 2, from += 2 * size * width)
         for (int half = 0; half < 2; half++, to += 2 * LANES) {
             const char *upper = from + half * LANES * size, *lower = upper + size * width;
-            floats x = load(upper, 0, is_bf16), y = {0};
-            if (row + 1 < n_rows) y = load(lower, 0, is_bf16);
-            _mm512_storeu_si512(to, _mm512_permutexvar_epi16((__m512i)alternate, rounded(x, y)));
+            int is_last = row + 1 == n_rows;
+            if (is_bf16) {
+                ushorts x = *(const ushorts *)upper, y = {0};
+                if (!is_last) y = *(const ushorts *)lower;
+                *(floats *)to = pair(x, y);
+                continue;
+            }
+            floats x = load(upper, 0, 0), y = {0};
+            if (!is_last) y = load(lower, 0, 0);
+            _mm512_storeu_si512(to, rounded_pairs(x, y));
         }
 }
 #endif

@@ -42,11 +42,24 @@ typedef uint16_t ushorts __attribute__((vector_size(2 * LANES), aligned(2), may_
 
 /* ---- Reading and writing; offsets are in numbers ---- */
 
+#define PAIRS(at)                                                                          \
+    at, LANES + (at), at + 1, LANES + (at) + 1, at + 2, LANES + (at) + 2, at + 3, LANES + (at) + 3
+/* Pairs of a number and another, which a vector of floats holds: in one shuffle, where gcc would
+make five of a conversion. */
+INLINE floats pair(ushorts x, ushorts y) {
+#ifdef __x86_64__
+#if LANES == 8
+    return (floats)__builtin_shufflevector(x, y, PAIRS(0), PAIRS(4));
+#else
+    return (floats)__builtin_shufflevector(x, y, PAIRS(0), PAIRS(4), PAIRS(8), PAIRS(12));
+#endif
+#else
+    return (floats)(__builtin_convertvector(y, uints) << 16 | __builtin_convertvector(x, uints));
+#endif
+}
+
 INLINE floats load(const char *from, int64_t offset, int is_bf16) {
-    if (is_bf16) {
-        uints bits = __builtin_convertvector(*(const ushorts *)(from + 2 * offset), uints) << 16;
-        return (floats)bits;
-    }
+    if (is_bf16) return pair((ushorts){0}, *(const ushorts *)(from + 2 * offset));
     return *(const floats *)(from + 4 * offset);
 }
 
