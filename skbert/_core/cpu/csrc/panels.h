@@ -107,7 +107,10 @@ BF16_DOT INLINE void compute_rows(const Panel *a, int64_t first, int n_rows, int
     const uint16_t *x = a->x + first * row_stride, *pairs = a->pairs;
     floats total[BLOCK_ROWS][2];
     for (int row = 0; row < n_rows; row++) {
-        __builtin_prefetch(a->output + 2 * (first + row) * a->width, 1);
+        int64_t offset = 2 * (first + row) * a->width;
+        __builtin_prefetch(a->output + offset, 1);
+        if (a->gelu) __builtin_prefetch(a->gelu + offset, 1);
+        if (a->before_gelu) __builtin_prefetch(a->before_gelu + offset);
         for (int half = 0; half < 2; half++)
             total[row][half] = a->bias ? *(const floats *)(a->bias + half * LANES) : (floats){0};
     }
