@@ -180,6 +180,15 @@ def largest(x: torch.Tensor) -> float:
     return float(x.abs().max()) if x.numel() else 0.0
 
 
+def n_lanes() -> int:
+    """Numbers in a vector of kernels that multiply bfloat16 in pairs; 0: none do."""
+    if not module.has_bf16_products():
+        return 0
+    lanes: int = module.kernels.use_lanes(16)
+    module.kernels.use_lanes(lanes)
+    return lanes
+
+
 def attention(draw: Draw) -> Case:
     rows, dtype, size = draw(rows_of_tokens()), draw(DTYPES), draw(sizes(16, 96))
     n_heads, seed = draw(st.integers(1, 3)), draw(SEEDS)
@@ -218,13 +227,14 @@ def attention(draw: Draw) -> Case:
     q, k, v = (largest(x) for x in qkv.detach()[rows.tokens()].split(width, dim=1))
     # Errors of the scores are relative errors of the weights, which lie between 0 and 1.
     off = min(1.0, 1e-6 + 16 * EPS * size * q * k * how.scaling)
-    in_pairs = dtype == torch.bfloat16 and size % 32 == 0 and module.has_bf16_products()
-    if in_tiles or in_pairs:  # weights are rounded, and gradients of scores
-        off = min(1.0, off + 2 * ROUNDING[dtype])
+    in_pairs = dtype == torch.bfloat16 and size % 32 == 0 and n_lanes() == 16
+    of_rounding = 2 * ROUNDING[dtype]  # of weights, and of gradients of scores
+    off_back = min(1.0, off + of_rounding) if in_tiles or in_pairs else off
+    off = min(1.0, off + of_rounding) if in_tiles else off
     keep, longest = 1 / (1 - how.dropout), max(rows.lengths, default=0)
-    slope = 4 * off * keep * size * largest(grad_output) * v * how.scaling
+    slope = 4 * off_back * keep * size * largest(grad_output) * v * how.scaling
     of_grad = torch.tensor(
-        [slope * k, longest * slope * q, 2 * off * keep * longest * largest(grad_output)]
+        [slope * k, longest * slope * q, 2 * off_back * keep * longest * largest(grad_output)]
     )
     within = {
         "output": 2 * v * keep * (off + (dtype == torch.bfloat16) * ROUNDING[dtype]),

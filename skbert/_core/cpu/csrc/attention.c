@@ -43,8 +43,8 @@ INLINE void write_part(const Attention *a, char *to, int64_t stride, int64_t off
 INLINE float softmax_weights(const Attention *a, const Unit *u, Block b, int token, float scaling,
                              float *line) {
     Span span = span_of(a, u, token);
-    const int drops = a->dropout > 0;
-    const Dropout dropout = dropout_of(a->dropout);
+    int drops = a->dropout > 0;
+    Dropout dropout = dropout_of(a->dropout);
     floats maxima = (floats){0} - INFINITY, total = {0};
     for (int j = 0; j < b.n_keys; j += LANES) {
         floats x = *(floats *)(line + j);
@@ -171,7 +171,8 @@ BF16_DOT static void forward_unit_bf16(const Attention *a, int number, float *me
 /* ---- Backward ---- */
 
 /* Replaces the scores of a token by the weights after dropout, and the gradient of the weights by
-that of the scores. In between a minus marks the weights that are dropped. */
+that of the scores. In between a minus, which no weight has, marks those that are dropped, so that
+bits are drawn once. */
 INLINE void softmax_backward(const Attention *a, const Unit *u, Block b, int token, float scaling,
                              float *line, float *grad) {
     int64_t index = u->first + (int64_t)token * a->n_heads;
@@ -196,8 +197,7 @@ INLINE void softmax_backward(const Attention *a, const Unit *u, Block b, int tok
     for (int j = 0; j < b.n_keys; j += LANES) {
         floats p = *(floats *)(line + j), g = *(floats *)(grad + j);
         if (drops) {
-            ints is_dropped = (ints)p < 0;
-            *(floats *)(line + j) = zero_unless(~is_dropped, p * dropout.factor);
+            *(floats *)(line + j) = blend(p < 0, (floats){0}, p * dropout.factor);
             p = (floats)((ints)p & 0x7fffffff);
         }
         *(floats *)(grad + j) = p * (g - delta);
@@ -240,15 +240,16 @@ static void backward_unit(const Attention *a, int number, float *memory) {
 }
 
 #ifdef HAS_BF16_DOT
-/* Lines of floats in bfloat16: as they are, or NULL, and as pairs of a number and the one below. */
+/* Lines of floats in bfloat16: to `lines` (NULL: not wanted) as they are, and to `pairs` as pairs
+of a number and the one below. */
 BF16_DOT INLINE void round_lines(const float *from, int n_lines, int width, uint16_t *lines,
                                  uint16_t *pairs) {
     for (int i = 0; i < n_lines; i += 2, from += 2 * width)
         for (int j = 0; j < width; j += LANES) {
-            floats upper = *(const floats *)(from + j), lower = *(const floats *)(from + width + j);
-            _mm512_storeu_si512(pairs + i * width + 2 * j, rounded_pairs(upper, lower));
+            const float *upper = from + j, *lower = upper + width;
+            __m512i both = rounded(*(const floats *)upper, *(const floats *)lower);
+            _mm512_storeu_si512(pairs + i * width + 2 * j, alternated(both));
             if (!lines) continue;
-            __m512i both = rounded(upper, lower);
             *(ushorts *)(lines + i * width + j) = ((const ushorts *)&both)[0];
             *(ushorts *)(lines + (i + 1) * width + j) = ((const ushorts *)&both)[1];
         }
@@ -280,10 +281,10 @@ BF16_DOT static void backward_unit_bf16(const Attention *a, int number, float *m
     int64_t n_scores = block_memory(a, n), query = u.qkv, key = query + u.width;
     float *grad_k = memory, *grad_v = grad_k + step, *s = grad_v + step, *grad_s = s + n_scores;
     float *o = grad_s + n_scores;
-    uint16_t *f = (uint16_t *)(o + QUERY_BLOCK * size), *lines = f + 7 * step;
-    uint16_t *pairs = lines + n_scores;
-    Factors of = {f, f + step, f + 2 * step, f + 3 * step, f + 4 * step, f + 5 * step,
-                  f + 6 * step};
+    uint16_t *lines = (uint16_t *)s; /* which are written where scores are no longer needed */
+    uint16_t *x = (uint16_t *)(o + QUERY_BLOCK * size), *pairs = x + 7 * step; /* of scores */
+    Factors of = {.q = x, .k = x + step, .v = x + 2 * step, .grad = x + 3 * step,
+                  .q_pairs = x + 4 * step, .k_pairs = x + 5 * step, .grad_pairs = x + 6 * step};
     read_factors(a, &u, n, &of);
     int is_local = a->reach < length; /* otherwise each block has all keys */
     if (is_local) memset(grad_k, 0, 2 * sizeof *grad_k * step); /* and grad_v */
@@ -311,10 +312,11 @@ BF16_DOT static void backward_unit_bf16(const Attention *a, int number, float *m
 
 /* ---- All rows and heads ---- */
 
-/* Numbers of memory that one unit takes. */
+/* Numbers of memory that one unit takes, at least: pairs of scores are no more than 64 n, which the
+backward pass in bfloat16 leaves of the 7 n head_size. */
 static int64_t unit_memory(const Attention *a) {
     int n = round_up(a->max_seqlen, LANES);
-    return 3 * block_memory(a, n) + (int64_t)(7 * n + QUERY_BLOCK) * a->head_size;
+    return 2 * block_memory(a, n) + (int64_t)(7 * n + QUERY_BLOCK) * a->head_size;
 }
 
 typedef void Compute(const Attention *a, int number, float *memory);

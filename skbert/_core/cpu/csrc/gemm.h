@@ -80,17 +80,17 @@ BF16_DOT INLINE floats dot_pairs(floats sum, const uint16_t *pair, const uint16_
     return sum;
 }
 
-/* Two vectors, one after the other. */
+/* Two vectors in bfloat16, one after the other. */
 BF16_DOT INLINE __m512i rounded(floats left, floats right) {
     return (__m512i)_mm512_cvtne2ps_pbh((__m512)right, (__m512)left);
 }
 
-/* And as pairs of a number and the one below. */
-BF16_DOT INLINE __m512i rounded_pairs(floats upper, floats lower) {
+/* The numbers of both alternating: pairs of a number and the one below. */
+BF16_DOT INLINE __m512i alternated(__m512i both) {
     const uints alternate = {0x100000, 0x110001, 0x120002, 0x130003, 0x140004, 0x150005,
                              0x160006, 0x170007, 0x180008, 0x190009, 0x1a000a, 0x1b000b,
                              0x1c000c, 0x1d000d, 0x1e000e, 0x1f000f};
-    return _mm512_permutexvar_epi16((__m512i)alternate, rounded(upper, lower));
+    return _mm512_permutexvar_epi16((__m512i)alternate, both);
 }
 
 /* Like gemm_block in bfloat16: a is in pairs, of any strides, and b (k / 2, n, 2). */
@@ -110,6 +110,8 @@ BF16_DOT INLINE void gemm_block_bf16(int columns, int k, const uint16_t *a, int 
             *(floats *)(c + row * c_stride + LANES * j) = total[row][j];
 }
 
+/* Like gemm in bfloat16: k is even, and strides of a are from one row, and from one pair, to the
+next. */
 BF16_DOT INLINE void gemm_bf16(int m, int n, int k, const uint16_t *a, int row_stride,
                                int pair_stride, const uint16_t *b, int b_stride, float *c,
                                int add) {

@@ -56,6 +56,14 @@ INLINE uint16_t *pairs_of(const Linear *a, const Share *share, int64_t number) {
     return share->packed + place * PANEL * a->n_in;
 }
 
+/* PANEL columns of two rows, as pairs of a number and the one below. */
+BF16_DOT INLINE void pack_two_rows(const float *from, int64_t width, uint16_t *to) {
+    for (int i = 0; i < PANEL; i += LANES) {
+        __m512i both = rounded(*(const floats *)(from + i), *(const floats *)(from + width + i));
+        _mm512_storeu_si512(to + 2 * i, alternated(both));
+    }
+}
+
 /* Some panels, side by side, in the order of memory. */
 BF16_DOT static void pack_weights(const Linear *a, const Share *share, int64_t first,
                                   int64_t end) {
@@ -64,8 +72,8 @@ BF16_DOT static void pack_weights(const Linear *a, const Share *share, int64_t f
                   share->rounded);
     for (int64_t row = 0; row < a->n_in && a->transposed; row += 2)
         for (int64_t number = first; number < end; number++)
-            pack_columns((const char *)(weight_row(a, row) + number * PANEL), a->n_out, 2, 0,
-                         pairs_of(a, share, number) + row * PANEL);
+            pack_two_rows(weight_row(a, row) + number * PANEL, a->n_out,
+                          pairs_of(a, share, number) + row * PANEL);
 }
 
 /* ---- Products ---- */

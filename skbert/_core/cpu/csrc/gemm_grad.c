@@ -25,9 +25,11 @@ BF16_DOT static void pack_tokens(const char *from, int64_t width, int64_t n_toke
         for (int64_t panel = 0; panel < n_panels; panel++) {
             uint16_t *pairs = to + panel * size + token * PANEL;
             int64_t n_left = n_tokens - token;
-            const char *columns = from + 2 * panel * PANEL;
-            if (n_left <= 0) memset(pairs, 0, 4 * PANEL);
-            else pack_columns(columns, width, n_left < 2 ? n_left : 2, 1, pairs);
+            const ushorts *upper = (const ushorts *)(from + 2 * panel * PANEL), zeros = {0};
+            const ushorts *lower = (const ushorts *)((const char *)upper + 2 * width);
+            for (int half = 0; half < 2; half++)
+                *(floats *)(pairs + half * 2 * LANES) =
+                    pair(n_left > 0 ? upper[half] : zeros, n_left > 1 ? lower[half] : zeros);
         }
 }
 

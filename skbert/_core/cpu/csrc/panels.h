@@ -214,28 +214,6 @@ AMX static void compute_panel_by_tiles(const Panel *a, int64_t n_rows, int *used
     }
     finish_tiles(&before, finish_rows);
 }
-
-/* ---- Packing ---- */
-
-/* PANEL columns: pairs of a number and the one below. */
-BF16_DOT INLINE void pack_columns(const char *from, int64_t width, int64_t n_rows, int is_bf16,
-                                  uint16_t *to) {
-    int64_t size = is_bf16 ? 2 : 4;
-    for (int64_t row = 0; row < n_rows; row += 2, from += 2 * size * width)
-        for (int half = 0; half < 2; half++, to += 2 * LANES) {
-            const char *upper = from + half * LANES * size, *lower = upper + size * width;
-            int is_last = row + 1 == n_rows;
-            if (is_bf16) {
-                ushorts x = *(const ushorts *)upper, y = {0};
-                if (!is_last) y = *(const ushorts *)lower;
-                *(floats *)to = pair(x, y);
-                continue;
-            }
-            floats x = load(upper, 0, 0), y = {0};
-            if (!is_last) y = load(lower, 0, 0);
-            _mm512_storeu_si512(to, rounded_pairs(x, y));
-        }
-}
 #endif
 
 #endif

@@ -40,19 +40,25 @@ typedef int32_t ints __attribute__((vector_size(4 * LANES), aligned(4), may_alia
 typedef uint32_t uints __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef uint16_t ushorts __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
 
+/* ---- Which numbers of two vectors a shuffle takes ---- */
+
+#define EIGHT(pick, s, at)                                                                 \
+    pick(s, at), pick(s, at + 1), pick(s, at + 2), pick(s, at + 3), pick(s, at + 4),       \
+        pick(s, at + 5), pick(s, at + 6), pick(s, at + 7)
+#if LANES == 8
+#define ALL(pick, s) EIGHT(pick, s, 0)
+#else
+#define ALL(pick, s) EIGHT(pick, s, 0), EIGHT(pick, s, 8)
+#endif
+#define BESIDE(first, at) ((first) + (at) / 2 + ((at) % 2 ? LANES : 0))
+
 /* ---- Reading and writing; offsets are in numbers ---- */
 
-#define PAIRS(at)                                                                          \
-    at, LANES + (at), at + 1, LANES + (at) + 1, at + 2, LANES + (at) + 2, at + 3, LANES + (at) + 3
-/* Pairs of a number and another, which a vector of floats holds: in one shuffle, where gcc would
-make five of a conversion. */
+/* Pairs of a number and another, which a vector of floats holds. With x86's vectors a shuffle takes
+fewer instructions than what gcc makes of a conversion. */
 INLINE floats pair(ushorts x, ushorts y) {
 #ifdef __x86_64__
-#if LANES == 8
-    return (floats)__builtin_shufflevector(x, y, PAIRS(0), PAIRS(4));
-#else
-    return (floats)__builtin_shufflevector(x, y, PAIRS(0), PAIRS(4), PAIRS(8), PAIRS(12));
-#endif
+    return (floats)__builtin_shufflevector(x, y, ALL(BESIDE, 0), ALL(BESIDE, LANES / 2));
 #else
     return (floats)(__builtin_convertvector(y, uints) << 16 | __builtin_convertvector(x, uints));
 #endif
@@ -95,14 +101,6 @@ INLINE int round_up(int n, int step) { return (n + step - 1) / step * step; }
 
 #define SWAP(step, at) ((at) & step ? LANES + (at)-step : (at))
 #define BACK(step, at) ((at) & step ? LANES + (at) : (at) + step)
-#define EIGHT(pick, s, at)                                                                 \
-    pick(s, at), pick(s, at + 1), pick(s, at + 2), pick(s, at + 3), pick(s, at + 4),       \
-        pick(s, at + 5), pick(s, at + 6), pick(s, at + 7)
-#if LANES == 8
-#define ALL(pick, s) EIGHT(pick, s, 0)
-#else
-#define ALL(pick, s) EIGHT(pick, s, 0), EIGHT(pick, s, 8)
-#endif
 #define BACK_OF(x, step) __builtin_shufflevector(x, x, ALL(BACK, step))
 #define EXCHANGE(step)                                                                     \
     for (int i = 0; i < LANES; i++)                                                        \
