@@ -274,6 +274,19 @@ def test_a_long_row_takes_memory_by_its_length(dtype: torch.dtype, window: int |
     assert grad.isfinite().all()
 
 
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_dropout_hides_no_nan_from_the_gradient_of_values(dtype: torch.dtype, bad: float) -> None:
+    qkv = torch.randn(16, 96, generator=torch.Generator().manual_seed(0)).to(dtype)
+    qkv[3, :32] = bad  # a query, whose weights are NaN
+    how: Any = {"qkv": qkv, "rows": rows_of([16]), "seed": 1}
+    how["settings"] = AttentionSettings(32, 0.2, False, 0.5)
+    _, logsumexp = attention_forward(**how, with_logsumexp=True)
+    assert logsumexp is not None
+    grad = attention_backward(**how, grad_output=qkv.new_ones(16, 32), logsumexp=logsumexp)
+    assert bool(grad[:, 64:].isnan().all())
+
+
 @pytest.mark.usefixtures("either_registers")
 @pytest.mark.parametrize("scale", [1e2, 1e3, 1e4, 1e5])
 def test_large_scores_give_no_weight_above_one_on_the_way_back(scale: float) -> None:
