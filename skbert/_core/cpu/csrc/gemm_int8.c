@@ -22,7 +22,7 @@ each some columns. */
 #define VECTOR_ROWS 12  /* whose sums fit in the registers */
 #define ROUNDED_TOGETHER 8 /* tokens, which stay in the first cache */
 #define FEW_TOKENS 32   /* of which threads share the columns */
-#define AHEAD 2048      /* bytes of weights that are fetched before they are needed */
+#define AHEAD 4096      /* bytes of weights that are fetched before they are needed */
 
 /* ---- A panel of a product: some tokens and PANEL columns ---- */
 

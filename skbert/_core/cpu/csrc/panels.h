@@ -12,6 +12,7 @@ sixteen columns. */
 
 #ifdef HAS_BF16_DOT
 #define BLOCK_ROWS 12 /* whose sums fit in the registers */
+#define PAIRS_AHEAD 32 /* that are fetched before they are needed */
 #define BLOCK_TILES (2 * TILE_ROWS) /* rows whose sums fit in the tiles */
 
 typedef struct {
@@ -100,9 +101,16 @@ BF16_DOT INLINE void apply_epilogue(const Epilogue *a, int64_t offset, floats le
     }
 }
 
+typedef enum { /* rows */
+    PACKED,  /* in pairs, */
+    FIRST,   /* or as they are: those that read the panel first fetch it, and what is behind it, */
+    FURTHER, /* and others find it in the cache */
+} RowsKind;
+
 /* Some rows of a panel, whose sums stay in the registers. */
-BF16_DOT INLINE void compute_rows(const Panel *a, int64_t first, int n_rows, int is_packed,
+BF16_DOT INLINE void compute_rows(const Panel *a, int64_t first, int n_rows, RowsKind kind,
                                   Prefetch ahead) {
+    int is_packed = kind == PACKED;
     int64_t row_stride = is_packed ? 2 : a->n_in, pair_stride = is_packed ? 2 * PANEL : 2;
     const uint16_t *x = a->x + first * row_stride, *pairs = a->pairs;
     floats total[BLOCK_ROWS][2];
@@ -115,7 +123,10 @@ BF16_DOT INLINE void compute_rows(const Panel *a, int64_t first, int n_rows, int
             total[row][half] = a->bias ? *(const floats *)(a->bias + half * LANES) : (floats){0};
     }
     for (int64_t i = 0; i < a->n_pairs; i++, x += pair_stride, pairs += 2 * PANEL) {
-        __builtin_prefetch(ahead.first + (i < ahead.n ? i : 0) * ahead.stride);
+        if (kind == FIRST)
+            for (int half = 0; half < 2; half++)
+                __builtin_prefetch(pairs + PANEL * (2 * PAIRS_AHEAD + half));
+        else __builtin_prefetch(ahead.first + (i < ahead.n ? i : 0) * ahead.stride);
         for (int row = 0; row < n_rows; row++)
             for (int half = 0; half < 2; half++)
                 total[row][half] =
@@ -128,8 +139,9 @@ BF16_DOT INLINE void compute_rows(const Panel *a, int64_t first, int n_rows, int
 
 #define CASE(n)                                                                            \
     case n:                                                                                \
-        if (a->n_in) compute_rows(a, first, n, 0, ahead);                                  \
-        else compute_rows(a, first, n, 1, ahead);                                          \
+        if (!a->n_in) compute_rows(a, first, n, PACKED, ahead);                            \
+        else if (first || a->next) compute_rows(a, first, n, FURTHER, ahead);              \
+        else compute_rows(a, first, n, FIRST, ahead);                                      \
         break;
 
 BF16_DOT static void compute_panel(const Panel *a, int64_t n_rows) {
