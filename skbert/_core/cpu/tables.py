@@ -13,6 +13,8 @@ from skbert._core.families.record import EncoderPaths, encoder_part
 
 __all__ = ["can_sum", "summed_embeddings"]
 
+_PLAIN = {torch.Tensor, torch.nn.Parameter}
+
 
 def can_sum(paths: EncoderPaths, model: torch.nn.Module) -> bool:
     """Whether embeddings are a sum of tables that kernels can compute, and nothing is trained."""
@@ -45,8 +47,8 @@ def summed_embeddings(
 
 def _has_plain_weights(module: torch.nn.Module) -> bool:
     """Whether a module has weights, and these are tensors that compute as any others."""
-    kinds = {type(weight.data) for weight in module.parameters()}
-    return kinds == {torch.Tensor}
+    kinds = {type(weight) for weight in module._parameters.values() if weight is not None}
+    return bool(kinds) and kinds <= _PLAIN
 
 
 def _only_looks_up(module: torch.nn.Module) -> bool:

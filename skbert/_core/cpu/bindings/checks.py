@@ -95,11 +95,11 @@ def shape_of(name: str, x: torch.Tensor, n_dims: int) -> torch.Size:
 def is_readable(x: torch.Tensor) -> bool:
     """Whether a kernel can read a tensor: strided, contiguous and aligned, on the CPU.
 
-    And whether its numbers are in memory as they are, not with the other sign or as mere zeros; a
-    tensor that wraps others has none.
+    And whether its numbers are in memory as they are, not with the other sign; mere zeros, and a
+    tensor that wraps others, have none.
     """
     is_dense = x.is_cpu and x.layout == torch.strided and x.is_contiguous()
-    if not is_dense or x.is_neg() or torch._is_zerotensor(x):
+    if not is_dense or x.is_neg():
         return False
     address = x.data_ptr()
     return not address % x.itemsize and bool(address or not x.numel())
