@@ -7,7 +7,8 @@ processor while all tokens of a chunk are multiplied by them. */
 #include "vectors.h"
 
 #define BLOCK_ROWS (LANES == 16 ? 12 : 6) /* tokens whose sums fit in the registers */
-#define CHUNK_ROWS 512 /* tokens that stay in a cache */
+#define CHUNK_ROWS 512    /* tokens that stay in a cache */
+#define FLOATS_AHEAD 1024 /* weights that are fetched before they are needed */
 
 /* GELU (Hendrycks and Gimpel 2016), off by less than float32 is: the normal distribution's CDF is a
 polynomial of 1 / (1 + 0.24 |x|) times exp(-x x / 2), fitted to it up to |x| = 6. */
@@ -27,18 +28,19 @@ INLINE floats gelu(floats x) {
 
 #define EACH_ROW _Pragma("GCC unroll 12") for (int row = 0; row < n_rows; row++)
 
-/* Some tokens times two vectors of columns, whose sums stay in the registers. In passing what lies
-ahead is fetched into the cache, so many numbers in each turn. */
+/* Some tokens times two vectors of columns, whose sums stay in the registers. Those that read a
+panel first fetch it, and what is behind it; others find it in the cache. */
 INLINE void multiply_rows(const LinearFloat32 *a, int64_t first, int n_rows, int64_t column,
-                          const float *ahead, int64_t step) {
+                          int is_first) {
     int64_t n_in = a->weight.n_in, begin = column / PANEL * PANEL * n_in + column % PANEL;
     const float *x = a->x + first * n_in, *panel = (const float *)a->weight.packed + begin;
     float *to = a->output + first * a->weight.n_out + column;
     floats left[BLOCK_ROWS], right[BLOCK_ROWS], bias[2] = {0};
     if (a->weight.columns) memcpy(bias, a->weight.columns + column, sizeof bias);
     EACH_ROW left[row] = bias[0], right[row] = bias[1];
-    for (int64_t i = 0; i < n_in; i++, x++, panel += PANEL, ahead += step) {
-        __builtin_prefetch(ahead);
+    for (int64_t i = 0; i < n_in; i++, x++, panel += PANEL) {
+        for (int half = 0; half < 2 && is_first; half++)
+            __builtin_prefetch(panel + FLOATS_AHEAD + half * PANEL / 2);
         floats weight = *(const floats *)panel, next = *(const floats *)(panel + LANES);
         EACH_ROW {
             left[row] += x[row * n_in] * weight;
@@ -52,21 +54,16 @@ INLINE void multiply_rows(const LinearFloat32 *a, int64_t first, int n_rows, int
     }
 }
 
-#define CASE(n)                                          \
-    case n:                                              \
-        multiply_rows(a, first, n, column, ahead, step); \
+#define CASE(n)                                             \
+    case n:                                                 \
+        multiply_rows(a, first, n, column, first == begin); \
         break;
 
-/* Meanwhile the next panel is fetched. */
 FOR_EACH_PROCESSOR
 static void multiply_panel(const LinearFloat32 *a, int64_t begin, int64_t end, int64_t panel) {
-    int64_t n_blocks = (end - begin + BLOCK_ROWS - 1) / BLOCK_ROWS, n_in = a->weight.n_in;
-    int64_t step = (2 * LANES + n_blocks - 1) / n_blocks;
-    const float *own = (const float *)a->weight.packed + panel * n_in, *next = own + PANEL * n_in;
-    const float *ahead = panel + PANEL < a->weight.n_out ? next : own;
+    int64_t n_blocks = (end - begin + BLOCK_ROWS - 1) / BLOCK_ROWS;
     for (int64_t column = panel; column < panel + PANEL; column += 2 * LANES)
-        for (int64_t block = 0; block < n_blocks; block++, ahead += step * n_in) {
-            if (ahead >= next + PANEL * n_in) ahead = own, step = 0;
+        for (int64_t block = 0; block < n_blocks; block++) {
             int64_t first = begin + block * (end - begin) / n_blocks;
             int64_t last = begin + (block + 1) * (end - begin) / n_blocks;
             switch (last - first) { /* each with its own registers */
