@@ -72,7 +72,7 @@ def main() -> None:
     everything = tasks.sample(Rows(texts, None, np.zeros(len(texts))), options.rows, seed=0)
     calibration = workloads.texts_of(parts["validation"], options.texts).first[:WARM_UP_ROWS]
     texts = workloads.texts_of(everything, options.texts).first
-    contenders = [name for name in options.contenders if _can_run(name)]
+    contenders = [*filter(_can_run, {PEER: None} | dict.fromkeys(options.contenders))]
     with workloads.model_of(options.model) as folder:
         embed = {name: _open(name, folder, calibration) for name in contenders}
         tokens = ceiling.lengths(sorted(set(texts)), folder)
