@@ -85,12 +85,12 @@ def faster(result: Any, than: str, own: str | tuple[str, ...]) -> Figures:
     times = {name: float(np.median(seconds[than] / each)) for name, each in seconds.items()
              if len(each) == len(seconds[than])}  # fmt: skip
     peers = [x for x in filter(_is_peer, times) if _kind(x) == _kind(own)]
-    best = max(peers, key=times.__getitem__)
+    best = max(peers, key=times.__getitem__, default="")
     limit = None
     if "products" in result:
         least = _least_seconds(result, result["products"][own])
         limit = float(np.median(seconds[than])) / least
-    return Figures(times[own], times[best], best, limit)
+    return Figures(times[own], times.get(best), best, limit)
 
 
 def _kind(name: str) -> tuple[bool, bool]:
