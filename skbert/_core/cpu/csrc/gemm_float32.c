@@ -7,8 +7,7 @@ processor while all tokens of a chunk are multiplied by them. */
 #include "vectors.h"
 
 #define BLOCK_ROWS (LANES == 16 ? 12 : 6) /* tokens whose sums fit in the registers */
-#define CHUNK_ROWS 512    /* tokens that stay in a cache */
-#define FLOATS_AHEAD 1024 /* weights that are fetched before they are needed */
+#define CHUNK_ROWS 512 /* tokens that stay in a cache */
 
 /* GELU (Hendrycks and Gimpel 2016), off by less than float32 is: the normal distribution's CDF is a
 polynomial of 1 / (1 + 0.24 |x|) times exp(-x x / 2), fitted to it up to |x| = 6. */
@@ -39,8 +38,7 @@ INLINE void multiply_rows(const LinearFloat32 *a, int64_t first, int n_rows, int
     if (a->weight.columns) memcpy(bias, a->weight.columns + column, sizeof bias);
     EACH_ROW left[row] = bias[0], right[row] = bias[1];
     for (int64_t i = 0; i < n_in; i++, x++, panel += PANEL) {
-        for (int half = 0; half < 2 && is_first; half++)
-            __builtin_prefetch(panel + FLOATS_AHEAD + half * PANEL / 2);
+        if (is_first) fetch_weights(panel);
         floats weight = *(const floats *)panel, next = *(const floats *)(panel + LANES);
         EACH_ROW {
             left[row] += x[row * n_in] * weight;

@@ -22,7 +22,6 @@ each some columns. */
 #define VECTOR_ROWS 12  /* whose sums fit in the registers */
 #define ROUNDED_TOGETHER 8 /* tokens, which stay in the first cache */
 #define FEW_TOKENS 32   /* of which threads share the columns */
-#define AHEAD 4096      /* bytes of weights that are fetched before they are needed */
 
 /* ---- A panel of a product: some tokens and PANEL columns ---- */
 
@@ -86,7 +85,7 @@ INT8_DOT INLINE void compute_rows(const Block *a, int64_t column, int first, int
         total[row][0] = total[row][1] = _mm512_setzero_si512();
     for (int64_t i = 0; i < width; i += 4, weights += 4 * PANEL) {
         __m512i left = _mm512_loadu_si512(weights), right = _mm512_loadu_si512(weights + 64);
-        if (fetches) __builtin_prefetch(weights + AHEAD), __builtin_prefetch(weights + AHEAD + 64);
+        if (fetches) fetch_weights(weights);
         for (int row = 0; row < n_rows; row++) {
             int32_t four;
             memcpy(&four, q + row * width + i, sizeof four);

@@ -12,7 +12,6 @@ sixteen columns. */
 
 #ifdef HAS_BF16_DOT
 #define BLOCK_ROWS 12 /* whose sums fit in the registers */
-#define PAIRS_AHEAD 32 /* that are fetched before they are needed */
 #define BLOCK_TILES (2 * TILE_ROWS) /* rows whose sums fit in the tiles */
 
 typedef struct {
@@ -123,9 +122,7 @@ BF16_DOT INLINE void compute_rows(const Panel *a, int64_t first, int n_rows, Row
             total[row][half] = a->bias ? *(const floats *)(a->bias + half * LANES) : (floats){0};
     }
     for (int64_t i = 0; i < a->n_pairs; i++, x += pair_stride, pairs += 2 * PANEL) {
-        if (kind == FIRST)
-            for (int half = 0; half < 2; half++)
-                __builtin_prefetch(pairs + PANEL * (2 * PAIRS_AHEAD + half));
+        if (kind == FIRST) fetch_weights(pairs);
         else __builtin_prefetch(ahead.first + (i < ahead.n ? i : 0) * ahead.stride);
         for (int row = 0; row < n_rows; row++)
             for (int half = 0; half < 2; half++)

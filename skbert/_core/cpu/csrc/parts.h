@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-#define CACHE_LINE 64
+#include "vectors.h"
 
 typedef struct {
     char **place; /* where it begins, to be written */

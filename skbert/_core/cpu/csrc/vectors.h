@@ -40,6 +40,17 @@ typedef int32_t ints __attribute__((vector_size(4 * LANES), aligned(4), may_alia
 typedef uint32_t uints __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef uint16_t ushorts __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
 
+/* ---- Fetching ahead ---- */
+
+#define CACHE_LINE 64
+#define AHEAD_BYTES 4096 /* which are on their way from a cache that processors share */
+
+/* Of a packed weight, in which a step of a product takes four bytes for each of PANEL columns. */
+INLINE void fetch_weights(const void *step) {
+    for (int i = 0; i < 4 * PANEL; i += CACHE_LINE)
+        __builtin_prefetch((const char *)step + AHEAD_BYTES + i);
+}
+
 /* ---- Which numbers of two vectors a shuffle takes ---- */
 
 #define EIGHT(pick, s, at)                                                                 \
