@@ -155,6 +155,8 @@ class TrainingLinear:
         if not any(weight.requires_grad for weight in self.weights):
             return
         grad_weight, grad_bias = self.grad_buffers()
+        if sums is None and self.has_bias and operations.can_sum_tokens(grad_output):
+            sums = operations.sum_tokens(grad_output)
         is_known = sums is not None and grad_bias is not None
         self.linear.grad_weight(grad_output, x, grad_weight, None if is_known else grad_bias)
         self.note_grads(grad_weight, sums if is_known else grad_bias)

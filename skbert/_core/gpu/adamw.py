@@ -1,7 +1,7 @@
 """A step of AdamW over many tensors, in one pass over memory, on a GPU.
 
-The kernel goes through a table of the tensors, which is sent anew for each step, as gradients are
-somewhere else each time. Depends on torch, ``batches`` and the kernels.
+The kernel goes through a table of the tensors, which is kept for other steps in which all of them
+are where they were. Depends on torch, ``batches`` and the kernels.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from skbert._arrays import IntArray
 from skbert._core.batches import in_one_copy
 from skbert._core.gpu.kernels import adamw as kernels
 from skbert._core.runtime.autograd import AdamWTensor
@@ -38,45 +39,53 @@ def adamw_step(
     divisor of 1, and for a step that has not failed. There is at least one tensor.
     """
     device = tensors[0].weight.device
-    rows = np.array([_row(t, tensors[0].weight.get_device()) for t in tensors], np.int64)
-    is_aligned = (rows[:, :5] % _ALIGNMENT == 0).all(axis=1)
+    table = _table(tensors)
     factors = [(t.decay, t.step_size, t.bias_correction2_sqrt) for t in tensors]
-    table = {
-        "tensors": torch.from_numpy(np.column_stack([rows, is_aligned])),
-        "factors": torch.from_numpy(np.array(factors, np.float32)),
-    }
-    sent = in_one_copy(table, device)
-    programs, (beta1, beta2) = _programs(tuple(rows[:, 6].tolist()), device), betas
+    sent = in_one_copy({"factors": torch.from_numpy(np.array(factors, np.float32))}, device)
+    programs, (beta1, beta2) = _programs(tuple(table[6].tolist()), device), betas
     kernels.adamw_step[(len(programs),)](
-        sent["tensors"], sent["factors"], programs, divisor, failed,
+        _sent(table.tobytes(), device), sent["factors"], programs, divisor, failed,
         epsilon, 1.0 - beta1, beta2, 1.0 - beta2,
         NUMBERS=_NUMBERS, CHUNK=_CHUNK, num_warps=_WARPS,
     )  # fmt: skip
 
 
-def _row(t: AdamWTensor, device: int) -> tuple[int, ...]:
-    """One tensor in the table: five addresses, whether the gradient is in bfloat16, and a size."""
-    size = t.weight.numel()
+def _table(tensors: Sequence[AdamWTensor]) -> IntArray:
+    """``(7, n)``: five addresses of each tensor, whether its gradient is in bfloat16, its size."""
+    weights, gradients, exp_avgs, exp_avg_sqs, _, _, _, copies = zip(*tensors, strict=True)
+    sizes, device = [weight.numel() for weight in weights], weights[0].get_device()
 
-    def address(x: torch.Tensor, dtype: torch.dtype = torch.float32) -> int:
-        fits = x.dtype == dtype and x.numel() == size and x.get_device() == device
-        if not fits or not x.is_contiguous():
-            raise ValueError(
-                f"a kernel was given {tuple(x.shape)} of {x.dtype} on {x.device}, which is to be"
-                f" {size} numbers of {dtype}, contiguous, all on one device"
-            )
-        return x.data_ptr()
+    def addresses(column: Sequence[torch.Tensor | None], *dtypes: torch.dtype) -> list[int]:
+        for x, size in zip(column, sizes, strict=True):
+            if x is None:
+                continue
+            fits = x.dtype in dtypes and x.numel() == size and x.get_device() == device
+            if not fits or not x.is_contiguous():
+                raise ValueError(
+                    f"a kernel was given {tuple(x.shape)} of {x.dtype} on {x.device}, which is to"
+                    f" be {size} numbers of {dtypes[-1]}, contiguous, all on one device"
+                )
+        return [0 if x is None else x.data_ptr() for x in column]
 
-    is_bf16 = t.gradient.dtype == torch.bfloat16
-    return (
-        address(t.weight),
-        address(t.gradient, torch.bfloat16 if is_bf16 else torch.float32),
-        address(t.exp_avg),
-        address(t.exp_avg_sq),
-        0 if t.bf16_weight is None else address(t.bf16_weight, torch.bfloat16),
-        is_bf16,
-        size,
-    )
+    rows = [
+        addresses(weights, torch.float32),
+        addresses(gradients, torch.bfloat16, torch.float32),
+        addresses(exp_avgs, torch.float32),
+        addresses(exp_avg_sqs, torch.float32),
+        addresses(copies, torch.bfloat16),
+        [gradient.dtype == torch.bfloat16 for gradient in gradients],
+        sizes,
+    ]
+    return np.array(rows, np.int64)
+
+
+@functools.lru_cache(maxsize=32)
+def _sent(table: bytes, device: torch.device) -> torch.Tensor:
+    """A table on the device, tensor by tensor, and for each whether all can be read in vectors."""
+    rows = np.frombuffer(table, np.int64).reshape(7, -1)
+    is_aligned = (rows[:5] % _ALIGNMENT == 0).all(axis=0)
+    sent = torch.from_numpy(np.vstack([rows, is_aligned]).T.copy())
+    return in_one_copy({"tensors": sent}, device)["tensors"]
 
 
 @functools.lru_cache(maxsize=4)

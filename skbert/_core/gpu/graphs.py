@@ -2,17 +2,16 @@
 
 The layers of a step start some hundred kernels, which takes Python longer than it takes a GPU to
 compute those of a small step; a graph starts them in one call. It is recorded for a number of
-tokens and of rows. Batches with fewer tokens are filled up with more rows, which nothing reads.
+tokens, when the first batch comes that no other fits: that takes little longer than a step without
+one. Batches with fewer tokens are filled up with more rows, which nothing reads.
 Depends on torch, seeds and a batch's layout.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -32,12 +31,11 @@ from skbert.exceptions import warn
 
 __all__ = ["LayerGraphs", "Recorder", "graphs_on"]
 
-_SEEN = 2  # batches of a size before its graph is recorded, which takes about three steps
 _MOST = 24  # graphs, which all keep their inputs and outputs
-_FINEST, _COARSEST = 64, SHORT  # tokens that sizes differ by
-# Sizes differ by a quarter up to so many multiplications of a token's states with a square matrix:
-# a GPU computes what is filled up in the time that Python would take.
-_FEW = 1 << 32
+_FINEST = 64  # tokens that sizes differ by at least
+# Numbers in the states of a batch up to which a GPU computes twice as many in the time that Python
+# takes for what is left of a step. Above, an eighth is filled up at most.
+_FEW = 3 << 20
 
 Compute = Callable[[torch.Tensor, Layout], list[torch.Tensor]]
 
@@ -78,16 +76,6 @@ class Recorder:
         return graph.replay
 
 
-class _Size(NamedTuple):
-    """What graphs differ by, for the same layers."""
-
-    n_tokens: int
-    n_rows: int
-    n_spare: int  # rows that fill up
-    is_short: bool
-    needs_grad: bool  # whether what is below the layers is trained
-
-
 class LayerGraphs:
     """The graphs of layers in a training, by what they are made for and their size.
 
@@ -102,8 +90,7 @@ class LayerGraphs:
     def __init__(self, recorder: Recorder, rounded_grads: RoundedGrads) -> None:
         self.recorder, self.rounded_grads = recorder, rounded_grads
         self.is_enabled = True
-        self.n_seen: Counter[Hashable] = Counter()
-        self.graphs: dict[Hashable, _Graph] = {}
+        self.graphs: dict[Hashable, list[_Graph]] = {}
         # The run whose backward pass is yet to come: all graphs share the memory between.
         self.open_run: Callable[[], object] = lambda: None
 
@@ -117,16 +104,33 @@ class LayerGraphs:
     ) -> list[torch.Tensor]:
         """What ``compute`` returns of states and layout, by a graph where there is one."""
         shift = seed_of_a_run()
-        size = _size_of(states, layout)
-        key = made_for, size
-        self.n_seen[key] += 1
-        if self._can_run(weights):
-            if key not in self.graphs and self.n_seen[key] > _SEEN and len(self.graphs) < _MOST:
-                self._record(key, compute, weights, (states, layout))
-            if key in self.graphs:
-                return self._run(self.graphs[key], states, layout, shift)
+        graph = self._graph_for(made_for, compute, weights, (states, layout))
+        if graph is not None:
+            return self._run(graph, states, layout, shift)
         with seeds_of_a_run(shift):
             return compute(states, layout)
+
+    def _graph_for(
+        self,
+        made_for: Hashable,
+        compute: Compute,
+        weights: Sequence[torch.Tensor],
+        batch: tuple[torch.Tensor, Layout],
+    ) -> _Graph | None:
+        """The graph that fills a batch up least, which is recorded where none fits."""
+        if not self._can_run(weights):
+            return None
+        states, layout = batch
+        key = made_for, layout.max_seqlen <= SHORT, states.requires_grad
+        fitting = [graph for graph in self.graphs.get(key, ()) if graph.fits(states)]
+        if fitting:
+            return min(fitting, key=lambda graph: len(graph.states))
+        if sum(map(len, self.graphs.values())) >= _MOST:
+            return None
+        graph = self._recorded(compute, weights, batch)
+        if graph is not None:
+            self.graphs.setdefault(key, []).append(graph)
+        return graph
 
     def _can_run(self, weights: Sequence[torch.Tensor]) -> bool:
         """Whether a run may write the gradients, and the memory between forward and backward."""
@@ -134,15 +138,14 @@ class LayerGraphs:
             return False
         return weights[0].grad is None and not self.rounded_grads
 
-    def _record(
+    def _recorded(
         self,
-        key: tuple[Hashable, _Size],
         compute: Compute,
         weights: Sequence[torch.Tensor],
         batch: tuple[torch.Tensor, Layout],
-    ) -> None:
+    ) -> _Graph | None:
         try:
-            self.graphs[key] = _Graph(self, compute, weights, batch, key[1])
+            return _Graph(self, compute, weights, batch)
         except Exception as error:  # noqa: BLE001 - CUDA's, Triton's or a compiler's
             self.is_enabled, self.graphs = False, {}
             for weight in weights:
@@ -152,6 +155,7 @@ class LayerGraphs:
                     "Steps of training are computed without graphs of the GPU, more slowly: it"
                     f" could not record one ({type(error).__name__}: {error!s:.200})."
                 )
+            return None
 
     def _run(
         self, graph: _Graph, states: torch.Tensor, layout: Layout, shift: int
@@ -171,14 +175,19 @@ def graphs_on(
     return LayerGraphs(Recorder(device), rounded_grads) if is_fit else None
 
 
-def _size_of(states: torch.Tensor, layout: Layout) -> _Size:
+def _most_tokens(states: torch.Tensor) -> int:
+    """How many tokens a graph may have at most that computes these."""
     n_tokens = len(states)
-    is_small = n_tokens * states.shape[1] ** 2 < _FEW
-    step = max(_FINEST, 1 << max(0, n_tokens.bit_length() - 3)) if is_small else _COARSEST
-    return _Size(
-        n_tokens + -n_tokens % step, len(layout.lengths), -(-step // SHORT),
-        layout.max_seqlen <= SHORT, states.requires_grad,
-    )  # fmt: skip
+    more = n_tokens if states.numel() < _FEW else n_tokens >> 3
+    return n_tokens + max(_FINEST, more)
+
+
+def _recorded_tokens(states: torch.Tensor) -> int:
+    """How many tokens a graph gets that is recorded for these: two or eight sizes per octave."""
+    n_tokens = len(states)
+    octave = 1 << (n_tokens.bit_length() - 1)
+    step = max(_FINEST, octave >> (1 if states.numel() < _FEW else 3))
+    return n_tokens + -n_tokens % step
 
 
 class _Graph:
@@ -190,23 +199,22 @@ class _Graph:
         compute: Compute,
         weights: Sequence[torch.Tensor],
         batch: tuple[torch.Tensor, Layout],
-        size: _Size,
     ) -> None:
         like, layout = batch
-        self.compute, self.weights, self.size = compute, weights, size
+        n_tokens, device = _recorded_tokens(like), like.device
+        self.compute, self.weights, self.needs_grad = compute, weights, like.requires_grad
         self.rounded_grads = owner.rounded_grads
         self.outputs: list[torch.Tensor] = []
-        self.states = like.new_zeros(size.n_tokens, like.shape[1], requires_grad=size.needs_grad)
-        self.shift = torch.zeros(1, dtype=torch.int32, device=like.device)
-        self.layout = Layout(
-            np.array([SHORT if size.is_short else size.n_tokens]),
+        self.states = like.new_zeros(n_tokens, like.shape[1], requires_grad=self.needs_grad)
+        self.shift = torch.zeros(1, dtype=torch.int32, device=device)
+        self.layout = Layout(  # as many rows as there are tokens, of which the last are empty
+            np.array([SHORT if layout.max_seqlen <= SHORT else n_tokens]),
             (),
-            torch.empty(size.n_rows + size.n_spare + 1, dtype=torch.int32, device=like.device),
-            torch.empty(size.n_tokens, dtype=torch.int64, device=like.device),
+            torch.empty(n_tokens + 1, dtype=torch.int32, device=device),
+            torch.empty(n_tokens, dtype=torch.int64, device=device),
         )
-        places = torch.arange(size.n_spare * SHORT, device=like.device)
-        self.spare_rows = places // SHORT + size.n_rows
-        self.spare_ends = places[::SHORT].int() + SHORT
+        places = torch.arange(n_tokens, device=device)
+        self.spare_rows, self.spare_ends = places // SHORT, (places.int() + 1) * SHORT
         self.read(like, layout, 0)
         with owner.recorder.aside():
             self._forward()  # once before, so that all kernels are compiled
@@ -218,12 +226,16 @@ class _Graph:
             self.grads = self._take_grads()
         self.outputs = [output.detach() for output in self.outputs]
 
+    def fits(self, states: torch.Tensor) -> bool:
+        """Whether the graph has room for such states, and not too much."""
+        return len(states) <= len(self.states) <= _most_tokens(states)
+
     def _forward(self) -> None:
         with torch.enable_grad(), seeds_of_a_run(self.shift):
             self.outputs = self.compute(self.states, self.layout)
 
     def _backward(self) -> None:
-        inputs = [*self.weights, *[self.states] * self.size.needs_grad]
+        inputs = [*self.weights, *[self.states] * self.needs_grad]
         self.found = torch.autograd.grad(
             self.outputs, inputs, self.grad_outputs, allow_unused=True
         )
@@ -235,15 +247,14 @@ class _Graph:
 
     def read(self, states: torch.Tensor, layout: Layout, shift: int) -> None:
         """Put a batch where the graph reads it."""
-        n_tokens, own = len(states), self.layout
+        n_tokens, n_rows, size = len(states), len(layout.cu_seqlens) - 1, len(self.states)
+        ends, rows = self.layout.cu_seqlens, self.layout.row_of_token
         self.states.detach()[:n_tokens].copy_(states.detach())
-        sizes = [self.size.n_rows + 1, self.size.n_spare]
-        row_ends, spare_ends = torch.split(own.cu_seqlens, sizes)
-        row_ends.copy_(layout.cu_seqlens)
-        torch.clamp(self.spare_ends + n_tokens, max=self.size.n_tokens, out=spare_ends)
-        rows, spare_rows = own.row_of_token[:n_tokens], own.row_of_token[n_tokens:]
-        rows.copy_(layout.row_of_token)
-        spare_rows.copy_(self.spare_rows[: len(spare_rows)])
+        ends[: n_rows + 1].copy_(layout.cu_seqlens)
+        spare_ends = self.spare_ends[: size - n_rows] + n_tokens
+        torch.clamp(spare_ends, max=size, out=ends[n_rows + 1 :])
+        rows[:n_tokens].copy_(layout.row_of_token)
+        torch.add(self.spare_rows[: size - n_tokens], n_rows, out=rows[n_tokens:])
         self.shift.fill_(shift)
 
     def backward(self, n_tokens: int, grad_outputs: Sequence[torch.Tensor]) -> torch.Tensor | None:
@@ -257,7 +268,7 @@ class _Graph:
         for weight, own_grad in zip(self.weights, self.grads, strict=True):
             if own_grad is not None:
                 add_gradient(weight, own_grad, self.rounded_grads)
-        return self.found[-1][:n_tokens] if self.size.needs_grad else None
+        return self.found[-1][:n_tokens] if self.needs_grad else None
 
     def _move_gradients(self) -> None:
         """Copy gradients of another run, which may be where the graph writes."""

@@ -23,8 +23,8 @@ from skbert.exceptions import warn
 
 __all__ = [
     "SHORT", "adamw_step", "can_fuse_adamw", "can_fuse_attention", "can_fuse_gate",
-    "can_fuse_gelu", "can_fuse_layernorm", "can_fuse_rotary", "fused_attention", "gelu_backward",
-    "is_on_gpu", "kernels", "on_device_of",
+    "can_fuse_gelu", "can_fuse_layernorm", "can_fuse_rotary", "can_sum_tokens",
+    "fused_attention", "gelu_backward", "is_on_gpu", "kernels", "on_device_of", "sum_tokens",
 ]  # fmt: skip
 
 _HEAD_SIZES = (16, 32, 64, 128)
@@ -163,6 +163,20 @@ def gelu_backward(
         hidden=hidden.contiguous(), grad_active=grad_active.contiguous()
     )
     return tensors
+
+
+# --- gradients of biases -------------------------------------------------------------------------
+
+
+def can_sum_tokens(x: torch.Tensor) -> bool:
+    """Whether `sum_tokens` can be used."""
+    return is_on_gpu(x) and _has_kernel("sums", x)
+
+
+def sum_tokens(x: torch.Tensor) -> torch.Tensor:
+    """The sum over tokens of ``(n_tokens, size)``, in float32."""
+    total: torch.Tensor = kernels("sums").sum_tokens(x=x)
+    return total
 
 
 # --- steps of the optimizer ----------------------------------------------------------------------

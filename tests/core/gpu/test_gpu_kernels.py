@@ -145,6 +145,20 @@ def test_gelu_and_its_gradient(n_tokens: int, size: int, dtype: torch.dtype) -> 
     close(sums, want_grad.double().sum(0), 1e-4 if dtype == torch.float32 else 2 * ROUNDED[dtype])
 
 
+# --- sums ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(("n_tokens", "size"), [(0, 4), (1, 16), (70, 130), (2100, 3)])
+def test_sums_over_tokens(n_tokens: int, size: int, dtype: torch.dtype) -> None:
+    x = drawn(n_tokens, size, dtype=dtype)
+    assert operations.can_sum_tokens(x)
+    got = operations.sum_tokens(x)
+    assert got.dtype == torch.float32
+    close(got, x.double().sum(0), 1e-4)
+    assert not operations.can_sum_tokens(x.t() if min(x.shape) > 1 else x.double())
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_gates_and_their_gradients(dtype: torch.dtype) -> None:
     hidden = drawn(50, 2 * 24, dtype=dtype).requires_grad_()
