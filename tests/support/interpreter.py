@@ -17,6 +17,7 @@ __all__ = ["patch_once_a_launch", "with_large_programs"]
 SIZES = (
     ("attention", "_TOKENS", 128),
     ("gelu", "_TOKENS", 32),
+    ("gelu", "_GATED_TOKENS", 32),
     ("layernorm", "_NUMBERS", 1 << 14),
     ("rotary", "_TOKENS", 128),
 )

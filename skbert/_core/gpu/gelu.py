@@ -11,8 +11,9 @@ from skbert._core.gpu.kernels import gelu as kernels
 
 __all__ = ["gated_backward", "gated_forward", "gelu_backward"]
 
-_TOKENS, _COLUMNS = 4, 512  # that a program computes together
-_PROGRAMS = 128  # that sum columns of a gradient, each of its own tokens
+_TOKENS, _COLUMNS = 2, 1024  # that a program computes together,
+_GATED_TOKENS, _GATED_COLUMNS = 4, 512  # and of gates
+_PROGRAMS = 256  # that sum columns of a gradient, each of its own tokens
 
 
 def gelu_backward(
@@ -24,10 +25,9 @@ def gelu_backward(
     """
     active, grad_hidden = torch.empty_like(hidden), torch.empty_like(hidden)
     n_tokens, size = hidden.shape
-    n_programs, *others = _grid(n_tokens, size)
-    n_programs = min(n_programs, _PROGRAMS)
+    n_programs = min(-(-n_tokens // _TOKENS), _PROGRAMS)
     sums = hidden.new_empty(n_programs, size, dtype=torch.float32)
-    kernels.gelu_backward[(n_programs, *others)](
+    kernels.gelu_backward[(n_programs, -(-size // _COLUMNS))](
         hidden, grad_active, active, grad_hidden, sums, n_tokens, size,
         TOKENS=_TOKENS, COLUMNS=_COLUMNS,
     )  # fmt: skip
@@ -38,8 +38,8 @@ def gated_forward(*, hidden: torch.Tensor) -> torch.Tensor:
     """GELU of the first half of ``(n_tokens, 2 * size)`` times the second half."""
     n_tokens, size = len(hidden), hidden.shape[1] // 2
     active = hidden.new_empty(n_tokens, size)
-    kernels.gated_forward[_grid(n_tokens, size)](
-        hidden, active, n_tokens, size, TOKENS=_TOKENS, COLUMNS=_COLUMNS
+    kernels.gated_forward[_gated_grid(n_tokens, size)](
+        hidden, active, n_tokens, size, TOKENS=_GATED_TOKENS, COLUMNS=_GATED_COLUMNS
     )
     return active
 
@@ -48,11 +48,12 @@ def gated_backward(*, hidden: torch.Tensor, grad_output: torch.Tensor) -> torch.
     """The gradient of ``hidden``."""
     grad_hidden = torch.empty_like(hidden)
     n_tokens, size = grad_output.shape
-    kernels.gated_backward[_grid(n_tokens, size)](
-        hidden, grad_output, grad_hidden, n_tokens, size, TOKENS=_TOKENS, COLUMNS=_COLUMNS
-    )
+    kernels.gated_backward[_gated_grid(n_tokens, size)](
+        hidden, grad_output, grad_hidden, n_tokens, size,
+        TOKENS=_GATED_TOKENS, COLUMNS=_GATED_COLUMNS,
+    )  # fmt: skip
     return grad_hidden
 
 
-def _grid(n_tokens: int, size: int) -> tuple[int, int]:
-    return -(-n_tokens // _TOKENS), -(-size // _COLUMNS)
+def _gated_grid(n_tokens: int, size: int) -> tuple[int, int]:
+    return -(-n_tokens // _GATED_TOKENS), -(-size // _GATED_COLUMNS)

@@ -8,7 +8,7 @@ from skbert._core.gpu.kernels import sums as kernels
 
 __all__ = ["sum_tokens"]
 
-_TOKENS, _COLUMNS = 32, 128  # that a program adds up together
+_TOKENS, _COLUMNS = 64, 64  # that a program adds up together
 _PROGRAMS = 64  # that add up columns, each of its own tokens
 
 
