@@ -6,8 +6,9 @@ and the record of a family; knows no task.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
@@ -47,9 +48,11 @@ class _Work(NamedTuple):
     made_for: object
     read: Sequence[int]
 
-    def wanted(self, states: torch.Tensor, every: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    def wanted(self, states: torch.Tensor, every: Iterable[torch.Tensor]) -> list[torch.Tensor]:
         """Of the states below the layers and those after each, those that are read."""
-        return [[states, *every][i - self.numbers.start] for i in self.read]
+        numbered = enumerate(chain([states], every), self.numbers.start)
+        kept = {i: each for i, each in numbered if i in self.read}
+        return [kept[i] for i in self.read]
 
     @property
     def wanted_layers(self) -> set[int]:
@@ -151,7 +154,7 @@ class Layers:
             else:
                 plan = _prenorm_run(family, work.model, work.numbers)
                 run = prenorm.run_layers(plan, layers, states, dtype, rows)
-        return [each[:n_tokens] for each in work.wanted(states, run)]
+            return [each[:n_tokens] for each in work.wanted(states, run)]
 
     def _recorded_weights(
         self, work: _Work, states: torch.Tensor, layout: Layout
@@ -205,7 +208,7 @@ class Layers:
         dtype: torch.dtype,
         rows: Rows,
         made_for: object,
-    ) -> list[torch.Tensor]:
+    ) -> Iterable[torch.Tensor]:
         """Hidden states after each layer, of all layers in one call where that is possible."""
         if rows.training:
             self.whole_encoder.plan = None  # a step changes weights, but not their versions

@@ -6,7 +6,7 @@ on torch, ``attention``, ``fused``, ``linear`` and the record of a family; knows
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -36,14 +36,13 @@ def run_layers(
     states: torch.Tensor,
     dtype: torch.dtype,
     rows: Rows,
-) -> list[torch.Tensor]:
-    """Hidden states after each layer."""
-    rounded, all_states = states.to(dtype), []
+) -> Iterator[torch.Tensor]:
+    """Yield hidden states after each layer."""
+    rounded = states.to(dtype)
     for layer in layers:
         arguments = layer.parts, names, layer.products, states, rounded, rows
         states, rounded = layer.run(_run_layer, *arguments)
-        all_states.append(states)
-    return all_states
+        yield states
 
 
 def _run_layer(

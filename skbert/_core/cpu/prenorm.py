@@ -8,7 +8,7 @@ record of a family; knows no task.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -67,11 +67,11 @@ def run_layers(
     states: torch.Tensor,
     dtype: torch.dtype,
     rows: Rows,
-) -> list[torch.Tensor]:
-    """Hidden states after each layer: the sum, or after the last of all its normalisation."""
+) -> Iterator[torch.Tensor]:
+    """Yield hidden states after each layer: the sum, or after the last layer its normalisation."""
     first, *norms = run.norms
     assert first is not None
-    rounded, all_states = first(states).to(dtype), []
+    rounded = first(states).to(dtype)
     angles: dict[str, _Angles] = {}
     for number, (layer, norm) in enumerate(zip(layers, norms, strict=True), start=2):
         kind = getattr(layer.module, run.paths.kind)
@@ -81,8 +81,7 @@ def run_layers(
         window = getattr(layer.parts.attention, run.paths.sliding_window)
         plan = _Plan(run.names, angles[kind], rows, window, norm, is_final)
         states, rounded = layer.run(_run_layer, layer.parts, layer.products, plan, states, rounded)
-        all_states.append(states)
-    return all_states
+        yield states
 
 
 class _Angles:
