@@ -127,7 +127,7 @@ class LayerGraphs:
             return min(fitting, key=lambda graph: len(graph.states))
         if sum(map(len, self.graphs.values())) >= _MOST:
             return None
-        graph = self._recorded(compute, weights, batch)
+        graph = self._record(compute, weights, batch)
         if graph is not None:
             self.graphs.setdefault(key, []).append(graph)
         return graph
@@ -138,7 +138,7 @@ class LayerGraphs:
             return False
         return weights[0].grad is None and not self.rounded_grads
 
-    def _recorded(
+    def _record(
         self,
         compute: Compute,
         weights: Sequence[torch.Tensor],
