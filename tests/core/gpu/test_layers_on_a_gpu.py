@@ -132,7 +132,7 @@ def test_gradients_in_lower_precision_are_used(
 
     monkeypatch.setattr(kind, "gradients", gradients)
     got, passes = run(tiny_model_no_dropout, GENTLE, precision="bfloat16")
-    # Weights and biases of six linear layers in each of two; GELU sums one of these biases.
+    # Weights of six linear layers in each of two; gradients of biases are sums in float32.
     used = {torch.float32} if by_torch else {torch.float32, torch.bfloat16}
     assert seen == [(2 * 6, used)] * 6
     assert_all_close(got, want, 1e-3)

@@ -1,23 +1,20 @@
-"""Steps of AdamW over many tensors, and the norm of gradients.
-
-C reads of them a table, a row for each tensor. Depends on numpy and torch only.
-"""
+"""Steps of AdamW over many tensors, and the norm of gradients. Depends on torch only."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 
 from skbert._core.cpu.bindings import module
 from skbert._core.cpu.bindings.checks import (
+    address_of,
     addresses,
-    addresses_of_all,
     check_ranges,
     check_real,
     check_type,
+    optional_address,
 )
 from skbert._core.runtime.autograd import AdamWTensor
 
@@ -40,20 +37,19 @@ def adamw_step(
     beta1, beta2 = betas
     check_real("beta1", beta1, 0, _MAX_BETA)
     check_real("beta2", beta2, 0, _MAX_BETA)
-    if not tensors:
-        return
-    weights, gradients, *moments, _, _, _, copies = zip(*tensors, strict=True)
-    sizes, is_bf16, begins = _gradients(gradients)
-    shapes = [gradient.shape for gradient in gradients]
-    singles = [torch.float32] * len(shapes)
-    states = [addresses_of_all("state", each, shapes, singles) for each in (weights, *moments)]
-    columns = [sizes, is_bf16, begins, *states, _copies(copies, shapes)]
+    rows = [
+        (
+            *_table_row(t.gradient, t.weight, t.exp_avg, t.exp_avg_sq),
+            optional_address("bf16_weight", t.bf16_weight, t.weight.shape, torch.bfloat16),
+        )
+        for t in tensors
+    ]
+    _check_table(rows)
     factors = [(t.decay, t.step_size, t.bias_correction2_sqrt) for t in tensors]
-    numbers = np.array(factors, np.float32)
-    table = np.array(columns, np.int64).T.copy()
-    _check_apart(table.tolist())
+    table = torch.tensor(rows, dtype=torch.int64, device="cpu")
+    numbers = torch.tensor(factors, dtype=torch.float32, device="cpu")
     module.kernels.adamw_step(
-        table.ctypes.data, numbers.ctypes.data, len(tensors), divisor, epsilon, beta1, beta2,
+        *addresses(table, numbers), len(tensors), divisor, epsilon, beta1, beta2,
         torch.get_num_threads(),
     )  # fmt: skip
 
@@ -62,35 +58,23 @@ def grad_norm(*, gradients: Sequence[torch.Tensor]) -> torch.Tensor:
     """Euclidean norm of contiguous tensors together."""
     n_threads = torch.get_num_threads()
     squares = torch.zeros(n_threads, dtype=torch.float64, device="cpu")
-    columns = [*_gradients(gradients), *[[0] * len(gradients)] * 4]
-    table = np.array(columns, np.int64).T.copy()
-    module.kernels.grad_norm(table.ctypes.data, len(gradients), *addresses(squares), n_threads)
+    rows = [(*_table_row(gradient), 0, 0, 0, 0) for gradient in gradients]
+    table = torch.tensor(rows, dtype=torch.int64, device="cpu")
+    module.kernels.grad_norm(*addresses(table), len(gradients), *addresses(squares), n_threads)
     return squares.sum().sqrt().float()
 
 
-def _gradients(gradients: Sequence[torch.Tensor]) -> tuple[list[int], list[bool], list[int]]:
-    """Of each gradient the size, whether it is in bfloat16, and the address."""
-    for gradient in gradients:
-        check_type("gradient", gradient, torch.Tensor)
-    is_bf16 = [gradient.dtype == torch.bfloat16 for gradient in gradients]
-    dtypes = [torch.bfloat16 if each else torch.float32 for each in is_bf16]
-    shapes = [gradient.shape for gradient in gradients]
-    begins = addresses_of_all("gradient", gradients, shapes, dtypes)
-    return [*map(torch.Tensor.numel, gradients)], is_bf16, begins
+def _table_row(gradient: torch.Tensor, *states: torch.Tensor) -> tuple[int, ...]:
+    """One tensor in the table that a kernel goes through, with what belongs to it."""
+    check_type("gradient", gradient, torch.Tensor)
+    shape, is_bf16 = gradient.shape, gradient.dtype == torch.bfloat16
+    dtype = torch.bfloat16 if is_bf16 else torch.float32
+    address = address_of("gradient", gradient, shape, dtype)
+    others = [address_of("state", state, shape, torch.float32) for state in states]
+    return gradient.numel(), is_bf16, address, *others
 
 
-def _copies(copies: Sequence[torch.Tensor | None], shapes: Sequence[torch.Size]) -> list[int]:
-    """The addresses of copies of weights in bfloat16, 0 where there is none."""
-    pairs = [(x, shape) for x, shape in zip(copies, shapes, strict=True) if x is not None]
-    if not pairs:
-        return [0] * len(copies)
-    there, their_shapes = zip(*pairs, strict=True)
-    dtypes = [torch.bfloat16] * len(pairs)
-    begins = iter(addresses_of_all("bf16_weight", there, [*their_shapes], dtypes))
-    return [0 if x is None else next(begins) for x in copies]
-
-
-def _check_apart(rows: list[list[int]]) -> None:
+def _check_table(rows: Sequence[tuple[int, ...]]) -> None:
     """ValueError where a weight or a moment of a table shares memory with another tensor of it."""
     written = [(at, at + 4 * n) for n, _, _, *states, _ in rows for at in states]
     written += [(at, at + 2 * n) for n, *_, at in rows if at]

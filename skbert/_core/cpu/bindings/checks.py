@@ -16,7 +16,6 @@ __all__ = [
     "address_of_array",
     "addresses",
     "addresses_of",
-    "addresses_of_all",
     "check_dropout",
     "check_integer",
     "check_multiple",
@@ -115,38 +114,6 @@ def address_of(name: str, x: torch.Tensor, shape: Sequence[int], dtype: torch.dt
     raise ValueError(
         f"a kernel was given {tuple(x.shape)} of {x.dtype} on {x.device} as {name}, which is to "
         f"be {tuple(shape)} of {dtype}, contiguous and aligned, on the CPU"
-    )
-
-
-def addresses_of_all(
-    name: str,
-    tensors: Sequence[torch.Tensor],
-    shapes: Sequence[torch.Size],
-    dtypes: Sequence[torch.dtype],
-) -> list[int]:
-    """The addresses of tensors; an error unless each has its shape and type and is readable.
-
-    All are asked one question after the other, which takes a fourth of the time.
-    """
-    if all(isinstance(x, torch.Tensor) for x in tensors) and _are_alike(tensors, shapes, dtypes):
-        begins = [*addresses_of(tensors)]
-        is_aligned = not any(at % d.itemsize for at, d in zip(begins, dtypes, strict=True))
-        if is_aligned and all(begins):
-            return begins
-    every = zip(tensors, shapes, dtypes, strict=True)
-    return [address_of(name, x, shape, dtype) for x, shape, dtype in every]
-
-
-def _are_alike(
-    tensors: Sequence[torch.Tensor], shapes: Sequence[torch.Size], dtypes: Sequence[torch.dtype]
-) -> bool:
-    """Whether tensors are dense, on the CPU, and have these shapes and types."""
-    return (
-        all(x.is_cpu and x.layout == torch.strided for x in tensors)
-        and [x.shape for x in tensors] == shapes
-        and [x.dtype for x in tensors] == dtypes
-        and all(map(torch.Tensor.is_contiguous, tensors))
-        and not any(map(torch.Tensor.is_neg, tensors))
     )
 
 

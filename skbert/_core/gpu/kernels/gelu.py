@@ -5,6 +5,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from skbert._core.gpu.kernels.tiles import tile
+
 __all__ = ["gated_backward", "gated_forward", "gelu_backward"]
 
 
@@ -15,18 +17,6 @@ def _normal(x):
     return below, 0.3989422804014327 * tl.exp(-0.5 * x * x)
 
 
-@triton.jit
-def _tile(first, n_tokens, size, TOKENS: tl.constexpr, COLUMNS: tl.constexpr):
-    """Some tokens and columns of a program, and which of the numbers there are.
-
-    No number has a place in the mask but by its token and column, whose bounds are known to be
-    even: then many numbers are read at once.
-    """
-    tokens = first + tl.arange(0, TOKENS)
-    columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    return tokens.to(tl.int64)[:, None], columns, (tokens < n_tokens)[:, None] & (columns < size)
-
-
 @triton.jit(do_not_specialize=["n_tokens"])
 def gelu_backward(
     hidden, grad_active, active, grad_hidden, sums, n_tokens, size,
@@ -34,7 +24,7 @@ def gelu_backward(
 ):  # fmt: skip
     total = tl.zeros((COLUMNS,), tl.float32)
     for first in range(tl.program_id(0) * TOKENS, n_tokens, tl.num_programs(0) * TOKENS):
-        tokens, columns, is_here = _tile(first, n_tokens, size, TOKENS, COLUMNS)
+        tokens, columns, is_here = tile(first, n_tokens, size, TOKENS, COLUMNS)
         places = tokens * size + columns
         x = tl.load(hidden + places, is_here, 0.0).to(tl.float32)
         grad = tl.load(grad_active + places, is_here, 0.0).to(tl.float32)
@@ -52,7 +42,7 @@ def gated_forward(
     hidden, active, n_tokens, size, TOKENS: tl.constexpr, COLUMNS: tl.constexpr
 ):  # fmt: skip
     first = tl.program_id(0) * TOKENS
-    tokens, columns, is_here = _tile(first, n_tokens, size, TOKENS, COLUMNS)
+    tokens, columns, is_here = tile(first, n_tokens, size, TOKENS, COLUMNS)
     own = tokens * (2 * size) + columns  # each token has as many gates behind it
     x = tl.load(hidden + own, is_here, 0.0).to(tl.float32)
     gate = tl.load(hidden + own + size, is_here, 0.0).to(tl.float32)
@@ -66,7 +56,7 @@ def gated_backward(
     TOKENS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     first = tl.program_id(0) * TOKENS
-    tokens, columns, is_here = _tile(first, n_tokens, size, TOKENS, COLUMNS)
+    tokens, columns, is_here = tile(first, n_tokens, size, TOKENS, COLUMNS)
     own = tokens * (2 * size) + columns
     x = tl.load(hidden + own, is_here, 0.0).to(tl.float32)
     gate = tl.load(hidden + own + size, is_here, 0.0).to(tl.float32)
