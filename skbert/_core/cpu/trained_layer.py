@@ -8,6 +8,7 @@ takes to call them one by one. What results is the same to the last bit. Depends
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import torch
@@ -27,7 +28,7 @@ from skbert._core.cpu.bindings.trained_layer import (
 from skbert._core.cpu.fused import can_attend_in_tiles, can_fuse_attention, can_fuse_layernorm
 from skbert._core.cpu.training_linear import TrainingLinear
 from skbert._core.families.record import LayerParts
-from skbert._core.runtime.autograd import Context, draw_seed
+from skbert._core.runtime.autograd import Context, add_gradient, draw_seeds
 
 __all__ = ["TrainedLayer"]
 
@@ -39,12 +40,13 @@ class TrainedLayer:
     """
 
     def __init__(self, parts: LayerParts[Any], products: Sequence[TrainingLinear]) -> None:
-        self.parts, self.products = parts, products
+        self.parts, self.bf16_grads = parts, products[0].bf16_grads
         self.weights = TrainedWeights(
             [_product_of(each) for each in products],
             [TrainedNorm(norm.weight, norm.bias) for norm in parts.norms],
         )
         self.trained = [weight for product in products for weight in product.weights]
+        self.sizes = [weight.numel() for weight in self.trained]
         # What autograd adds to itself.
         self.of_norms = [x for norm in self.weights.norms for x in norm if x is not None]
 
@@ -76,13 +78,13 @@ class TrainedLayer:
         self, states: torch.Tensor, x: torch.Tensor, rows: Rows, settings: AttentionSettings
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Hidden states after the layer, and the same rounded, from such before it."""
-        parts, (first, last) = self.parts, self.parts.norms
+        parts = self.parts
         rates = dropout_rate(parts.attention_dropout), dropout_rate(parts.mlp_dropout)
+        seed, *seeds = draw_seeds(settings.dropout, *rates)
+        epsilons = (norm.eps for norm in parts.norms)
+        norms = [*zip(epsilons, rates, seeds, strict=True)]
         in_tiles = can_attend_in_tiles(x, rows.layout.max_seqlen, settings)
-        seed, *seeds = map(draw_seed, (settings.dropout, *rates))
-        how = LayerPass(
-            rows.packed, settings, in_tiles, seed, (first.eps, last.eps), rates, (*seeds,)
-        )
+        how = LayerPass(self.weights, rows.packed, settings, norms, seed=seed, in_tiles=in_tiles)
         arguments = states, x, self, how, *self.of_norms, *self.trained
         output: tuple[torch.Tensor, torch.Tensor] = _Layer.apply(*arguments)  # type: ignore[no-untyped-call]
         return output
@@ -91,22 +93,16 @@ class TrainedLayer:
         self, saved: SavedLayer, how: LayerPass, *gradients: torch.Tensor | None, needs_grad: bool
     ) -> list[torch.Tensor | None]:
         """The gradients of states, of these rounded, and of the weights and biases of norms."""
-        buffers = [product.grad_buffers() for product in self.products]
         grad_output, grad_rounded = (None if g is None else g.contiguous() for g in gradients)
         grads = trained_layer_backward(
-            weights=self.weights, saved=saved, grad_output=grad_output,
-            grad_rounded=grad_rounded, grad_products=buffers, how=how, needs_grad=needs_grad,
+            how=how, saved=saved, grad_output=grad_output, grad_rounded=grad_rounded,
+            needs_grad=needs_grad,
         )  # fmt: skip
-        for product, (grad_weight, grad_bias) in zip(self.products, buffers, strict=True):
-            product.note_grads(grad_weight, grad_bias)
-        pairs = zip(grads.norms, self.weights.norms, strict=True)
-        of_norms = [
-            grad
-            for both, norm in pairs
-            for grad, x in zip(both, norm, strict=True)
-            if x is not None
-        ]
-        return [grads.states, grads.x, *of_norms]
+        parts = grads.products.split_with_sizes(self.sizes)
+        for weight, gradient in zip(self.trained, parts, strict=True):
+            add_gradient(weight, gradient.view_as(weight), self.bf16_grads)
+        every = zip(grads.norms.unbind(), chain(*self.weights.norms), strict=True)
+        return [grads.states, grads.x, *(grad for grad, x in every if x is not None)]
 
 
 class _Layer(torch.autograd.Function):
@@ -122,7 +118,7 @@ class _Layer(torch.autograd.Function):
         *_weights: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         output, rounded, saved = trained_layer_forward(
-            weights=layer.weights, states=states.contiguous(), x=x.contiguous(), how=how
+            how=how, states=states.contiguous(), x=x.contiguous()
         )
         ctx.save_for_backward(*saved)
         ctx.settings = layer, how

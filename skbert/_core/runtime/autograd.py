@@ -14,7 +14,8 @@ import torch
 
 __all__ = [
     "AdamWTensor", "Context", "DeviceSeed", "LayerNormResult", "RoundedGrads", "Seed",
-    "add_gradient", "apply", "draw_seed", "pop_gradient", "seed_of_a_run", "seeds_of_a_run",
+    "add_gradient", "apply", "draw_seed", "draw_seeds", "pop_gradient", "seed_of_a_run",
+    "seeds_of_a_run",
 ]  # fmt: skip
 
 
@@ -81,14 +82,18 @@ Seed = int | DeviceSeed
 
 def draw_seed(dropout: float) -> Any:
     """A `Seed` from torch's generator, or the next one of a run; 0 without dropout."""
-    if not dropout:
-        return 0
-    run = _RUN.get()
-    return _drawn() if run is None else run.next()
+    return draw_seeds(dropout)[0]
 
 
-def _drawn() -> int:
-    return int(torch.empty((), dtype=torch.int64, device="cpu").random_())
+def draw_seeds(*dropouts: float) -> list[Any]:
+    """What `draw_seed` returns for one after another, in one call of the generator."""
+    run, n_drawn = _RUN.get(), sum(map(bool, dropouts))
+    seeds = iter(_drawn(n_drawn)) if run is None else iter(run.next, None)
+    return [next(seeds) if dropout else 0 for dropout in dropouts]
+
+
+def _drawn(n_drawn: int) -> list[int]:
+    return torch.empty(n_drawn, dtype=torch.int64, device="cpu").random_().tolist()
 
 
 _BOUND = 1 << 30  # of both parts of a seed, so that kernels know the sum
@@ -114,7 +119,7 @@ _RUN: ContextVar[_SeedsOfARun | None] = ContextVar("_RUN", default=None)
 
 def seed_of_a_run() -> int:
     """One number from torch's generator, for `seeds_of_a_run`."""
-    return _drawn() % _BOUND
+    return _drawn(1)[0] % _BOUND
 
 
 @contextmanager

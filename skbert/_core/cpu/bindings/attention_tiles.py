@@ -15,7 +15,7 @@ from skbert._core.cpu.bindings.attention import (
 from skbert._core.cpu.bindings.checks import address_of, addresses, check_multiple
 from skbert._core.cpu.bindings.module import PANEL, has_amx
 
-__all__ = ["attention_tiles", "check_tiles", "fits_tiles"]
+__all__ = ["attention_tiles", "check_tiles", "check_whole", "fits_tiles"]
 
 # Tokens of the longest row of which the gradient is faster in tiles, too; each thread stores the
 # gradients of a row's scores.
@@ -40,13 +40,18 @@ def check_tiles(
     qkv: torch.Tensor, rows: PackedRows, settings: AttentionSettings, seed: int
 ) -> tuple[int, int]:
     """Raise an error unless tiles compute this; return numbers of tokens and heads."""
+    sizes = check_attention(qkv, rows, settings, seed)
+    check_whole(rows, settings)
+    return sizes
+
+
+def check_whole(rows: PackedRows, settings: AttentionSettings) -> None:
+    """Raise an error unless tiles compute attention within these rows."""
     if not has_amx():
         raise RuntimeError("no kernel attends in tiles on this processor")
-    sizes = check_attention(qkv, rows, settings, seed)
     check_multiple("a size of heads", settings.head_size, PANEL)
     if not _is_whole(rows.max_seqlen, settings):
         raise ValueError(f"a kernel attends in tiles to whole rows, not with {settings}")
-    return sizes
 
 
 def attention_tiles(

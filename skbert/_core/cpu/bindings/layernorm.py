@@ -101,7 +101,7 @@ def layernorm_backward(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """The gradients of ``x``, the residual, weight and bias, from those of all outputs."""
     shape = n_tokens, size = shape_of("normalized", normalized, 2)
-    is_bf16, n_threads = _is_bf16(normalized), torch.get_num_threads()
+    is_bf16 = _is_bf16(normalized)
     check_dropout(dropout, seed)
     inputs = (
         address_of("normalized", normalized, shape, normalized.dtype),
@@ -113,12 +113,12 @@ def layernorm_backward(
     )
     grad_residual = torch.empty_like(normalized, dtype=torch.float32)
     grad_x = torch.empty_like(normalized)
-    partial_sums = normalized.new_zeros(n_threads, 2, size, dtype=torch.float32)
+    grad_weights = normalized.new_empty(2, size, dtype=torch.float32)
     module.kernels.layernorm_backward(
-        *inputs, *addresses(grad_residual, grad_x, partial_sums),
-        n_tokens, size, is_bf16, dropout, seed, n_threads,
+        *inputs, *addresses(grad_residual, grad_x, grad_weights),
+        n_tokens, size, is_bf16, dropout, seed, torch.get_num_threads(),
     )  # fmt: skip
-    grad_weight, grad_bias = partial_sums.sum(0)
+    grad_weight, grad_bias = grad_weights.unbind()
     return grad_x, grad_residual, grad_weight, grad_bias
 
 

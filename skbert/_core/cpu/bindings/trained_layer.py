@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from itertools import accumulate
+from typing import NamedTuple
 
 import torch
 
 from skbert._core.attention.settings import AttentionSettings
 from skbert._core.cpu.bindings import module
-from skbert._core.cpu.bindings.attention import (
-    PackedRows,
-    arguments_of_attention,
-    check_attention,
-)
-from skbert._core.cpu.bindings.attention_tiles import check_tiles
+from skbert._core.cpu.bindings.attention import PackedRows, arguments_of_attention, heads_of
+from skbert._core.cpu.bindings.attention_tiles import check_whole
 from skbert._core.cpu.bindings.checks import (
     address_of,
     addresses,
@@ -22,7 +19,6 @@ from skbert._core.cpu.bindings.checks import (
     check_dropout,
     check_integer,
     check_multiple,
-    check_no_overlap,
     check_real,
     check_type,
     optional_address,
@@ -37,6 +33,7 @@ __all__ = [
 ]  # fmt: skip
 
 _MOST_WEIGHTS = 3  # of query, key and value
+_LINE = 64  # bytes of a cache line
 
 
 class TrainedProduct(NamedTuple):
@@ -62,6 +59,11 @@ class TrainedWeights:
         Query, key and value, the product after attention, and those before and after GELU.
     norms : sequence of TrainedNorm
         After attention, and at the end.
+
+    Attributes
+    ----------
+    n_grads : int
+        Numbers in the gradients of the products.
     """
 
     def __init__(self, products: Sequence[TrainedProduct], norms: Sequence[TrainedNorm]) -> None:
@@ -76,6 +78,7 @@ class TrainedWeights:
             check_multiple("a number of inputs", n_in, PANEL)
             check_multiple("a number of outputs", n_rows, PANEL)
         self._tensors = [x for each in products for x in (*each.weights, *each.biases)]
+        self.n_grads = sum(x.numel() for x in self._tensors)
         self._tensors += [x for norm in norms for x in norm if x is not None]
         self._seen: list[int] = []
         self.table()
@@ -112,31 +115,84 @@ def _addresses_of(product: TrainedProduct, sizes: tuple[int, int, int]) -> list[
     return [*weights, *[0] * n_more, *biases, *[0] * (_MOST_WEIGHTS - len(biases))]
 
 
-class LayerPass(NamedTuple):
-    """What both passes over a layer compute with, beside tensors."""
+class LayerPass:
+    """What both passes over a layer compute with, beside tensors; checked once for both.
 
-    rows: PackedRows
-    settings: AttentionSettings
-    in_tiles: bool  # attention
-    seed: int  # of attention
-    epsilons: tuple[float, float]  # of both norms
-    dropouts: tuple[float, float]  # of what each adds to the residual
-    seeds: tuple[int, int]  # of these
+    Parameters
+    ----------
+    weights : TrainedWeights
+        The layer's.
+    rows : PackedRows
+        The rows, of which the first begins with the first token.
+    settings : AttentionSettings
+        Those of attention, of which ``seed`` and ``in_tiles`` are, too.
+    norms : sequence of tuple
+        Epsilon of both norms, and dropout of what each adds to the residual, with its seed.
+    """
+
+    def __init__(
+        self,
+        weights: TrainedWeights,
+        rows: PackedRows,
+        settings: AttentionSettings,
+        norms: Sequence[tuple[float, float, int]],
+        *,
+        seed: int,
+        in_tiles: bool,
+    ) -> None:
+        check_processor()
+        check_type("weights", weights, TrainedWeights)
+        check_type("rows", rows, PackedRows)
+        n_heads = heads_of(3 * weights.width, torch.bfloat16, settings, seed)
+        if in_tiles:
+            check_whole(rows, settings)
+        check_integer("a number of tokens", rows.n_tokens, 1, rows.n_tokens)
+        check_integer("the first token of rows", rows.first_token, 0, 0)
+        if len(norms) != 2:
+            raise ValueError(f"a kernel takes two norms, not {len(norms)}")
+        for epsilon, dropout, number in norms:
+            check_real("epsilon", epsilon, 0)
+            check_dropout(dropout, number)
+        self.weights, self.rows, self.n_tokens = weights, rows, rows.n_tokens
+        attention = arguments_of_attention(torch.bfloat16, n_heads, rows, settings, seed)
+        self.arguments = [
+            self.n_tokens, has_amx(), bool(in_tiles), *norms[0], *norms[1], *attention,
+        ]  # fmt: skip
+        self.shape = self.n_tokens, weights.size
+        self._begins, self.n_others = _begins_of_others(self.shape, weights.width, n_heads)
+
+    def addresses_of(self, saved: SavedLayer) -> list[int]:
+        """What the kernel reads or writes of a forward pass, in its order; checked."""
+        sizes = self.weights.size, 3 * self.weights.width, self.weights.mlp_size
+        begins = [
+            address_of(name, x, (self.n_tokens, size), torch.bfloat16)
+            for name, x, size in zip(SavedLayer._fields, saved, sizes, strict=False)
+        ]
+        others = address_of("others", saved.others, (self.n_others,), torch.bfloat16)
+        return [self.weights.table().data_ptr(), *begins, *(others + x for x in self._begins)]
+
+
+def _begins_of_others(shape: tuple[int, int], width: int, n_heads: int) -> tuple[list[int], int]:
+    """The bytes before each of ``SavedLayer.others``, and how many numbers these are."""
+    n_tokens, size = shape
+    of_states, of_numbers = 2 * n_tokens * size, 4 * n_tokens
+    of_attention = [2 * n_tokens * width, of_numbers * n_heads]
+    of_norms = [of_states, of_states, of_numbers, of_states, of_numbers]
+    lines = [-(-n_bytes // _LINE) * _LINE for n_bytes in (*of_attention, *of_norms)]
+    *begins, end = accumulate(lines, initial=0)
+    return begins, end // 2
 
 
 class SavedLayer(NamedTuple):
-    """What a forward pass leaves for the backward pass; in bfloat16, or float32 where it says."""
+    """What a forward pass leaves for the backward pass, in bfloat16."""
 
     x: torch.Tensor  # (n_tokens, size)
     qkv: torch.Tensor  # (n_tokens, 3 * width)
-    context: torch.Tensor  # (n_tokens, width)
-    logsumexp: torch.Tensor  # (n_tokens, n_heads), float32
-    normalized: torch.Tensor  # (n_tokens, size), after attention, before weight and bias
-    rounded: torch.Tensor  # the same after these
-    rstd: torch.Tensor  # (n_tokens,), float32
     hidden: torch.Tensor  # (n_tokens, mlp_size), before GELU
-    last_normalized: torch.Tensor  # as above, at the end of the layer
-    last_rstd: torch.Tensor
+    # What attention returns, (n_tokens, width), and in float32 its (n_tokens, n_heads) logsumexp;
+    # of the norm behind it what is before weight and bias, the same after these, and in float32
+    # (n_tokens,) rstd; and the first and last of the norm at the end. Each begins a cache line.
+    others: torch.Tensor
 
 
 class LayerGrads(NamedTuple):
@@ -144,114 +200,48 @@ class LayerGrads(NamedTuple):
 
     states: torch.Tensor
     x: torch.Tensor | None
-    norms: torch.Tensor  # (2, 2, size): of weight and bias of both norms
+    products: torch.Tensor  # (n_grads,), in bfloat16: product by product, its weights and biases
+    norms: torch.Tensor  # (4, size): of weight and bias of both norms
 
 
 def trained_layer_forward(
-    *, weights: TrainedWeights, states: torch.Tensor, x: torch.Tensor, how: LayerPass
+    *, how: LayerPass, states: torch.Tensor, x: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, SavedLayer]:
     """States ``(n_tokens, size)`` after a layer, in float32 and as ``x``, from such before it."""
-    shape = shape_of("x", x, 2)
-    address = address_of("states", states, shape, torch.float32)
-    address_of("x", x, shape, torch.bfloat16)
-    arguments, n_heads = _check_pass(weights, shape, how)
-    n_tokens, width = shape[0], weights.width
+    check_type("how", how, LayerPass)
+    n_tokens, weights = how.n_tokens, how.weights
+    address = address_of("states", states, how.shape, torch.float32)
     saved = SavedLayer(
-        x, x.new_empty(n_tokens, 3 * width), x.new_empty(n_tokens, width),
-        states.new_empty(n_tokens, n_heads), torch.empty_like(x), torch.empty_like(x),
-        states.new_empty(n_tokens), x.new_empty(n_tokens, weights.mlp_size),
-        torch.empty_like(x), states.new_empty(n_tokens),
+        x, x.new_empty(n_tokens, 3 * weights.width), x.new_empty(n_tokens, weights.mlp_size),
+        x.new_empty(how.n_others),
     )  # fmt: skip
-    output, rounded, table = torch.empty_like(states), torch.empty_like(x), weights.table()
+    places = how.addresses_of(saved)
+    output, rounded = torch.empty_like(states), torch.empty_like(x)
     module.kernels.trained_layer_forward(
-        address, *addresses(output, rounded, table, *saved), *arguments
+        address, *addresses(output, rounded), *places, *how.arguments
     )
     return output, rounded, saved
 
 
 def trained_layer_backward(
     *,
-    weights: TrainedWeights,
+    how: LayerPass,
     saved: SavedLayer,
     grad_output: torch.Tensor | None,
     grad_rounded: torch.Tensor | None,
-    grad_products: Sequence[tuple[torch.Tensor, torch.Tensor | None]],
-    how: LayerPass,
     needs_grad: bool,
 ) -> LayerGrads:
-    """Gradients from those of both outputs; those of products, in bfloat16, are written.
-
-    That of ``x`` only if it needs one.
-    """
-    shape = shape_of("x", saved.x, 2)
-    arguments, n_heads = _check_pass(weights, shape, how)
-    given = (
-        optional_address("grad_output", grad_output, shape, torch.float32),
-        optional_address("grad_rounded", grad_rounded, shape, torch.bfloat16),
-    )
-    places = _addresses_of_saved(weights, saved, n_heads)
-    written = _addresses_of_grads(weights, grad_products)
-    states = torch.empty_like(saved.x, dtype=torch.float32)
-    x = torch.empty_like(saved.x) if needs_grad else None
-    norms = states.new_zeros(2, torch.get_num_threads(), 2, weights.size)
-    table = weights.table()
-    module.kernels.trained_layer_backward(
-        *given, *addresses(states, x, norms), *written, *addresses(table), *places, *arguments
-    )
-    return LayerGrads(states, x, norms.sum(1))
-
-
-def _check_pass(
-    weights: TrainedWeights, shape: torch.Size, how: LayerPass
-) -> tuple[list[Any], int]:
-    """What both passes take behind addresses, checked, and the number of heads."""
-    check_processor()
-    check_type("weights", weights, TrainedWeights)
+    """Gradients from those of both outputs; that of ``x`` only if it needs one."""
     check_type("how", how, LayerPass)
-    n_tokens, size = shape
-    check_integer("a size", size, weights.size, weights.size)
-    like_qkv = _LIKE_QKV.expand(n_tokens, 3 * weights.width)
-    check = check_tiles if how.in_tiles else check_attention
-    n_heads = check(like_qkv, how.rows, how.settings, how.seed)[1]
-    check_integer("a number of tokens", n_tokens, 1, how.rows.n_tokens)
-    check_integer("the first token of rows", how.rows.first_token, 0, 0)
-    norms: list[Any] = []
-    for each in zip(how.epsilons, how.dropouts, how.seeds, strict=True):
-        check_real("epsilon", each[0], 0)
-        check_dropout(*each[1:])
-        norms += each
-    attention = arguments_of_attention(like_qkv.dtype, n_heads, how.rows, how.settings, how.seed)
-    return [n_tokens, has_amx(), bool(how.in_tiles), *norms, *attention], n_heads
-
-
-_LIKE_QKV = torch.empty((), dtype=torch.bfloat16, device="cpu")
-
-
-def _addresses_of_saved(weights: TrainedWeights, saved: SavedLayer, n_heads: int) -> list[int]:
-    """Checked: a caller may have changed what was saved."""
-    n_tokens, size = saved.x.shape
-    sizes = (
-        (size,), (3 * weights.width,), (weights.width,), (n_heads,), (size,), (size,), (),
-        (weights.mlp_size,), (size,), (),
+    given = (
+        optional_address("grad_output", grad_output, how.shape, torch.float32),
+        optional_address("grad_rounded", grad_rounded, how.shape, torch.bfloat16),
+    )
+    places, x = how.addresses_of(saved), saved.x
+    grads = LayerGrads(
+        torch.empty_like(x, dtype=torch.float32), torch.empty_like(x) if needs_grad else None,
+        x.new_empty(how.weights.n_grads), x.new_empty(4, how.weights.size, dtype=torch.float32),
     )  # fmt: skip
-    return [
-        address_of(
-            name, x, (n_tokens, *rest), torch.float32 if name in _IN_FLOAT32 else torch.bfloat16
-        )
-        for name, x, rest in zip(SavedLayer._fields, saved, sizes, strict=True)
-    ]
-
-
-_IN_FLOAT32 = {"logsumexp", "rstd", "last_rstd"}
-
-
-def _addresses_of_grads(
-    weights: TrainedWeights, grads: Sequence[tuple[torch.Tensor, torch.Tensor | None]]
-) -> list[int]:
-    """Of the gradients of weights and biases, which are to be written."""
-    written: list[int] = []
-    for (n_in, n_rows, n), (weight, bias) in zip(weights.sizes, grads, strict=True):
-        written.append(address_of("grad_products", weight, (n * n_rows, n_in), torch.bfloat16))
-        written.append(optional_address("grad_products", bias, (n * n_rows,), torch.bfloat16))
-    check_no_overlap([x for pair in grads for x in pair if x is not None], [])
-    return written
+    written = addresses(grads.states, grads.x, grads.norms, grads.products)
+    module.kernels.trained_layer_backward(*given, *written, *places, *how.arguments)
+    return grads

@@ -87,7 +87,7 @@ typedef struct {
     const char *grad_rounded;
     float *grad_residual;
     char *grad_x;
-    float *grad_weights; /* (n_threads, 2, size): of weight and bias, zeros at first */
+    float *grad_weights; /* (2, size): of weight and bias */
     int64_t n_tokens, size;
     float epsilon, dropout;
     uint64_t seed;
@@ -244,8 +244,8 @@ typedef struct {
     const char *grad_rounded;
     float *grad_states;
     char *grad_x;           /* or NULL: not wanted */
-    char *grad_products[8]; /* of the weights and biases of each product */
-    float *grad_norms;      /* (2, n_threads, 2, size), zeros at first */
+    char *grad_products;    /* of the weights and then the biases of each product */
+    float *grad_norms;      /* (2, 2, size) */
     int64_t n_tokens;
     int use_amx, use_tiles; /* in products, in attention */
 } TrainedLayer;

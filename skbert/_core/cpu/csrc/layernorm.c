@@ -2,6 +2,8 @@
 
 #include <omp.h>
 #include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "dropout.h"
 #include "gelu.h"
@@ -140,10 +142,16 @@ static void backward_token(const LayerNorm *a, int64_t token, float *grad_weight
 
 int DEFINE(layernorm_backward)(const LayerNorm *a, int n_threads) {
     n_threads = threads_for(a->n_tokens * a->size, n_threads);
+    int64_t n = 2 * a->size;
+    float *sums = calloc(n_threads * n, sizeof *sums); /* (n_threads, 2, size) */
+    if (!sums) return -1;
 #pragma omp parallel for num_threads(n_threads) schedule(static)
     for (int64_t token = 0; token < a->n_tokens; token++) {
-        float *grad_weight = a->grad_weights + omp_get_thread_num() * 2 * a->size;
-        backward_token(a, token, grad_weight, grad_weight + a->size);
+        float *own = sums + omp_get_thread_num() * n;
+        backward_token(a, token, own, own + a->size);
     }
+    memcpy(a->grad_weights, sums, n * sizeof *sums);
+    for (int64_t i = n; i < n_threads * n; i++) a->grad_weights[i % n] += sums[i];
+    free(sums);
     return 0;
 }

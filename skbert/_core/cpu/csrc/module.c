@@ -7,7 +7,7 @@ pass them, which have checked them; addresses are whole numbers, 0 for none. */
 #include "kernels.h"
 
 /* To raise, here and in bindings/module.py, whenever a function or a struct of kernels.h changes. */
-#define INTERFACE_VERSION 10
+#define INTERFACE_VERSION 11
 
 #define ADDRESS(i) ((void *)PyLong_AsVoidPtr(arguments[i]))
 #define INTEGER(i) PyLong_AsLongLong(arguments[i])
@@ -227,22 +227,22 @@ static PyObject *py_gated_backward(PyObject *self, PyObject *const *arguments, P
 /* ---- A layer in training ---- */
 
 #ifdef HAS_BF16_DOT
-/* What both passes take: (table of TrainedWeights, x, qkv, output of attention, logsumexp, of its
-   norm normalized, rounded and rstd, hidden, of the last norm normalized and rstd, n_tokens,
+/* What both passes take: (table of TrainedWeights, x, qkv, hidden, output of attention, logsumexp,
+   of its norm normalized, rounded and rstd, of the last norm normalized and rstd, n_tokens,
    use_amx, use_tiles, epsilon, dropout and seed of each norm, and from cu_seqlens on what
    attention_forward takes). */
 static TrainedLayer trained_layer_of(PyObject *const *arguments) {
-    TrainedLayer a = {.weights = ADDRESS(0), .x = ADDRESS(1), .hidden = ADDRESS(8),
-                      .attention_norm = {.normalized = ADDRESS(5), .rounded = ADDRESS(6),
-                                         .rstd = ADDRESS(7), .epsilon = FLOAT(14),
+    TrainedLayer a = {.weights = ADDRESS(0), .x = ADDRESS(1), .hidden = ADDRESS(3),
+                      .attention_norm = {.normalized = ADDRESS(6), .rounded = ADDRESS(7),
+                                         .rstd = ADDRESS(8), .epsilon = FLOAT(14),
                                          .dropout = FLOAT(15), .seed = (uint64_t)INTEGER(16)},
                       .mlp_norm = {.normalized = ADDRESS(9), .rstd = ADDRESS(10),
                                    .epsilon = FLOAT(17), .dropout = FLOAT(18),
                                    .seed = (uint64_t)INTEGER(19)},
                       .n_tokens = INTEGER(11), .use_amx = (int)INTEGER(12),
                       .use_tiles = (int)INTEGER(13), .attention = attention_of(arguments + 20)};
-    a.attention.qkv = ADDRESS(2), a.attention.output = ADDRESS(3);
-    a.attention.logsumexp = ADDRESS(4);
+    a.attention.qkv = ADDRESS(2), a.attention.output = ADDRESS(4);
+    a.attention.logsumexp = ADDRESS(5);
     return a;
 }
 
@@ -256,16 +256,15 @@ static PyObject *py_trained_layer_forward(PyObject *self, PyObject *const *argum
     RETURN_AFTER(trained_layer_forward(&a, n_threads));
 }
 
-/* (grad_output or 0, grad_rounded or 0, grad_states, grad_x or 0, grad_norms, of each product the
-   gradients of weights and of biases or 0, and what both passes take, n_threads) */
+/* (grad_output or 0, grad_rounded or 0, grad_states, grad_x or 0, grad_norms, grad_products, and
+   what both passes take, n_threads) */
 static PyObject *py_trained_layer_backward(PyObject *self, PyObject *const *arguments,
                                            Py_ssize_t n) {
-    if (!has_arguments(n, 45)) return NULL;
-    TrainedLayer a = trained_layer_of(arguments + 13);
+    if (!has_arguments(n, 38)) return NULL;
+    TrainedLayer a = trained_layer_of(arguments + 6);
     a.grad_output = ADDRESS(0), a.grad_rounded = ADDRESS(1), a.grad_states = ADDRESS(2);
-    a.grad_x = ADDRESS(3), a.grad_norms = ADDRESS(4);
-    for (int i = 0; i < 8; i++) a.grad_products[i] = ADDRESS(5 + i);
-    int n_threads = (int)INTEGER(44);
+    a.grad_x = ADDRESS(3), a.grad_norms = ADDRESS(4), a.grad_products = ADDRESS(5);
+    int n_threads = (int)INTEGER(37);
     RETURN_AFTER(trained_layer_backward(&a, n_threads));
 }
 #endif

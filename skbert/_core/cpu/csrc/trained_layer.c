@@ -11,6 +11,10 @@ static int64_t width_of(const TrainedProduct *product) {
     return product->n_rows * product->n_weights;
 }
 
+static int64_t numbers_in(const TrainedProduct *product) {
+    return width_of(product) * (product->n_in + (product->biases[0] != NULL));
+}
+
 /* A product; `biases` is memory for those of several weights side by side. */
 static int multiply(const TrainedLayer *a, const TrainedProduct *product, const char *x,
                     char *output, char *gelu, float *biases, int n_threads) {
@@ -43,10 +47,13 @@ static int multiply_back(const TrainedLayer *a, const TrainedProduct *product,
 /* The gradients of weights and biases. */
 static int differentiate(const TrainedLayer *a, int number, const char *grad_output,
                          const char *x, int n_threads) {
-    const TrainedProduct *product = &a->weights->qkv + number;
-    char *const *grads = a->grad_products + 2 * number;
-    GradWeight grad = {.grad_output = grad_output, .x = x, .grad_weight = grads[0],
-                       .grad_bias = grads[1], .n_tokens = a->n_tokens, .n_in = product->n_in,
+    const TrainedProduct *product = &a->weights->qkv;
+    char *weights = a->grad_products;
+    for (; number; number--) weights += 2 * numbers_in(product++);
+    char *biases = weights + 2 * width_of(product) * product->n_in;
+    GradWeight grad = {.grad_output = grad_output, .x = x, .grad_weight = weights,
+                       .grad_bias = product->biases[0] ? biases : NULL,
+                       .n_tokens = a->n_tokens, .n_in = product->n_in,
                        .n_out = width_of(product), .use_amx = a->use_amx};
     return linear_grad_weight(&grad, n_threads);
 }
@@ -104,10 +111,10 @@ static int mlp_backward(const TrainedLayer *a, const Grads *grads, int n_threads
     LayerNorm norm = norm_of(a, &a->mlp_norm, &weights->mlp_norm);
     norm.grad_output = a->grad_output, norm.grad_rounded = a->grad_rounded;
     norm.grad_residual = (float *)grads->middle, norm.grad_x = grads->sum;
-    norm.grad_weights = a->grad_norms + 2 * n_threads * norm.size;
-    layernorm_backward(&norm, n_threads);
-    int failed = multiply_back(a, &weights->mlp_out, grads->sum, grads->hidden, a->hidden,
-                               grads->active, n_threads);
+    norm.grad_weights = a->grad_norms + 2 * norm.size;
+    int failed = layernorm_backward(&norm, n_threads);
+    failed |= multiply_back(a, &weights->mlp_out, grads->sum, grads->hidden, a->hidden,
+                            grads->active, n_threads);
     failed |= differentiate(a, 3, grads->sum, grads->active, n_threads);
     failed |= differentiate(a, 2, grads->hidden, a->attention_norm.rounded, n_threads);
     return failed | multiply_back(a, &weights->mlp_in, grads->hidden, grads->x, NULL, NULL,
@@ -121,8 +128,8 @@ static int attention_layer_backward(const TrainedLayer *a, const Grads *grads, i
     norm.grad_output = (float *)grads->middle, norm.grad_rounded = grads->x;
     norm.grad_residual = a->grad_states, norm.grad_x = grads->sum;
     norm.grad_weights = a->grad_norms;
-    layernorm_backward(&norm, n_threads);
-    int failed = differentiate(a, 1, grads->sum, a->attention.output, n_threads);
+    int failed = layernorm_backward(&norm, n_threads);
+    failed |= differentiate(a, 1, grads->sum, a->attention.output, n_threads);
     failed |= multiply_back(a, &weights->attention_out, grads->sum, grads->context, NULL, NULL,
                             n_threads);
     Attention attention = a->attention;
