@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from skbert._core.cpu.bindings.adamw import adamw_step, grad_norm
+from skbert._core.cpu.bindings.adamw import AdamWStates, adamw_step, grad_norm
 from skbert._core.cpu.fused import can_fuse_adamw, can_fuse_grad_norm
 from skbert._core.cpu.training_linear import Bf16State
 from skbert._core.families import family_of
@@ -206,7 +206,11 @@ class AdamW(torch.optim.AdamW):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget all gradients."""
-        super().zero_grad(set_to_none)
+        if set_to_none:  # as torch does, in less time
+            for weight in self.weights():
+                weight.grad = None
+        else:
+            super().zero_grad(set_to_none)
         if self.bf16_state is not None:
             self.bf16_state.grads.clear()
 
@@ -316,6 +320,7 @@ class _CompiledAdamW(AdamW):
     def __init__(self, groups: list[dict[str, Any]]) -> None:
         super().__init__(groups, fused=True)
         self.bf16_state = Bf16State({}, {})
+        self._states = AdamWStates()
 
     def _count(self, step: torch.Tensor, weight: torch.Tensor) -> int:
         del weight
@@ -336,7 +341,9 @@ class _CompiledAdamW(AdamW):
         self, tensors: list[AdamWTensor], epsilon: float, betas: tuple[float, float]
     ) -> None:
         divisor = 1.0 if self.grad_scale is None else float(self.grad_scale)
-        adamw_step(tensors=tensors, divisor=divisor, epsilon=epsilon, betas=betas)
+        adamw_step(
+            tensors=tensors, divisor=divisor, epsilon=epsilon, betas=betas, states=self._states
+        )
 
     def _prepare(
         self, group: dict[str, Any], weight: torch.Tensor, gradient: torch.Tensor

@@ -124,7 +124,7 @@ def optional_address(
     return 0 if x is None else address_of(name, x, shape, dtype)
 
 
-def address_of_array(values: array[int]) -> int:
+def address_of_array(values: array[int] | array[float]) -> int:
     """The address of an array of C, which a few numbers get sooner than a tensor."""
     return values.buffer_info()[0]
 
