@@ -100,7 +100,8 @@ class TrainedLayer:
         )  # fmt: skip
         parts = grads.products.split_with_sizes(self.sizes)
         for weight, gradient in zip(self.trained, parts, strict=True):
-            add_gradient(weight, gradient.view_as(weight), self.bf16_grads)
+            if weight.requires_grad:
+                add_gradient(weight, gradient.view_as(weight), self.bf16_grads)
         every = zip(grads.norms.unbind(), chain(*self.weights.norms), strict=True)
         return [grads.states, grads.x, *(grad for grad, x in every if x is not None)]
 

@@ -154,14 +154,14 @@ class TrainingLinear:
         """
         if not any(weight.requires_grad for weight in self.weights):
             return
-        grad_weight, grad_bias = self.grad_buffers()
+        grad_weight, grad_bias = self._grad_buffers()
         if sums is None and self.has_bias and operations.can_sum_tokens(grad_output):
             sums = operations.sum_tokens(grad_output)
         is_known = sums is not None and grad_bias is not None
         self.linear.grad_weight(grad_output, x, grad_weight, None if is_known else grad_bias)
-        self.note_grads(grad_weight, sums if is_known else grad_bias)
+        self._note_grads(grad_weight, sums if is_known else grad_bias)
 
-    def note_grads(self, grad_weight: torch.Tensor, grad_bias: torch.Tensor | None) -> None:
+    def _note_grads(self, grad_weight: torch.Tensor, grad_bias: torch.Tensor | None) -> None:
         """Add to the gradients of weights and biases, side by side, that are trained."""
         wholes = [grad_weight] if grad_bias is None else [grad_weight, grad_bias]
         gradients = [part for whole in wholes for part in torch.split(whole, self.sizes)]
@@ -169,7 +169,7 @@ class TrainingLinear:
             if weight.requires_grad:
                 add_gradient(weight, gradient, self.bf16_grads)
 
-    def grad_buffers(self) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def _grad_buffers(self) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Memory for gradients: the same at each step, as allocating large buffers costs time.
 
         On a CPU those that stay in lower precision are small enough to get new memory each time.

@@ -82,14 +82,16 @@ Seed = int | DeviceSeed
 
 def draw_seed(dropout: float) -> Any:
     """A `Seed` from torch's generator, or the next one of a run; 0 without dropout."""
-    return draw_seeds(dropout)[0]
+    return draw_seeds(dropout)[0] if dropout else 0
 
 
 def draw_seeds(*dropouts: float) -> list[Any]:
-    """What `draw_seed` returns for one after another, in one call of the generator."""
-    run, n_drawn = _RUN.get(), sum(map(bool, dropouts))
-    seeds = iter(_drawn(n_drawn)) if run is None else iter(run.next, None)
-    return [next(seeds) if dropout else 0 for dropout in dropouts]
+    """What `draw_seed` returns for one after another, from one call of torch's generator."""
+    run = _RUN.get()
+    if run is not None:
+        return [run.next() if dropout else 0 for dropout in dropouts]
+    drawn = iter(_drawn(sum(map(bool, dropouts))))
+    return [next(drawn) if dropout else 0 for dropout in dropouts]
 
 
 def _drawn(n_drawn: int) -> list[int]:

@@ -206,11 +206,7 @@ class AdamW(torch.optim.AdamW):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget all gradients."""
-        if set_to_none:  # as torch does, in less time
-            for weight in self.weights():
-                weight.grad = None
-        else:
-            super().zero_grad(set_to_none)
+        super().zero_grad(set_to_none)
         if self.bf16_state is not None:
             self.bf16_state.grads.clear()
 

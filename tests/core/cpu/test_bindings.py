@@ -1585,28 +1585,34 @@ def test_a_step_is_not_written_over_what_it_reads(place: str) -> None:
 
 
 def in_other_memory(t: AdamWTensor) -> None:
-    t.exp_avg.data = torch.zeros(4, 32)[:, ::2]
+    t.exp_avg.data = torch.zeros(16, 32)[:, ::2]
+
+
+def on_its_side(t: AdamWTensor) -> None:
+    t.exp_avg.data = t.exp_avg.data.t()
 
 
 def in_another_type(t: AdamWTensor) -> None:
-    t.exp_avg_sq.data = torch.zeros(4, 16, dtype=torch.float64)
+    t.exp_avg_sq.data = torch.zeros(16, 16, dtype=torch.float64)
 
 
 def over_its_gradient(t: AdamWTensor) -> None:
     t.weight.data = t.gradient[:]
 
 
-@pytest.mark.parametrize("change", [in_other_memory, in_another_type, over_its_gradient])
+@pytest.mark.parametrize(
+    "change", [in_other_memory, on_its_side, in_another_type, over_its_gradient]
+)
 def test_what_moves_between_steps_is_checked_again(change: Callable[[AdamWTensor], None]) -> None:
     states, how = AdamWStates(), {"divisor": 1.0, "epsilon": 0.1, "betas": (0.9, 0.9)}
-    tensor = AdamWTensor(*(torch.ones(4, 16) for _ in range(4)), 1.0, 1.0, 1.0)
+    tensor = AdamWTensor(*(torch.ones(16, 16) for _ in range(4)), 1.0, 1.0, 1.0)
     for place in (tensor.weight, tensor.weight.clone()):
         tensor.weight.data = place
         before = place.clone()
         adamw_step(tensors=[tensor], states=states, **how)
         assert not torch.equal(place, before)
     with pytest.raises(ValueError, match="a kernel"):
-        adamw_step(tensors=[tensor._replace(gradient=torch.ones(4, 8))], states=states, **how)
+        adamw_step(tensors=[tensor._replace(gradient=torch.ones(16, 8))], states=states, **how)
     with pytest.raises(ValueError, match="memory that another of its tensors has"):
         adamw_step(tensors=[tensor._replace(gradient=tensor.exp_avg)], states=states, **how)
     change(tensor)

@@ -6,7 +6,8 @@ import math
 from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
-from operator import is_
+from operator import attrgetter
+from typing import Any
 
 import torch
 
@@ -25,40 +26,37 @@ __all__ = ["AdamWStates", "adamw_step", "grad_norm"]
 
 _MIN_DIVISOR = torch.finfo(torch.float32).tiny
 _MAX_BETA = 1.0 - torch.finfo(torch.float32).eps
+_WRITTEN = [*map(attrgetter, ("weight", "exp_avg", "exp_avg_sq", "bf16_weight"))]
+_READ = attrgetter("dtype"), attrgetter("shape"), torch.Tensor.is_contiguous
 
 
 class AdamWStates:
     """What steps of AdamW write, checked again where it is not what it was in the last step."""
 
     def __init__(self) -> None:
-        self._tensors: list[torch.Tensor | None] = []
-        self._places: tuple[list[int], list[int]] = [], []  # where they begin, and sizes
-        self._starts: list[int] = []  # of the memory that is written, ascending,
+        self._seen: list[list[Any]] = []  # addresses, and what else is read
+        self._begins: list[int] = []  # of the memory that is written, ascending,
         self._ends: list[int] = []
 
-    def rows(self, tensors: Sequence[AdamWTensor]) -> list[tuple[int, ...]]:
-        """Of each the addresses of the weight, its moments and its copy."""
-        every = [x for t in tensors for x in (t.weight, t.exp_avg, t.exp_avg_sq, t.bf16_weight)]
-        is_known = len(every) == len(self._tensors) and all(map(is_, every, self._tensors))
-        if not is_known or self._places != _places(tensors, every):
+    def addresses_of(self, tensors: Sequence[AdamWTensor]) -> list[tuple[int, ...]]:
+        """Those of each weight, of its moments and of its copy; an error for what is unfit."""
+        columns = [[*map(read, tensors)] for read in _WRITTEN]
+        written = [x for column in columns for x in column if x is not None]
+        begins = [addresses(*column) for column in columns]
+        seen = [*begins, *([*map(read, written)] for read in _READ)]
+        if seen != self._seen:
             ranges = [x for t in tensors for x in _checked_ranges(t)]
             check_ranges(ranges, [])
             filled = sorted(each for each in ranges if each[0] < each[1])
-            self._starts, self._ends = [x for x, _ in filled], [x for _, x in filled]
-            self._tensors, self._places = every, _places(tensors, every)
-        return [*zip(*[iter(self._places[0])] * 4, strict=True)]
+            self._begins, self._ends = [x for x, _ in filled], [x for _, x in filled]
+            self._seen = seen
+        return [*zip(*begins, strict=True)]
 
     def check_apart(self, begin: int, end: int) -> None:
         """Raise ValueError if memory that is read is written, too."""
         at = bisect_right(self._ends, begin)
-        if begin < end and at < len(self._ends) and self._starts[at] < end:
+        if begin < end and at < len(self._ends) and self._begins[at] < end:
             raise ValueError("a kernel was to write to memory that another of its tensors has")
-
-
-def _places(
-    tensors: Sequence[AdamWTensor], every: Sequence[torch.Tensor | None]
-) -> tuple[list[int], list[int]]:
-    return addresses(*every), [t.weight.numel() for t in tensors]
 
 
 def _checked_ranges(t: AdamWTensor) -> list[tuple[int, int]]:
@@ -92,15 +90,14 @@ def adamw_step(
     check_real("beta1", beta1, 0, _MAX_BETA)
     check_real("beta2", beta2, 0, _MAX_BETA)
     states = AdamWStates() if states is None else states
-    rows: list[int] = []
-    for t, written in zip(tensors, states.rows(tensors), strict=True):
-        n, is_bf16, begin = _read(t.gradient, t.weight.shape)
+    table, factors = array("q"), array("f")
+    for t, written in zip(tensors, states.addresses_of(tensors), strict=True):
+        n, is_bf16, begin = _columns_of(t.gradient, t.weight.shape)
         states.check_apart(begin, begin + (4 - 2 * is_bf16) * n)
-        rows += n, is_bf16, begin, *written
-    factors = [x for t in tensors for x in (t.decay, t.step_size, t.bias_correction2_sqrt)]
-    table, numbers = array("q", rows), array("f", factors)
+        table.extend((n, is_bf16, begin, *written))
+        factors.extend((t.decay, t.step_size, t.bias_correction2_sqrt))
     module.kernels.adamw_step(
-        address_of_array(table), address_of_array(numbers), len(tensors), divisor, epsilon,
+        address_of_array(table), address_of_array(factors), len(tensors), divisor, epsilon,
         beta1, beta2, torch.get_num_threads(),
     )  # fmt: skip
 
@@ -109,18 +106,20 @@ def grad_norm(*, gradients: Sequence[torch.Tensor]) -> torch.Tensor:
     """Euclidean norm of contiguous tensors together."""
     n_threads = torch.get_num_threads()
     squares = torch.zeros(n_threads, dtype=torch.float64, device="cpu")
-    rows = array("q")
+    table = array("q")
     for gradient in gradients:
-        rows.extend((*_read(gradient), 0, 0, 0, 0))
-    table = address_of_array(rows)
-    module.kernels.grad_norm(table, len(gradients), *addresses(squares), n_threads)
+        table.extend((*_columns_of(gradient), 0, 0, 0, 0))
+    begin = address_of_array(table)
+    module.kernels.grad_norm(begin, len(gradients), *addresses(squares), n_threads)
     return squares.sum().sqrt().float()
 
 
-def _read(gradient: torch.Tensor, shape: torch.Size | None = None) -> tuple[int, bool, int]:
-    """A gradient, of this shape if one is given, in the table that a kernel goes through."""
+def _columns_of(gradient: torch.Tensor, shape: torch.Size | None = None) -> tuple[int, bool, int]:
+    """How many numbers a gradient has, whether in bfloat16, and where; of a shape if one is given.
+
+    An error if a kernel cannot read them.
+    """
     check_type("gradient", gradient, torch.Tensor)
-    is_bf16 = gradient.dtype == torch.bfloat16
+    is_bf16, shape = gradient.dtype == torch.bfloat16, gradient.shape if shape is None else shape
     dtype = torch.bfloat16 if is_bf16 else torch.float32
-    begin = address_of("gradient", gradient, gradient.shape if shape is None else shape, dtype)
-    return gradient.numel(), is_bf16, begin
+    return shape.numel(), is_bf16, address_of("gradient", gradient, shape, dtype)

@@ -15,7 +15,7 @@ from skbert._core.cpu.bindings.attention import (
 from skbert._core.cpu.bindings.checks import address_of, addresses, check_multiple
 from skbert._core.cpu.bindings.module import PANEL, has_amx
 
-__all__ = ["attention_tiles", "check_tiles", "check_whole", "fits_tiles"]
+__all__ = ["attention_tiles", "check_fits_tiles", "check_tiles", "fits_tiles"]
 
 # Tokens of the longest row of which the gradient is faster in tiles, too; each thread stores the
 # gradients of a row's scores.
@@ -41,11 +41,11 @@ def check_tiles(
 ) -> tuple[int, int]:
     """Raise an error unless tiles compute this; return numbers of tokens and heads."""
     sizes = check_attention(qkv, rows, settings, seed)
-    check_whole(rows, settings)
+    check_fits_tiles(rows, settings)
     return sizes
 
 
-def check_whole(rows: PackedRows, settings: AttentionSettings) -> None:
+def check_fits_tiles(rows: PackedRows, settings: AttentionSettings) -> None:
     """Raise an error unless tiles compute attention within these rows."""
     if not has_amx():
         raise RuntimeError("no kernel attends in tiles on this processor")

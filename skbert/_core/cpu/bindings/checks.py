@@ -125,7 +125,7 @@ def optional_address(
 
 
 def address_of_array(values: array[int] | array[float]) -> int:
-    """The address of an array of C, which a few numbers get sooner than a tensor."""
+    """The address of an array of C, which numbers get sooner than a tensor."""
     return values.buffer_info()[0]
 
 

@@ -11,7 +11,7 @@ import torch
 from skbert._core.attention.settings import AttentionSettings
 from skbert._core.cpu.bindings import module
 from skbert._core.cpu.bindings.attention import PackedRows, arguments_of_attention, heads_of
-from skbert._core.cpu.bindings.attention_tiles import check_whole
+from skbert._core.cpu.bindings.attention_tiles import check_fits_tiles
 from skbert._core.cpu.bindings.checks import (
     address_of,
     addresses,
@@ -125,9 +125,22 @@ class LayerPass:
     rows : PackedRows
         The rows, of which the first begins with the first token.
     settings : AttentionSettings
-        Those of attention, of which ``seed`` and ``in_tiles`` are, too.
+        What attention computes.
     norms : sequence of tuple
-        Epsilon of both norms, and dropout of what each adds to the residual, with its seed.
+        Of both norms epsilon, and the dropout of what it adds to the residual, with its seed.
+    seed : int
+        Of attention's dropout.
+    in_tiles : bool
+        Whether attention is computed in tiles.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Of hidden states, ``(n_tokens, size)``.
+    arguments : list
+        What the kernels of both passes take last.
+    n_others : int
+        Numbers in ``SavedLayer.others``.
     """
 
     def __init__(
@@ -145,15 +158,17 @@ class LayerPass:
         check_type("rows", rows, PackedRows)
         n_heads = heads_of(3 * weights.width, torch.bfloat16, settings, seed)
         if in_tiles:
-            check_whole(rows, settings)
-        check_integer("a number of tokens", rows.n_tokens, 1, rows.n_tokens)
+            check_fits_tiles(rows, settings)
+        if not rows.n_tokens:
+            raise ValueError("a kernel takes a layer of one token or more")
         check_integer("the first token of rows", rows.first_token, 0, 0)
         if len(norms) != 2:
             raise ValueError(f"a kernel takes two norms, not {len(norms)}")
-        for epsilon, dropout, number in norms:
+        for epsilon, dropout, seed_of_norm in norms:
             check_real("epsilon", epsilon, 0)
-            check_dropout(dropout, number)
-        self.weights, self.rows, self.n_tokens = weights, rows, rows.n_tokens
+            check_dropout(dropout, seed_of_norm)
+        self.weights, self.n_tokens = weights, rows.n_tokens
+        self._rows = rows  # C reads its array as long as this lives
         attention = arguments_of_attention(torch.bfloat16, n_heads, rows, settings, seed)
         self.arguments = [
             self.n_tokens, has_amx(), bool(in_tiles), *norms[0], *norms[1], *attention,
@@ -161,37 +176,38 @@ class LayerPass:
         self.shape = self.n_tokens, weights.size
         self._begins, self.n_others = _begins_of_others(self.shape, weights.width, n_heads)
 
-    def addresses_of(self, saved: SavedLayer) -> list[int]:
+    def places_of(self, saved: SavedLayer) -> list[int]:
         """What the kernel reads or writes of a forward pass, in its order; checked."""
         sizes = self.weights.size, 3 * self.weights.width, self.weights.mlp_size
         begins = [
             address_of(name, x, (self.n_tokens, size), torch.bfloat16)
             for name, x, size in zip(SavedLayer._fields, saved, sizes, strict=False)
         ]
-        others = address_of("others", saved.others, (self.n_others,), torch.bfloat16)
+        others = address_of("others", saved.others, (self.n_others,), torch.float32)
         return [self.weights.table().data_ptr(), *begins, *(others + x for x in self._begins)]
 
 
 def _begins_of_others(shape: tuple[int, int], width: int, n_heads: int) -> tuple[list[int], int]:
-    """The bytes before each of ``SavedLayer.others``, and how many numbers these are."""
+    """The bytes before each part of ``SavedLayer.others``, and how many numbers all are."""
     n_tokens, size = shape
     of_states, of_numbers = 2 * n_tokens * size, 4 * n_tokens
     of_attention = [2 * n_tokens * width, of_numbers * n_heads]
     of_norms = [of_states, of_states, of_numbers, of_states, of_numbers]
     lines = [-(-n_bytes // _LINE) * _LINE for n_bytes in (*of_attention, *of_norms)]
     *begins, end = accumulate(lines, initial=0)
-    return begins, end // 2
+    return begins, end // 4
 
 
 class SavedLayer(NamedTuple):
-    """What a forward pass leaves for the backward pass, in bfloat16."""
+    """What a forward pass leaves for the backward pass, in bfloat16 but for the last."""
 
     x: torch.Tensor  # (n_tokens, size)
     qkv: torch.Tensor  # (n_tokens, 3 * width)
     hidden: torch.Tensor  # (n_tokens, mlp_size), before GELU
-    # What attention returns, (n_tokens, width), and in float32 its (n_tokens, n_heads) logsumexp;
-    # of the norm behind it what is before weight and bias, the same after these, and in float32
-    # (n_tokens,) rstd; and the first and last of the norm at the end. Each begins a cache line.
+    # Memory of what attention returns, (n_tokens, width), and in float32 its (n_tokens, n_heads)
+    # logsumexp; of the norm behind it what is before weight and bias, the same after these, and in
+    # float32 (n_tokens,) rstd; and the first and last of the norm at the end. One behind the other
+    # as module.c lists them, each a multiple of a cache line.
     others: torch.Tensor
 
 
@@ -213,9 +229,9 @@ def trained_layer_forward(
     address = address_of("states", states, how.shape, torch.float32)
     saved = SavedLayer(
         x, x.new_empty(n_tokens, 3 * weights.width), x.new_empty(n_tokens, weights.mlp_size),
-        x.new_empty(how.n_others),
+        states.new_empty(how.n_others),
     )  # fmt: skip
-    places = how.addresses_of(saved)
+    places = how.places_of(saved)
     output, rounded = torch.empty_like(states), torch.empty_like(x)
     module.kernels.trained_layer_forward(
         address, *addresses(output, rounded), *places, *how.arguments
@@ -237,7 +253,7 @@ def trained_layer_backward(
         optional_address("grad_output", grad_output, how.shape, torch.float32),
         optional_address("grad_rounded", grad_rounded, how.shape, torch.bfloat16),
     )
-    places, x = how.addresses_of(saved), saved.x
+    places, x = how.places_of(saved), saved.x
     grads = LayerGrads(
         torch.empty_like(x, dtype=torch.float32), torch.empty_like(x) if needs_grad else None,
         x.new_empty(how.weights.n_grads), x.new_empty(4, how.weights.size, dtype=torch.float32),

@@ -244,7 +244,7 @@ typedef struct {
     const char *grad_rounded;
     float *grad_states;
     char *grad_x;           /* or NULL: not wanted */
-    char *grad_products;    /* of the weights and then the biases of each product */
+    char *grad_products;    /* product by product, of its weights, then of its biases */
     float *grad_norms;      /* (2, 2, size) */
     int64_t n_tokens;
     int use_amx, use_tiles; /* in products, in attention */

@@ -151,7 +151,8 @@ int DEFINE(layernorm_backward)(const LayerNorm *a, int n_threads) {
         backward_token(a, token, own, own + a->size);
     }
     memcpy(a->grad_weights, sums, n * sizeof *sums);
-    for (int64_t i = n; i < n_threads * n; i++) a->grad_weights[i % n] += sums[i];
+    for (int thread = 1; thread < n_threads; thread++)
+        for (int64_t i = 0; i < n; i++) a->grad_weights[i] += sums[thread * n + i];
     free(sums);
     return 0;
 }

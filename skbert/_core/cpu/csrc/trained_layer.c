@@ -47,12 +47,12 @@ static int multiply_back(const TrainedLayer *a, const TrainedProduct *product,
 /* The gradients of weights and biases. */
 static int differentiate(const TrainedLayer *a, int number, const char *grad_output,
                          const char *x, int n_threads) {
-    const TrainedProduct *product = &a->weights->qkv;
-    char *weights = a->grad_products;
-    for (; number; number--) weights += 2 * numbers_in(product++);
-    char *biases = weights + 2 * width_of(product) * product->n_in;
-    GradWeight grad = {.grad_output = grad_output, .x = x, .grad_weight = weights,
-                       .grad_bias = product->biases[0] ? biases : NULL,
+    const TrainedProduct *products = &a->weights->qkv, *product = products + number;
+    char *grad_weight = a->grad_products;
+    for (int i = 0; i < number; i++) grad_weight += 2 * numbers_in(products + i);
+    char *grad_bias = grad_weight + 2 * width_of(product) * product->n_in;
+    GradWeight grad = {.grad_output = grad_output, .x = x, .grad_weight = grad_weight,
+                       .grad_bias = product->biases[0] ? grad_bias : NULL,
                        .n_tokens = a->n_tokens, .n_in = product->n_in,
                        .n_out = width_of(product), .use_amx = a->use_amx};
     return linear_grad_weight(&grad, n_threads);
