@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from array import array
-from bisect import bisect_right
 from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
@@ -35,8 +34,7 @@ class AdamWStates:
 
     def __init__(self) -> None:
         self._seen: list[list[Any]] = []  # addresses, and what else is read
-        self._begins: list[int] = []  # of the memory that is written, ascending,
-        self._ends: list[int] = []
+        self.ranges: list[tuple[int, int]] = []  # of the memory that is written
 
     def addresses_of(self, tensors: Sequence[AdamWTensor]) -> list[tuple[int, ...]]:
         """Those of each weight, of its moments and of its copy; an error for what is unfit."""
@@ -45,18 +43,9 @@ class AdamWStates:
         begins = [addresses(*column) for column in columns]
         seen = [*begins, *([*map(read, written)] for read in _READ)]
         if seen != self._seen:
-            ranges = [x for t in tensors for x in _checked_ranges(t)]
-            check_ranges(ranges, [])
-            filled = sorted(each for each in ranges if each[0] < each[1])
-            self._begins, self._ends = [x for x, _ in filled], [x for _, x in filled]
+            self.ranges = [x for t in tensors for x in _checked_ranges(t)]
             self._seen = seen
         return [*zip(*begins, strict=True)]
-
-    def check_apart(self, begin: int, end: int) -> None:
-        """Raise ValueError if memory that is read is written, too."""
-        at = bisect_right(self._ends, begin)
-        if begin < end and at < len(self._ends) and self._begins[at] < end:
-            raise ValueError("a kernel was to write to memory that another of its tensors has")
 
 
 def _checked_ranges(t: AdamWTensor) -> list[tuple[int, int]]:
@@ -90,12 +79,13 @@ def adamw_step(
     check_real("beta1", beta1, 0, _MAX_BETA)
     check_real("beta2", beta2, 0, _MAX_BETA)
     states = AdamWStates() if states is None else states
-    table, factors = array("q"), array("f")
+    table, factors, read = array("q"), array("f"), []
     for t, written in zip(tensors, states.addresses_of(tensors), strict=True):
         n, is_bf16, begin = _columns_of(t.gradient, t.weight.shape)
-        states.check_apart(begin, begin + (4 - 2 * is_bf16) * n)
+        read.append((begin, begin + (4 - 2 * is_bf16) * n))
         table.extend((n, is_bf16, begin, *written))
         factors.extend((t.decay, t.step_size, t.bias_correction2_sqrt))
+    check_ranges(states.ranges, read)
     module.kernels.adamw_step(
         address_of_array(table), address_of_array(factors), len(tensors), divisor, epsilon,
         beta1, beta2, torch.get_num_threads(),
