@@ -79,11 +79,11 @@ class UsedRowsEmbedding:
         embeddings: torch.Tensor = _Lookup.apply(self.rows, self.position_of[ids], self)  # type: ignore[no-untyped-call]
         return embeddings
 
-    def add_gradient(self, positions: torch.Tensor, gradient: torch.Tensor) -> None:
-        """Add to the gradient of the rows at these positions."""
+    def gradient_at(self, positions: torch.Tensor) -> torch.Tensor:
+        """The gradient of the rows, to be added to at these positions."""
         self.rows.grad = self.grad_buffer
-        self.grad_buffer.index_add_(0, positions, gradient)
         self.touched.append(positions)
+        return self.grad_buffer
 
     def zero_grad(self) -> None:
         """Reset the gradient."""
@@ -129,5 +129,6 @@ class _Lookup(torch.autograd.Function):
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[None, None, None]:
         (positions,) = ctx.saved_tensors
         (gradient,) = gradients
-        ctx.embedding.add_gradient(positions.flatten(), gradient.flatten(0, -2))
+        at = positions.flatten()
+        ctx.embedding.gradient_at(at).index_add_(0, at, gradient.flatten(0, -2))
         return None, None, None

@@ -1,33 +1,41 @@
-"""Embeddings in inference: rows of all tables are added and normalised in one pass over memory.
+"""Embeddings: rows of all tables are added and normalised in one pass over memory.
 
-Depends on torch, ``fused``, ``bindings`` and the record of a family.
+In training their gradients are, too. Depends on torch, ``fused``, ``embedding``, ``attention``,
+``bindings`` and the record of a family.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 
-from skbert._core.cpu.bindings.embedding import Table, embed
+from skbert._core.cpu.attention import dropout_rate
+from skbert._core.cpu.bindings.embedding import Table, embed, embed_backward
+from skbert._core.cpu.embedding import UsedRowsEmbedding
 from skbert._core.cpu.fused import has_fast_kernels
 from skbert._core.families.record import EncoderPaths, encoder_part
+from skbert._core.runtime.autograd import Context, apply, draw_seed
 
 __all__ = ["can_sum", "summed_embeddings"]
 
 _PLAIN = {torch.Tensor, torch.nn.Parameter}
 
 
-def can_sum(paths: EncoderPaths, model: torch.nn.Module) -> bool:
-    """Whether embeddings are a sum of tables that kernels can compute, and nothing is trained."""
-    if not paths.embedding_norm or torch.is_grad_enabled() or not has_fast_kernels():
-        return False
-    return not encoder_part(model, paths.embeddings).training
+def can_sum(paths: EncoderPaths) -> bool:
+    """Whether embeddings are a sum of tables that kernels can compute."""
+    return bool(paths.embedding_norm) and has_fast_kernels()
 
 
 def summed_embeddings(
-    paths: EncoderPaths, model: torch.nn.Module, ids: dict[str, torch.Tensor]
+    paths: EncoderPaths,
+    model: torch.nn.Module,
+    ids: dict[str, torch.Tensor],
+    words: UsedRowsEmbedding | None = None,
 ) -> torch.Tensor | None:
     """Embeddings ``(n_tokens, size)``, by ids in each table; one without ids gives its first row.
 
+    Where gradients are wanted and ``words`` has rows of the table of words, these are trained.
     None where the module of the embeddings is to compute them.
     """
     named = filter(None, (paths.word_table, paths.type_table, paths.position_table))
@@ -36,13 +44,67 @@ def summed_embeddings(
     if not (_has_plain_weights(norm) and all(map(_only_looks_up, modules.values()))):
         return None
     tables = [Table(module.weight, ids.get(path)) for path, module in modules.items()]
+    if words is not None and torch.is_grad_enabled():
+        tables[0] = Table(words.rows, words.position_of[ids[paths.word_table]])
+    else:
+        words = None
+    dropout = dropout_rate(encoder_part(model, paths.embedding_dropout))
+    fixed = [module.padding_idx for module in modules.values()]
+    how = _How(tables, fixed, words, float(norm.eps), dropout, draw_seed(dropout))
+    weights = norm.weight, norm.bias, *(table.rows for table in tables)
     try:
-        return embed(
-            tables=tables, n_tokens=len(ids[paths.word_table]), weight=norm.weight,
-            bias=norm.bias, epsilon=float(norm.eps),
-        )  # fmt: skip
+        output: torch.Tensor = apply(_Summed, len(ids[paths.word_table]), how, *weights)
     except ValueError:  # of another type or size, or otherwise in memory than the kernel reads
         return None
+    return output
+
+
+class _How(NamedTuple):
+    """What embeddings are computed with, beside the weights of their norm."""
+
+    tables: list[Table]
+    fixed: list[int | None]  # a row of each that has no gradient
+    words: UsedRowsEmbedding | None  # which keeps the gradient of the first table
+    epsilon: float
+    dropout: float
+    seed: int
+
+
+class _Summed(torch.autograd.Function):
+    """Embeddings of so many tokens."""
+
+    @staticmethod
+    def forward(ctx: Context, n_tokens: int, how: _How, *weights: torch.Tensor) -> torch.Tensor:
+        weight, bias = weights[:2]
+        output, *saved = embed(
+            tables=how.tables, n_tokens=n_tokens, weight=weight, bias=bias, epsilon=how.epsilon,
+            dropout=how.dropout, seed=how.seed, with_normalized=any(ctx.needs_input_grad),
+        )  # fmt: skip
+        if any(ctx.needs_input_grad):
+            ctx.save_for_backward(weight, *saved)
+            ctx.settings = how
+        return output
+
+    @staticmethod
+    def backward(ctx: Context, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        how, needed = ctx.settings, ctx.needs_input_grad[2:]
+        weight, normalized, rstd = ctx.saved_tensors
+        are_new = [how.words is None and needed[2], *needed[3:]]
+        grads = [
+            torch.zeros_like(table.rows) if is_new else None
+            for table, is_new in zip(how.tables, are_new, strict=True)
+        ]
+        kept = [] if how.words is None else [how.words.gradient_at(how.tables[0].ids)]
+        of_norm = embed_backward(
+            tables=how.tables, grads=[*kept, *grads[len(kept) :]], weight=weight,
+            normalized=normalized, rstd=rstd, grad_output=gradients[0].contiguous(),
+            dropout=how.dropout, seed=how.seed,
+        )  # fmt: skip
+        for gradient, row in zip(grads, how.fixed, strict=True):
+            if gradient is not None and row is not None:
+                gradient[row] = 0
+        of_weights = [x if wanted else None for x, wanted in zip(of_norm, needed, strict=False)]
+        return None, None, *of_weights, *grads
 
 
 def _has_plain_weights(module: torch.nn.Module) -> bool:
@@ -53,5 +115,6 @@ def _has_plain_weights(module: torch.nn.Module) -> bool:
 
 def _only_looks_up(module: torch.nn.Module) -> bool:
     """Whether a module gives rows of a plain table, and does nothing else."""
-    is_table = type(module) is torch.nn.Embedding and module.max_norm is None
-    return is_table and _has_plain_weights(module)
+    is_table = type(module) is torch.nn.Embedding and _has_plain_weights(module)
+    has_more = module.scale_grad_by_freq or module.sparse or module.max_norm is not None
+    return is_table and not has_more

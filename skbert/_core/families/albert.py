@@ -76,6 +76,7 @@ ALBERT = replace(
         position_table="embeddings.position_embeddings",
         type_table="embeddings.token_type_embeddings",
         embedding_norm="embeddings.LayerNorm",
+        embedding_dropout="embeddings.dropout",
         projection="encoder.embedding_hidden_mapping_in",
         pooler="pooler",
         pooler_activation="pooler_activation",

@@ -90,6 +90,7 @@ BERT = Family(
         position_table="embeddings.position_embeddings",
         type_table="embeddings.token_type_embeddings",
         embedding_norm="embeddings.LayerNorm",
+        embedding_dropout="embeddings.dropout",
         layers="encoder.layer",
         pooler="pooler",
     ),

@@ -76,6 +76,7 @@ DISTILBERT = replace(
         layers="transformer.layer",
         position_table="embeddings.position_embeddings",
         embedding_norm="embeddings.LayerNorm",
+        embedding_dropout="embeddings.dropout",
     ),
     layer=LayerParts(
         attention="attention",

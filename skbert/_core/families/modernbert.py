@@ -107,6 +107,7 @@ MODERNBERT = replace(
         embeddings="embeddings",
         word_table="embeddings.tok_embeddings",
         embedding_norm="embeddings.norm",
+        embedding_dropout="embeddings.drop",
         layers="layers",
     ),
     layer=None,

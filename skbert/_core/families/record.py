@@ -60,6 +60,7 @@ class EncoderPaths(NamedTuple):
     position_table: str = ""  # "" where there is none, or nobody reads it, as for the paths below
     type_table: str = ""
     embedding_norm: str = ""  # named where embeddings are the norm of the tables' sum, no more
+    embedding_dropout: str = ""  # after that norm
     projection: str = ""  # from embeddings to hidden states; some models have none
     pooler: str = ""
     pooler_activation: str = ""  # where the pooler is a mere linear layer

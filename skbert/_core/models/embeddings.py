@@ -32,8 +32,9 @@ class Encoder(Protocol):
 def embeddings_of(network: Encoder, batch: Batch) -> torch.Tensor:
     """The embeddings of all tokens, ``(n_tokens, size)``."""
     paths, model, summed = network.family.encoder, network.model, None
-    if batch.input_ids.is_cpu and can_sum(paths, model):
-        summed = summed_embeddings(paths, model, _ids(network, batch))
+    if batch.input_ids.is_cpu and can_sum(paths):
+        ids = _ids(network, batch)
+        summed = summed_embeddings(paths, model, ids, network.word_embedding)
     if summed is None:
         return _embedded(network, packed_inputs(network, batch))[0]
     return _projected(network, summed)

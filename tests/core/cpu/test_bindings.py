@@ -31,7 +31,7 @@ from skbert._core.cpu.bindings.attention import (
     attention_backward,
     attention_forward,
 )
-from skbert._core.cpu.bindings.embedding import Table, embed
+from skbert._core.cpu.bindings.embedding import Table, embed, embed_backward
 from skbert._core.cpu.bindings.gated import gated_backward, gated_forward
 from skbert._core.cpu.bindings.gemm_bf16 import (
     PackedWeights,
@@ -86,7 +86,7 @@ def test_a_change_of_the_interface_raises_its_version() -> None:
     sources = "".join((CSRC / name).read_text("utf-8") for name in ("kernels.h", "module.c"))
     code = "".join(re.sub(r"/\*.*?\*/", "", sources, flags=re.DOTALL).split())
     digest = hashlib.sha256(code.encode()).hexdigest()[:16]
-    assert (module.INTERFACE_VERSION, digest) == (11, "d46d316db2ea622b"), (
+    assert (module.INTERFACE_VERSION, digest) == (12, "54e8952aa2f44716"), (
         "raise the version in module.c and bindings/module.py if a function or a struct changed, "
         "and note both here"
     )
@@ -939,7 +939,8 @@ def test_arguments_are_counted() -> None:
         "adamw_step": 8,
         "attention_backward": 16,
         "attention_forward": 15,
-        "embed": 9,
+        "embed": 13,
+        "embed_backward": 13,
         "grad_norm": 4,
         "rotate": 11,
         "layernorm_backward": 15,
@@ -1111,6 +1112,21 @@ RIGHT: dict[Any, dict[str, Any]] = {
         "weight": torch.zeros(32),
         "bias": torch.zeros(32),
         "epsilon": 1e-5,
+        "dropout": 0.5,
+        "seed": 0,
+    },
+    embed_backward: {
+        "tables": [
+            Table(torch.zeros(5, 32), torch.tensor([4, 0, 1])),
+            Table(torch.zeros(1, 32), None),
+        ],
+        "grads": [torch.zeros(5, 32), None],
+        "weight": torch.zeros(32),
+        "normalized": torch.zeros(3, 32),
+        "rstd": torch.zeros(3),
+        "grad_output": torch.zeros(3, 32),
+        "dropout": 0.5,
+        "seed": 0,
     },
     rotate: {
         "qkv": torch.zeros(3, 96),
@@ -1241,6 +1257,16 @@ def odd_arguments() -> Iterator[tuple[Any, dict[str, Any], type[Exception]]]:
     for wrong, error in ODD_TENSORS:
         yield embed, {"tables": [Table(wrong, ids)]}, error
         yield embed, {"tables": [Table(words, wrong)]}, error
+        yield embed_backward, {"tables": [Table(words, wrong)] * 2}, error
+        yield embed_backward, {"grads": [wrong, None]}, error
+    shared = torch.zeros(5, 32)
+    parts = {"grad_output": shared[2:], "normalized": shared[:3], "rstd": shared[0, :3]}
+    for name, part in parts.items():
+        yield embed_backward, {"grads": [shared, None], name: part}, ValueError
+    words = RIGHT[embed_backward]["tables"][0].rows
+    yield embed_backward, {"grads": [words, None]}, ValueError
+    yield embed_backward, {"grads": [torch.zeros(5, 32)]}, ValueError
+    yield embed_backward, {"tables": [Table(words, ids)] * 2, "grads": [shared] * 2}, ValueError
     for wrong in ([], [Table(words, ids)] * 4, [Table(words[:0], None)], [Table(words, ids[:2])]):
         yield embed, {"tables": wrong}, ValueError
     for n_tokens, error in ((0, ValueError), (4, ValueError), (3.0, TypeError)):

@@ -29,7 +29,7 @@ from skbert._core.cpu.bindings.attention import (
 )
 from skbert._core.cpu.bindings.attention_grad_tiles import attention_grad_tiles
 from skbert._core.cpu.bindings.attention_tiles import attention_tiles, fits_tiles
-from skbert._core.cpu.bindings.embedding import Table, embed
+from skbert._core.cpu.bindings.embedding import Table, embed, embed_backward
 from skbert._core.cpu.bindings.gated import gated_backward, gated_forward
 from skbert._core.cpu.bindings.gemm_bf16 import (
     PackedWeights,
@@ -630,47 +630,111 @@ def gate(draw: Draw) -> Case:
 # --- embeddings ----------------------------------------------------------------------------------
 
 
-def embedding(draw: Draw) -> Case:
-    n_tokens, size, n_tables = draw(TOKENS), draw(sizes(16, 800)), draw(st.integers(1, 3))
-    epsilon, has_bias = draw(st.sampled_from([1e-12, 1e-5, 1.0])), draw(st.booleans())
-    n_rows = [n_tokens, *(draw(st.integers(1, 40)) for _ in range(n_tables - 1))]
+def rows_of_tables(
+    draw: Draw, n_tokens: int
+) -> tuple[list[tuple[str, int]], list[torch.Tensor | None]]:
+    """Names of tables and their numbers of rows, and the row that each token has in them."""
+    n_rows = [n_tokens, *(draw(st.integers(1, 40)) for _ in range(draw(st.integers(0, 2))))]
     chosen: list[torch.Tensor | None] = [torch.arange(n_tokens)]
     for n in n_rows[1:]:
         ids = torch.tensor(
             draw(st.lists(st.integers(0, n - 1), min_size=n_tokens, max_size=n_tokens))
         )
         chosen.append(ids if draw(st.booleans()) else None)
-    names = [f"table {i}" for i in range(n_tables)]
-    tensors = {
-        name: numbers(draw, n, size, dtype=torch.float32)
-        for name, n in zip(names, n_rows, strict=True)
-    }
+    return [(f"table {i}", n) for i, n in enumerate(n_rows)], chosen
+
+
+def embedding(draw: Draw) -> Case:
+    n_tokens, size = draw(TOKENS), draw(sizes(16, 800))
+    epsilon, has_bias = draw(st.sampled_from([1e-12, 1e-5, 1.0])), draw(st.booleans())
+    dropout, seed = draw(rates()), draw(SEEDS)
+    named, chosen = rows_of_tables(draw, n_tokens)
+    tensors = {name: numbers(draw, n, size, dtype=torch.float32) for name, n in named}
     tensors["weight"] = numbers(draw, size, dtype=torch.float32)
     if has_bias:
         tensors["bias"] = numbers(draw, size, dtype=torch.float32)
 
     def compute(t: Tensors) -> Tensors:
-        tables = [Table(t[name], ids) for name, ids in zip(names, chosen, strict=True)]
+        tables = [Table(t[name], ids) for (name, _), ids in zip(named, chosen, strict=True)]
         found = embed(
             tables=tables, n_tokens=n_tokens, weight=t["weight"], bias=t.get("bias"),
-            epsilon=epsilon,
+            epsilon=epsilon, dropout=dropout, seed=seed, with_normalized=True,
         )  # fmt: skip
-        return {"output": found}
+        assert found.normalized is not None
+        assert found.rstd is not None
+        return {"output": found.output, "normalized": found.normalized, "rstd": found.rstd}
 
     read = [
         tensors[name].double()[torch.zeros(n_tokens, dtype=torch.long) if ids is None else ids]
-        for name, ids in zip(names, chosen, strict=True)
+        for (name, _), ids in zip(named, chosen, strict=True)
     ]
     total, weight, bias = sum(read), tensors["weight"].double(), tensors.get("bias")
+    _, keep = dropped(torch.zeros(n_tokens, size), torch.zeros(n_tokens, size), dropout, seed)
     normalized = F.layer_norm(total, (size,), eps=epsilon)
-    output = normalized * weight + (0 if bias is None else bias.double())
+    output = (normalized * weight + (0 if bias is None else bias.double())) * keep
     rstd = (total.var(1, unbiased=False) + epsilon).rsqrt()
-    off = 16 * EPS * (1 + sum(map(torch.abs, read)).amax(1) * rstd)
-    within = off[:, None] * (1 + normalized.abs()) * weight.abs() + EPS * output.abs()
+    relative = 16 * EPS * (1 + sum(map(torch.abs, read)).amax(1) * rstd)
+    off = relative[:, None] * (1 + normalized.abs())
+    within = {
+        "output": (off * weight.abs() + 2 * EPS * output.abs()) * keep,
+        "normalized": off,
+        "rstd": relative * rstd,
+    }
     return Case(
-        tensors, compute, {"output": output}, {"output": within},
+        tensors, compute, {"output": output, "normalized": normalized, "rstd": rstd}, within,
         rows=torch.arange(n_tokens), poisoned="table 0",
     )  # fmt: skip
+
+
+def embedding_backward(draw: Draw) -> Case:
+    n_tokens, size = draw(TOKENS), draw(sizes(16, 800))
+    dropout, seed = draw(rates()), draw(SEEDS)
+    named, chosen = rows_of_tables(draw, n_tokens)
+    tensors = {
+        "normalized": numbers(draw, n_tokens, size, dtype=torch.float32, least=0),
+        "rstd": numbers(draw, n_tokens, dtype=torch.float32).abs() + 1e-3,
+        "weight": numbers(draw, size, dtype=torch.float32),
+        "grad_output": numbers(draw, n_tokens, size, dtype=torch.float32),
+    }
+    for name, n in named:
+        if draw(st.booleans()):
+            tensors[name] = numbers(draw, n, size, dtype=torch.float32)
+
+    def compute(t: Tensors) -> Tensors:
+        tables = [
+            Table(torch.zeros(n, size), ids) for (_, n), ids in zip(named, chosen, strict=True)
+        ]
+        own = {name: t[name] for name in ("normalized", "rstd", "weight", "grad_output")}
+        of_norm = embed_backward(
+            tables=tables, grads=[t.get(name) for name, _ in named], dropout=dropout, seed=seed,
+            **own,
+        )  # fmt: skip
+        found = {name: t[name] for name, _ in named if name in t}
+        return found | {"weight": of_norm[0], "bias": of_norm[1]}
+
+    _, keep = dropped(torch.zeros(n_tokens, size), torch.zeros(n_tokens, size), dropout, seed)
+    normalized, rstd, weight = [tensors[x].double() for x in ("normalized", "rstd", "weight")]
+    grad = tensors["grad_output"].double() * keep
+    grad_sum, grad_weight, grad_bias = torch.ops.aten.native_layer_norm_backward(
+        grad, normalized / rstd[:, None], [size], torch.zeros(n_tokens, 1).double(),
+        rstd[:, None], weight, torch.zeros_like(weight), [True, True, True],
+    )  # fmt: skip
+    scaled = grad.abs() * weight.abs()
+    means = scaled.mean(1, keepdim=True), (scaled * normalized.abs()).mean(1, keepdim=True)
+    off = rstd[:, None] * (scaled + means[0] + normalized.abs() * means[1]) * math.sqrt(size)
+    exact = {"weight": grad_weight, "bias": grad_bias}
+    within = {
+        "weight": EPS * (n_tokens + 2) * (grad.abs() * normalized.abs()).sum(0),
+        "bias": EPS * (n_tokens + 2) * grad.abs().sum(0),
+    }
+    for (name, _), ids in zip(named, chosen, strict=True):
+        if name in tensors:
+            at = torch.zeros(n_tokens, dtype=torch.long) if ids is None else ids
+            before = tensors[name].double()
+            exact[name] = before.index_add(0, at, grad_sum)
+            sums = before.abs().index_add(0, at, grad_sum.abs())
+            within[name] = EPS * ((n_tokens + 2) * sums).index_add(0, at, 8 * off)
+    return Case(tensors, compute, exact, within, summed=("weight", "bias"))
 
 
 # --- steps of the optimizer ----------------------------------------------------------------------
@@ -840,8 +904,8 @@ WITH_ROWS = [
     gradient_of_input, gate, *INT8_PRODUCTS,
 ]  # fmt: skip
 ALL = [
-    attention, norm, norm_backward, embedding, rotary, step, size_of_gradients, float32_product,
-    *BF16_PRODUCTS, *INT8_PRODUCTS,
+    attention, norm, norm_backward, embedding, embedding_backward, rotary, step, size_of_gradients,
+    float32_product, *BF16_PRODUCTS, *INT8_PRODUCTS,
 ]  # fmt: skip
 PAIRS = [
     *((maker, is_as_torch_s) for maker in ALL),

@@ -12,6 +12,7 @@ from support.families import tiny_of
 
 from skbert._core.cpu.bindings import module
 from skbert._core.cpu.bindings.checks import is_readable
+from skbert._core.cpu.embedding import UsedRowsEmbedding
 from skbert._core.cpu.tables import can_sum, summed_embeddings
 from skbert._core.families import FAMILIES
 from skbert._core.families.bert import BERT
@@ -30,7 +31,7 @@ pytestmark = [
 
 SUMMED = {name: family for name, family in FAMILIES.items() if family.encoder.embedding_norm}
 WORDS, POSITIONS, TYPES = (
-    torch.tensor(ids) for ids in ([3, 59, 0, 3, 17], [2, 3, 4, 2, 39], [0, 1, 1, 0, 1])
+    torch.tensor(ids) for ids in ([3, 59, 1, 3, 17], [2, 3, 1, 2, 39], [0, 1, 1, 0, 1])
 )
 
 
@@ -43,7 +44,7 @@ def summed(family: Family, model: Any, **ids: torch.Tensor) -> torch.Tensor | No
     """Embeddings of the words, in one pass."""
     paths = family.encoder
     known = {paths.word_table: WORDS, paths.position_table: POSITIONS} | ids
-    return summed_embeddings(paths, model, known) if can_sum(paths, model) else None
+    return summed_embeddings(paths, model, known) if can_sum(paths) else None
 
 
 def by_module(family: Family, model: Any, **inputs: torch.Tensor) -> torch.Tensor:
@@ -88,6 +89,10 @@ def limit(model: Any) -> None:
     tables(model).word_embeddings.max_norm = 0.5
 
 
+def weigh_by_frequency(model: Any) -> None:
+    tables(model).word_embeddings.scale_grad_by_freq = True
+
+
 def replace_table(model: Any) -> None:
     tables(model).position_embeddings = Doubled(40, 16)
 
@@ -127,8 +132,8 @@ def own_bias(model: Any) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [limit, replace_table, narrow_table, scatter_table, forget_factors, own_words, own_factors,
-     own_bias, torch.nn.Module.double, torch.nn.Module.bfloat16, torch.nn.Module.train,
+    [limit, weigh_by_frequency, replace_table, narrow_table, scatter_table, forget_factors,
+     own_words, own_factors, own_bias, torch.nn.Module.double, torch.nn.Module.bfloat16,
      lambda model: model.to("meta")],
 )  # fmt: skip
 @torch.no_grad()
@@ -139,8 +144,106 @@ def test_modules_that_do_more_or_other_things_are_run(change: Callable[[Any], ob
     assert summed(BERT, model) is None
 
 
-def test_modules_are_run_where_gradients_are_wanted() -> None:
-    assert summed(BERT, model_of(BERT)) is None
+def parameters_of(family: Family, model: Any) -> dict[str, torch.nn.Parameter]:
+    return dict(encoder_part(model, family.encoder.embeddings).named_parameters())
+
+
+def gradients_of(parameters: dict[str, torch.nn.Parameter]) -> dict[str, torch.Tensor | None]:
+    """The gradients as they are now."""
+    return {
+        name: None if weight.grad is None else weight.grad.clone()
+        for name, weight in parameters.items()
+    }
+
+
+GRAD = torch.randn(5, 16, generator=torch.Generator().manual_seed(5))
+
+
+@pytest.mark.parametrize("name", SUMMED)
+def test_gradients_are_those_of_the_modules(name: str) -> None:
+    family = SUMMED[name]
+    model = model_of(family)
+    weights = parameters_of(family, model)
+    for fixed in ([], ["word"], ["position", "LayerNorm.weight"], ["word", "token_type", "bias"]):
+        for key, weight in weights.items():
+            weight.requires_grad_(not any(part in key for part in fixed))
+        by_module(family, model).backward(GRAD)
+        expected = gradients_of(weights)
+        model.zero_grad()
+        found = []
+        for _ in range(2):  # of which the second adds to the first
+            output = summed(family, model)
+            assert output is not None
+            output.backward(GRAD.t().contiguous().t())
+            found.append(gradients_of(weights))
+        model.zero_grad()
+        torch.testing.assert_close(found[0], expected, rtol=1e-4, atol=1e-5)
+        twice = {key: None if x is None else 2 * x for key, x in expected.items()}
+        torch.testing.assert_close(found[1], twice, rtol=1e-4, atol=2e-5)
+
+
+def test_words_in_use_are_trained_instead_of_their_table() -> None:
+    model = model_of(BERT)
+    tables(model).word_embeddings.padding_idx = None
+    by_module(BERT, model).backward(GRAD)
+    expected = tables(model).word_embeddings.weight.grad
+    model.zero_grad()
+    words = UsedRowsEmbedding(tables(model).word_embeddings.weight)
+    words.add_ids(torch.tensor([59, 3, 1, 17, 40]))
+    ids = {BERT.encoder.word_table: WORDS, BERT.encoder.position_table: POSITIONS}
+    for _ in range(2):
+        words.zero_grad()
+        found = summed_embeddings(BERT.encoder, model, ids, words)
+        assert found is not None
+        found.backward(GRAD)
+    found = words.rows.grad
+    torch.testing.assert_close(found, expected[words.used_ids], rtol=1e-4, atol=1e-5)
+    assert tables(model).word_embeddings.weight.grad is None
+    words.zero_grad()
+    assert not words.grad_buffer.any()
+
+
+def test_dropout_is_that_of_the_module_and_the_same_on_the_way_back() -> None:
+    model = model_of(BERT).train()
+    tables(model).dropout.p = 0.25
+    torch.nn.init.constant_(tables(model).LayerNorm.bias, 100.0)  # no output is zero otherwise
+    ids = {path: WORDS.repeat(200) % 40 for path in (BERT.encoder.word_table,)}
+    ids[BERT.encoder.position_table] = POSITIONS.repeat(200)
+    torch.manual_seed(0)
+    found = summed_embeddings(BERT.encoder, model, ids)
+    assert found is not None
+    model.eval()
+    whole = summed_embeddings(BERT.encoder, model, ids)
+    assert whole is not None
+    kept = found != 0
+    assert 0.22 < 1 - kept.float().mean() < 0.28
+    torch.testing.assert_close(found[kept], whole[kept] / 0.75)
+    bias = tables(model).LayerNorm.bias
+    (grad,) = torch.autograd.grad(found.sum(), bias)
+    torch.testing.assert_close(grad, kept.sum(0) / 0.75, rtol=1e-4, atol=0.0)
+    (grad,) = torch.autograd.grad(whole.sum(), bias)
+    torch.testing.assert_close(grad, torch.full((16,), 1000.0))
+
+
+@pytest.mark.parametrize("name", SUMMED)
+def test_what_is_dropped_is_normalised_before(name: str) -> None:
+    family = SUMMED[name]
+    model = model_of(family).train()
+    encoder_part(model, family.encoder.embedding_dropout).p = 1.0
+    bias = encoder_part(model, family.encoder.embedding_norm).bias
+    if bias is not None:  # it would be left of dropout before the norm
+        torch.nn.init.ones_(bias)
+    assert not by_module(family, model).any()
+    found = summed(family, model)
+    assert found is not None
+    assert not found.any()
+
+
+def test_where_nothing_is_trained_nothing_is_saved() -> None:
+    model = model_of(BERT).requires_grad_(False)
+    found = summed(BERT, model)
+    assert found is not None
+    assert found.grad_fn is None
 
 
 def test_sizes_that_do_not_fit_vectors_are_left_to_modules() -> None:

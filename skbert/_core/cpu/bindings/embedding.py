@@ -1,4 +1,7 @@
-"""Embeddings, the normalised sum of rows of some tables, for inference. Depends on torch only."""
+"""Embeddings, the normalised sum of rows of some tables, and their gradients.
+
+Depends on torch only.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +16,17 @@ from skbert._core.cpu.bindings.checks import (
     address_of,
     address_of_array,
     addresses,
+    check_dropout,
     check_integer,
     check_multiple,
+    check_no_overlap,
     check_real,
     optional_address,
     shape_of,
 )
 from skbert._core.cpu.bindings.module import LANES
 
-__all__ = ["Table", "embed"]
+__all__ = ["Embedded", "Table", "embed", "embed_backward"]
 
 _MOST_TABLES, _MOST_TOKENS = 3, 2**31 - 1
 
@@ -33,6 +38,14 @@ class Table(NamedTuple):
     ids: torch.Tensor | None
 
 
+class Embedded(NamedTuple):
+    """Embeddings, and what their gradient needs, if one is needed; in float32."""
+
+    output: torch.Tensor  # (n_tokens, size)
+    normalized: torch.Tensor | None  # the same before weight, bias and dropout
+    rstd: torch.Tensor | None  # (n_tokens,), 1 / deviation of each token
+
+
 def embed(
     *,
     tables: Sequence[Table],
@@ -40,31 +53,84 @@ def embed(
     weight: torch.Tensor,
     bias: torch.Tensor | None,
     epsilon: float,
-) -> torch.Tensor:
-    """The layer normalisation of the sum of these rows, ``(n_tokens, size)`` in float32.
+    dropout: float = 0.0,
+    seed: int = 0,
+    with_normalized: bool = False,
+) -> Embedded:
+    """The layer normalisation of the sum of these rows, after which some numbers are dropped.
 
     Ids are 64 bit integers. One outside its table raises IndexError.
     """
-    check_integer("a number of tables", len(tables), 1, _MOST_TABLES)
-    check_integer("a number of tokens", n_tokens, 1, _MOST_TOKENS)
-    (size,) = shape_of("weight", weight, 1)
-    check_multiple("the size", size, LANES)
     check_real("epsilon", epsilon, 0)
-    table = array("q")
-    for rows, ids in tables:
-        n_rows, _ = shape_of("a table", rows, 2)
-        check_multiple("a number of rows", n_rows, 1)
-        table.append(address_of("a table", rows, (n_rows, size), torch.float32))
-        table.append(n_rows)
-        table.append(optional_address("ids", ids, (n_tokens,), torch.int64))
+    check_dropout(dropout, seed)
+    (size,) = shape_of("weight", weight, 1)
+    rows = _rows_of(tables, [None] * len(tables), n_tokens, size)
     inputs = (
-        address_of_array(table),
+        address_of_array(rows),
         address_of("weight", weight, (size,), torch.float32),
         optional_address("bias", bias, (size,), torch.float32),
     )
     output = weight.new_empty(n_tokens, size)
+    found = Embedded(
+        output, torch.empty_like(output) if with_normalized else None,
+        weight.new_empty(n_tokens) if with_normalized else None,
+    )  # fmt: skip
     module.kernels.embed(
-        *inputs, *addresses(output), n_tokens, size, len(tables), epsilon,
+        *inputs, *addresses(*found), n_tokens, size, len(tables), epsilon, dropout, seed,
         torch.get_num_threads(),
     )  # fmt: skip
-    return output
+    return found
+
+
+def embed_backward(
+    *,
+    tables: Sequence[Table],
+    grads: Sequence[torch.Tensor | None],
+    weight: torch.Tensor,
+    normalized: torch.Tensor,
+    rstd: torch.Tensor,
+    grad_output: torch.Tensor,
+    dropout: float,
+    seed: int,
+) -> torch.Tensor:
+    """Add to the gradients of tables, each like its rows; those of weight and bias, ``(2, size)``.
+
+    An id outside its table raises IndexError, and adds to none.
+    """
+    check_dropout(dropout, seed)
+    shape = n_tokens, size = shape_of("grad_output", grad_output, 2)
+    rows = _rows_of(tables, grads, n_tokens, size)
+    inputs = (
+        address_of_array(rows),
+        address_of("weight", weight, (size,), torch.float32),
+        address_of("normalized", normalized, shape, torch.float32),
+        address_of("rstd", rstd, (n_tokens,), torch.float32),
+        address_of("grad_output", grad_output, shape, torch.float32),
+    )
+    read = [x for each in tables for x in each if x is not None]
+    added_to = [x for x in grads if x is not None]
+    check_no_overlap(added_to, [*read, weight, normalized, rstd, grad_output])
+    grad_sum, grad_weights = torch.empty_like(grad_output), weight.new_empty(2, size)
+    module.kernels.embed_backward(
+        *inputs, *addresses(grad_sum, grad_weights), n_tokens, size, len(tables), dropout, seed,
+        torch.get_num_threads(),
+    )  # fmt: skip
+    return grad_weights
+
+
+def _rows_of(
+    tables: Sequence[Table], grads: Sequence[torch.Tensor | None], n_tokens: int, size: int
+) -> array[int]:
+    """What C reads of tables, with what it adds their gradients to; checked."""
+    check_multiple("the size", size, LANES)
+    check_integer("a number of tables", len(tables), 1, _MOST_TABLES)
+    check_integer("a number of tokens", n_tokens, 1, _MOST_TOKENS)
+    found = array("q")
+    for (rows, ids), gradient in zip(tables, grads, strict=True):
+        n_rows, _ = shape_of("a table", rows, 2)
+        check_multiple("a number of rows", n_rows, 1)
+        found.append(address_of("a table", rows, (n_rows, size), torch.float32))
+        found.append(n_rows)
+        found.append(optional_address("ids", ids, (n_tokens,), torch.int64))
+        found.append(optional_address("a gradient", gradient, (n_rows, size), torch.float32))
+    return found

@@ -1,15 +1,21 @@
-/* Embeddings: rows of some tables, added and normalised, token by token. */
+/* Embeddings: rows of some tables, added and normalised, token by token; and their gradients. */
 
+#include <omp.h>
+#include <stddef.h>
+
+#include "dropout.h"
 #include "norm.h"
+
+static int64_t row_of(const Table *table, int64_t token) {
+    return table->ids ? table->ids[token] : 0;
+}
 
 FOR_EACH_PROCESSOR
 static void embed_token(const Embedding *a, int64_t token) {
     float *output = a->output + token * a->size;
     const float *rows[MOST_TABLES];
-    for (int i = 0; i < a->n_tables; i++) {
-        const Table *table = a->tables + i;
-        rows[i] = table->rows + (table->ids ? table->ids[token] * a->size : 0);
-    }
+    for (int i = 0; i < a->n_tables; i++)
+        rows[i] = a->tables[i].rows + row_of(a->tables + i, token) * a->size;
     floats total = {0};
     for (int64_t j = 0; j < a->size; j += LANES) {
         floats x = *(const floats *)(rows[0] + j);
@@ -19,18 +25,21 @@ static void embed_token(const Embedding *a, int64_t token) {
     }
     float mean = sum(total) / a->size;
     float rstd = reciprocal_deviation(output, a->size, mean, a->epsilon);
+    uint32_t mask_key = dropout_key(a->seed, token);
     for (int64_t j = 0; j < a->size; j += LANES) {
         floats x = (*(floats *)(output + j) - mean) * rstd, bias = {0};
+        if (a->normalized) *(floats *)(a->normalized + token * a->size + j) = x;
         if (a->bias) bias = *(const floats *)(a->bias + j);
-        *(floats *)(output + j) = x * *(const floats *)(a->weight + j) + bias;
+        x = x * *(const floats *)(a->weight + j) + bias;
+        if (a->dropout > 0) x *= dropout_mask(mask_key, (int)j, a->dropout);
+        *(floats *)(output + j) = x;
     }
+    if (a->normalized) a->rstd[token] = rstd;
 }
 
 static int is_outside(const Embedding *a, int64_t token) {
-    for (int i = 0; i < a->n_tables; i++) {
-        const Table *table = a->tables + i;
-        if (table->ids && (uint64_t)table->ids[token] >= (uint64_t)table->n_rows) return 1;
-    }
+    for (int i = 0; i < a->n_tables; i++)
+        if ((uint64_t)row_of(a->tables + i, token) >= (uint64_t)a->tables[i].n_rows) return 1;
     return 0;
 }
 
@@ -44,4 +53,51 @@ int DEFINE(embed)(const Embedding *a, int n_threads) {
         if (!skips) embed_token(a, token);
     }
     return failed;
+}
+
+/* The gradient of the output before dropout. */
+FOR_EACH_PROCESSOR
+static void drop_token(const Embedding *a, int64_t token) {
+    int64_t begin = token * a->size;
+    uint32_t mask_key = dropout_key(a->seed, token);
+    for (int64_t j = 0; j < a->size; j += LANES) {
+        floats x = *(const floats *)(a->grad_output + begin + j);
+        if (a->dropout > 0) x *= dropout_mask(mask_key, (int)j, a->dropout);
+        *(floats *)(a->grad_sum + begin + j) = x;
+    }
+}
+
+/* Adds some columns of each token's gradient to those of the row that it has. */
+FOR_EACH_PROCESSOR
+static void add_columns(const Embedding *a, const Table *table, int64_t first, int64_t end) {
+    for (int64_t token = 0; token < a->n_tokens; token++) {
+        const float *from = a->grad_sum + token * a->size;
+        float *to = table->grads + row_of(table, token) * a->size;
+        for (int64_t j = first; j < end; j += LANES)
+            *(floats *)(to + j) += *(const floats *)(from + j);
+    }
+}
+
+int DEFINE(embed_backward)(const Embedding *a, int n_threads) {
+    LayerNorm norm = {.weight = a->weight, .rstd = a->rstd, .normalized = (char *)a->normalized,
+                      .grad_output = a->grad_sum, .grad_residual = a->grad_sum,
+                      .grad_x = (char *)a->grad_sum, .grad_weights = a->grad_weights,
+                      .n_tokens = a->n_tokens, .size = a->size};
+    int failed = 0;
+    n_threads = threads_for(a->n_tokens * a->size, n_threads);
+#pragma omp parallel for num_threads(n_threads) reduction(| : failed)
+    for (int64_t token = 0; token < a->n_tokens; token++) {
+        failed |= is_outside(a, token);
+        drop_token(a, token);
+    }
+    if (failed) return 1;
+    if (layernorm_backward(&norm, n_threads)) return -1;
+#pragma omp parallel num_threads(n_threads)
+    {
+        int64_t n = a->size / LANES, thread = omp_get_thread_num(), all = omp_get_num_threads();
+        int64_t first = n * thread / all * LANES, end = n * (thread + 1) / all * LANES;
+        for (int i = 0; i < a->n_tables; i++)
+            if (a->tables[i].grads) add_columns(a, a->tables + i, first, end);
+    }
+    return 0;
 }

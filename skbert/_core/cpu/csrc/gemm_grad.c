@@ -87,10 +87,10 @@ static void compute_rows_of_weights(const GradWeight *a, int64_t row, int64_t fi
                                     const uint16_t *inputs, const uint16_t *outputs) {
     int64_t bytes = bytes_of_panel(a), place = 2 * PANEL * (row * a->n_in + first);
     int used = BLOCK_TILES;
-    Panel panel = {.x = outputs, .n_pairs = bytes / (4 * PANEL), .pairs = inputs,
+    Panel panel = {.x = outputs, .n_pairs = (a->n_tokens + 1) / 2, .pairs = inputs,
                    .output = a->grad_weight + place, .width = a->n_in};
     if (a->use_amx) {
-        panel.pairs_step = bytes / 2;
+        panel.n_pairs = bytes / (4 * PANEL), panel.pairs_step = bytes / 2;
         panel.past_caches = (uintptr_t)a->grad_weight % CACHE_LINE == 0;
         compute_panel_by_tiles(&panel, (end - first) * PANEL, &used);
         return;

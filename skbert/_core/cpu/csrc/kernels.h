@@ -102,22 +102,30 @@ typedef struct {
     const float *rows; /* (n_rows, size) */
     int64_t n_rows;
     const int64_t *ids; /* (n_tokens,); NULL: the first row */
+    float *grads;       /* like rows, what their gradients are added to; NULL: not wanted */
 } Table;
 
 #define MOST_TABLES 3
 
-/* The layer normalisation of the sum of these rows. */
+/* The layer normalisation of the sum of these rows, and dropout. */
 typedef struct {
     const Table *tables;
     const float *weight;
     const float *bias; /* or NULL */
     float *output;     /* (n_tokens, size) */
+    float *normalized; /* before weight and bias; NULL: no gradient is needed */
+    float *rstd;       /* 1 / deviation of each token, where that is */
+    const float *grad_output;
+    float *grad_sum;     /* of the rows' sum */
+    float *grad_weights; /* (2, size): of weight and bias */
     int64_t n_tokens, size;
     int n_tables; /* one or more */
-    float epsilon;
+    float epsilon, dropout;
+    uint64_t seed;
 } Embedding;
 
 OPERATION(embed, Embedding)
+OPERATION(embed_backward, Embedding)
 
 /* What follows a product: nothing, GELU in place of it, GELU beside it, or the gradient of GELU and
 GELU beside it. */

@@ -7,7 +7,7 @@ pass them, which have checked them; addresses are whole numbers, 0 for none. */
 #include "kernels.h"
 
 /* To raise, here and in bindings/module.py, whenever a function or a struct of kernels.h changes. */
-#define INTERFACE_VERSION 11
+#define INTERFACE_VERSION 12
 
 #define ADDRESS(i) ((void *)PyLong_AsVoidPtr(arguments[i]))
 #define INTEGER(i) PyLong_AsLongLong(arguments[i])
@@ -119,14 +119,29 @@ static PyObject *py_layernorm_backward(PyObject *self, PyObject *const *argument
 
 /* ---- Embeddings ---- */
 
-/* (table of Table, weight, bias or 0, output, n_tokens, size, n_tables, epsilon, n_threads) */
+/* (table of Table, weight, bias or 0, output, normalized or 0, rstd or 0, n_tokens, size, n_tables,
+   epsilon, dropout, seed, n_threads) */
 static PyObject *py_embed(PyObject *self, PyObject *const *arguments, Py_ssize_t n) {
-    if (!has_arguments(n, 9)) return NULL;
+    if (!has_arguments(n, 13)) return NULL;
     Embedding a = {.tables = ADDRESS(0), .weight = ADDRESS(1), .bias = ADDRESS(2),
-                   .output = ADDRESS(3), .n_tokens = INTEGER(4), .size = INTEGER(5),
-                   .n_tables = (int)INTEGER(6), .epsilon = FLOAT(7)};
-    int n_threads = (int)INTEGER(8);
+                   .output = ADDRESS(3), .normalized = ADDRESS(4), .rstd = ADDRESS(5),
+                   .n_tokens = INTEGER(6), .size = INTEGER(7), .n_tables = (int)INTEGER(8),
+                   .epsilon = FLOAT(9), .dropout = FLOAT(10), .seed = (uint64_t)INTEGER(11)};
+    int n_threads = (int)INTEGER(12);
     RETURN_AFTER(embed(&a, n_threads));
+}
+
+/* (table of Table, weight, normalized, rstd, grad_output, grad_sum, grad_weights, n_tokens, size,
+   n_tables, dropout, seed, n_threads) */
+static PyObject *py_embed_backward(PyObject *self, PyObject *const *arguments, Py_ssize_t n) {
+    if (!has_arguments(n, 13)) return NULL;
+    Embedding a = {.tables = ADDRESS(0), .weight = ADDRESS(1), .normalized = ADDRESS(2),
+                   .rstd = ADDRESS(3), .grad_output = ADDRESS(4), .grad_sum = ADDRESS(5),
+                   .grad_weights = ADDRESS(6), .n_tokens = INTEGER(7), .size = INTEGER(8),
+                   .n_tables = (int)INTEGER(9), .dropout = FLOAT(10),
+                   .seed = (uint64_t)INTEGER(11)};
+    int n_threads = (int)INTEGER(12);
+    RETURN_AFTER(embed_backward(&a, n_threads));
 }
 
 /* ---- Rotary positions ---- */
@@ -312,6 +327,7 @@ static PyMethodDef functions[] = {
     FUNCTION(attention_backward),
     FUNCTION(attention_forward),
     FUNCTION(embed),
+    FUNCTION(embed_backward),
     FUNCTION(encoder_forward),
     FUNCTION(grad_norm),
 #ifdef HAS_BF16_DOT
