@@ -7,8 +7,6 @@ The backward pass computes the scores again from the logsumexp of each token. */
 #include <stdlib.h>
 
 #include "attention_blocks.h"
-#include "dropout.h"
-#include "gemm.h"
 
 /* Copies query, key or value of a unit, (n, head_size) with zeros at the end, as it is to `to` and
 transposed and in panels to `transposed`; NULL: not wanted. */
@@ -143,27 +141,36 @@ BF16_DOT INLINE void copy_rows(Rows x, uint16_t *to) {
         memcpy(to + i * x.size, x.from + i * x.stride, sizeof *to * x.size);
 }
 
+/* Numbers of a token times a factor. */
+BF16_DOT INLINE void write_rounded(const float *from, int size, float factor, uint16_t *to) {
+    for (int j = 0; j < size; j += 2 * LANES)
+        store_bf16(to + j, factor * *(const floats *)(from + j),
+                   factor * *(const floats *)(from + j + LANES));
+}
+
 BF16_DOT static void forward_unit_bf16(const Attention *a, int number, float *memory) {
     Unit u = unit_at(a, number);
     int size = a->head_size, length = u.length, n = round_up(length, LANES);
     float *s = memory, *o = s + block_memory(a, n), sums[QUERY_BLOCK];
     uint16_t *q = (uint16_t *)(o + QUERY_BLOCK * size), *k = q + n * size, *v = k + n * size;
     uint16_t *weights = v + n * size;
+    Softmax of = softmax_of(a, length, u.first);
     copy_rows(part_of(a, &u, 0, n), q);
     pair_columns(part_of(a, &u, 1, n), k);
     pair_tokens(part_of(a, &u, 2, n), v);
     for (int first = 0; first < length; first += QUERY_BLOCK) {
         Block b = block_at(a, &u, first);
         gemm_bf16(b.n_rows, b.n_keys, size, q + first * size, size, 2, k + b.keys * size, 0, s, 0);
-        for (int i = 0; i < b.n_rows; i++) {
-            float *line = s + i * b.n_keys;
-            sums[i] = softmax_weights(a, &u, b, first + i, a->scaling, line);
-            for (int j = 0; j < b.n_keys; j += LANES)
-                store((char *)weights, i * b.n_keys + j, *(floats *)(line + j), 1);
+        for (int i = 0; i < b.n_rows; i += SIDE_BY_SIDE) {
+            Queries queries = {first + i, b.keys, b.n_keys};
+            for (int j = 0; j < SIDE_BY_SIDE; j++) queries.spans[j] = span_of(a, &u, first + i + j);
+            softmax(&of, &queries, SIDE_BY_SIDE, s + i * b.n_keys, weights + i * b.n_keys,
+                    sums + i);
         }
         gemm_bf16(b.n_rows, size, b.n_keys, weights, b.n_keys, 2, v + b.keys * size, size, o, 0);
-        divide(b.n_rows, size, sums, o);
-        write_part(a, a->output, u.width, u.output + first * u.width, b.n_queries, 1, o);
+        uint16_t *to = (uint16_t *)a->output + u.output + first * u.width;
+        for (int i = 0; i < b.n_queries; i++)
+            write_rounded(o + i * size, size, 1 / sums[i], to + i * u.width);
     }
 }
 #endif

@@ -6,7 +6,7 @@ that are near enough to them. */
 
 #include <limits.h>
 
-#include "gemm.h"
+#include "softmax.h"
 
 #define QUERY_BLOCK 64 /* tokens whose scores are computed together */
 
@@ -53,21 +53,10 @@ INLINE Block block_at(const Attention *a, const Unit *u, int first) {
                    .n_read = least(u->length, end) - keys};
 }
 
-/* The keys that a token attends to: from `begin` to before `end`. */
-typedef struct {
-    int begin, end;
-} Span;
-
+/* The keys that a token attends to. */
 INLINE Span span_of(const Attention *a, const Unit *u, int token) {
     int last = a->causal ? token : token + a->reach;
     return (Span){token - a->reach, least(u->length, last + 1)};
-}
-
-/* Which of the keys from `first` on are in a span. */
-INLINE ints mask_within(Span span, int first) {
-    ints mask = mask_before(span.end, first);
-    if (span.begin > first) mask &= ~mask_before(span.begin, first);
-    return mask;
 }
 
 #endif

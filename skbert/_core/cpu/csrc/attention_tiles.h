@@ -5,14 +5,11 @@
 
 #include <omp.h>
 
-#include "dropout.h"
-#include "gelu.h"
 #include "scratch.h"
+#include "softmax.h"
 #include "tiles.h"
 
 #ifdef HAS_BF16_DOT
-#define LOG2_E 1.44269504f
-
 /* ---- One row and head ---- */
 
 /* Query, key, value, output or a gradient of one row and head. */
