@@ -892,7 +892,7 @@ def reads_or_refuses_any_layout(case: Case, draw: Draw) -> None:
     plain = torch.empty(view.shape, dtype=view.dtype).copy_(view.detach())
     try:
         found = computed(case, **{name: view})
-    except ValueError:
+    except (ValueError, IndexError):  # the second of a table that has no row for an id
         return
     assert_same(found, computed(case, **{name: plain}))
 
