@@ -3,13 +3,14 @@
 Query, key and value are one product. For inference weights are converted to the lower precision
 and packed as a kernel or oneDNN reads them, once for as long as they stay the same. Depends on
 torch, ``relative``, ``bindings``, ``inference``, ``quantized``, ``training_linear``,
-``trained_layer`` and the parts of a layer in ``families``.
+``trained_layer``, ``watch`` and the parts of a layer in ``families``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -17,22 +18,18 @@ from torch.utils.checkpoint import checkpoint
 
 from skbert._core.attention.relative import has_distances
 from skbert._core.cpu.activation import Gate, TensorFunction, is_gelu
-from skbert._core.cpu.bindings.checks import addresses
 from skbert._core.cpu.bindings.encoder import ProductWeights
 from skbert._core.cpu.bindings.gemm_int8 import can_multiply_int8
-from skbert._core.cpu.inference import InferenceLinear, biases_of
+from skbert._core.cpu.inference import InferenceLinear
 from skbert._core.cpu.quantized import Int8Linear, Int8MLP
 from skbert._core.cpu.trained_layer import TrainedLayer
 from skbert._core.cpu.training_linear import Bf16State, TrainingLinear, TrainingMLP
+from skbert._core.cpu.watch import Watch
 from skbert._core.families.record import LayerParts, PreNormParts
 
 __all__ = ["ComputedLayer", "LayerProducts", "ProductCache", "Result", "has_sizes"]
 
 Result = TypeVar("Result")
-
-
-# The type of the products, and the identity and address of each weight.
-WeightKey = tuple[torch.dtype, list[tuple[int, int]]]
 
 
 class LayerProducts(NamedTuple):
@@ -47,6 +44,23 @@ class LayerProducts(NamedTuple):
     # For so many tokens, packed weights of the four, where kernels compute all of them and GELU.
     packed: Callable[[int], Sequence[ProductWeights] | None] = lambda n_tokens: None
     trained: TrainedLayer | None = None  # where kernels compute all of a layer in training
+
+
+class _Training(NamedTuple):
+    """What is kept of a layer in training."""
+
+    made_for: torch.dtype
+    watch: Watch
+    made: list[TrainingLinear]
+    trained: TrainedLayer | None
+
+
+class _Inference(NamedTuple):
+    """What is kept of a layer in inference."""
+
+    made_for: tuple[torch.dtype, bool]  # the type of products, and whether it is from int8
+    watch: Watch
+    products: LayerProducts
 
 
 class ComputedLayer(NamedTuple):
@@ -95,23 +109,22 @@ class ProductCache:
             [parts.mlp_in],
             [parts.mlp_out],
         ]
-        self.for_training: tuple[object, list[TrainingLinear], TrainedLayer | None]
-        self.for_training = None, [], None
-        self.for_inference: tuple[object, LayerProducts | None] = (None, None)
+        self.for_training: _Training | None = None
+        self.for_inference: _Inference | None = None
 
     def __call__(self, dtype: torch.dtype, *, training: bool, int8: bool = False) -> LayerProducts:
         """The products in ``dtype``, for training or for inference, or there from int8."""
-        linears = [linear for each in self.linears for linear in each]
-        weights = [linear.weight for linear in linears] + biases_of(linears)
-        weight_key = (dtype, [*zip(map(id, weights), addresses(*weights), strict=True)])
         if training:
-            return self._training(weight_key)
-        state = weight_key, [weight._version for weight in weights], int8
-        made_for, made = self.for_inference
-        if made is None or made_for != state:
-            made = self._int8() if int8 else self._inference(dtype)
-            self.for_inference = state, made
-        return made
+            return self._training(dtype)
+        kept = self.for_inference
+        if kept is None or kept.made_for != (dtype, int8) or kept.watch.has_changed():
+            products = self._int8() if int8 else self._inference(dtype)
+            kept = self.for_inference = _Inference((dtype, int8), self._watch(), products)
+        return kept.products
+
+    def _watch(self, *others: torch.nn.Module) -> Watch:
+        """A watch over the weights of the linear layers, and over those of other modules."""
+        return Watch([*chain(*self.linears), *others])
 
     @cached_property
     def has_int8_sizes(self) -> bool:
@@ -121,30 +134,26 @@ class ProductCache:
         )
         return all(can_multiply_int8(n_in, n_out) for n_out, n_in in shapes)
 
-    def _training(self, weight_key: WeightKey) -> LayerProducts:
-        key = weight_key, [*map(id, self._norm_weights())]
-        made_for, made, trained = self.for_training
-        self.for_inference = None, None  # a step changes the weights, but not their versions
-        if made_for != key:
-            made = [TrainingLinear(each, weight_key[0], self.bf16_state) for each in self.linears]
-            trained = None
-            if isinstance(self.parts, LayerParts) and is_gelu(self.activation):
-                trained = TrainedLayer.made_of(self.parts, made)
-            self.for_training = key, made, trained
-        for product in made:
+    def _training(self, dtype: torch.dtype) -> LayerProducts:
+        self.for_inference = None  # a step changes the weights, but not their versions
+        kept = self.for_training
+        if kept is None or kept.made_for != dtype or kept.watch.has_moved():
+            kept = self.for_training = self._made_for_training(dtype)
+        for product in kept.made:
             product.refresh()
-        qkv, attention_out, mlp_in, mlp_out = made
+        qkv, attention_out, mlp_in, mlp_out = kept.made
         if isinstance(self.activation, Gate) and self.activation.drops:
             gate = self.activation  # the same numbers could not be dropped twice
             return LayerProducts(qkv, attention_out, lambda x: mlp_out(gate(mlp_in(x))))
         mlp = TrainingMLP(mlp_in, mlp_out, self.activation)
-        return LayerProducts(qkv, attention_out, mlp, trained=trained)
+        return LayerProducts(qkv, attention_out, mlp, trained=kept.trained)
 
-    def _norm_weights(self) -> list[torch.Tensor | None]:
-        """Those that belong to what is kept for training."""
+    def _made_for_training(self, dtype: torch.dtype) -> _Training:
+        made = [TrainingLinear(each, dtype, self.bf16_state) for each in self.linears]
         if not isinstance(self.parts, LayerParts):
-            return []
-        return [weight for norm in self.parts.norms for weight in (norm.weight, norm.bias)]
+            return _Training(dtype, self._watch(), made, None)
+        trained = TrainedLayer.made_of(self.parts, made) if is_gelu(self.activation) else None
+        return _Training(dtype, self._watch(*self.parts.norms), made, trained)
 
     def _inference(self, dtype: torch.dtype) -> LayerProducts:
         activations = None, None, self.activation, None

@@ -12,6 +12,7 @@ from itertools import chain
 from typing import Any
 
 import torch
+from torch._utils import _unflatten_dense_tensors
 
 from skbert._core.attention.relative import has_distances
 from skbert._core.attention.settings import AttentionSettings
@@ -29,6 +30,7 @@ from skbert._core.cpu.fused import can_attend_in_tiles, can_fuse_attention, can_
 from skbert._core.cpu.training_linear import TrainingLinear
 from skbert._core.families.record import LayerParts
 from skbert._core.runtime.autograd import Context, add_gradient, draw_seeds
+from skbert._core.runtime.distributed import process_group
 
 __all__ = ["TrainedLayer"]
 
@@ -46,7 +48,9 @@ class TrainedLayer:
             [TrainedNorm(norm.weight, norm.bias) for norm in parts.norms],
         )
         self.trained = [weight for product in products for weight in product.weights]
-        self.sizes = [weight.numel() for weight in self.trained]
+        # In torch's graph: one says that there is something to train. Several processes send each
+        # other a gradient as soon as the graph has passed its weight.
+        self.shown = self.trained if process_group().size > 1 else self.trained[:1]
         # What autograd adds to itself.
         self.of_norms = [x for norm in self.weights.norms for x in norm if x is not None]
 
@@ -85,7 +89,7 @@ class TrainedLayer:
         norms = [*zip(epsilons, rates, seeds, strict=True)]
         in_tiles = can_attend_in_tiles(x, rows.layout.max_seqlen, settings)
         how = LayerPass(self.weights, rows.packed, settings, norms, seed=seed, in_tiles=in_tiles)
-        arguments = states, x, self, how, *self.of_norms, *self.trained
+        arguments = states, x, self, how, *self.of_norms, *self.shown
         output: tuple[torch.Tensor, torch.Tensor] = _Layer.apply(*arguments)  # type: ignore[no-untyped-call]
         return output
 
@@ -98,10 +102,10 @@ class TrainedLayer:
             how=how, saved=saved, grad_output=grad_output, grad_rounded=grad_rounded,
             needs_grad=needs_grad,
         )  # fmt: skip
-        parts = grads.products.split_with_sizes(self.sizes)
+        parts: Sequence[torch.Tensor] = _unflatten_dense_tensors(grads.products, self.trained)  # type: ignore[no-untyped-call]
         for weight, gradient in zip(self.trained, parts, strict=True):
             if weight.requires_grad:
-                add_gradient(weight, gradient.view_as(weight), self.bf16_grads)
+                add_gradient(weight, gradient, self.bf16_grads)
         every = zip(grads.norms.unbind(), chain(*self.weights.norms), strict=True)
         return [grads.states, grads.x, *(grad for grad, x in every if x is not None)]
 
@@ -134,7 +138,7 @@ class _Layer(torch.autograd.Function):
         grad_states, grad_x, *of_norms = layer.backward(
             saved, how, *gradients, needs_grad=needs_grad
         )
-        return grad_states, grad_x, None, None, *of_norms, *[None] * len(layer.trained)
+        return grad_states, grad_x, None, None, *of_norms, *[None] * len(layer.shown)
 
 
 def _product_of(product: TrainingLinear) -> TrainedProduct:

@@ -7,8 +7,7 @@ the last bit. Depends on torch, ``attention``, ``fused``, ``linear`` and ``bindi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from operator import attrgetter, is_
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -16,7 +15,6 @@ import torch
 from skbert._core.attention.settings import AttentionSettings
 from skbert._core.cpu.attention import dropout_rate, settings_of
 from skbert._core.cpu.bindings.attention import PackedRows
-from skbert._core.cpu.bindings.checks import addresses_of
 from skbert._core.cpu.bindings.encoder import (
     EncoderLayer,
     EncoderNorm,
@@ -25,44 +23,11 @@ from skbert._core.cpu.bindings.encoder import (
 )
 from skbert._core.cpu.fused import can_fuse_attention, can_fuse_layernorm
 from skbert._core.cpu.linear import ComputedLayer
+from skbert._core.cpu.watch import Watch
 from skbert._core.families.record import AttentionNames, LayerParts
 from skbert._core.task import Layout
 
 __all__ = ["WholeEncoder"]
-
-_VERSION = attrgetter("_version")
-
-
-class _Watch:
-    """Notices when a weight of layers is changed, replaced or moved, or the epsilon of a norm."""
-
-    def __init__(self, layers: Sequence[ComputedLayer]) -> None:
-        norms = [norm for layer in layers for norm in layer.parts.norms]
-        linears = [linear for layer in layers for linear in _linear_modules(layer.parts)]
-        places = [
-            (module._parameters, name)
-            for module in (*linears, *norms)
-            for name, weight in module._parameters.items()
-            if weight is not None
-        ]
-        n_weights = len(places)
-        places += [(vars(norm), "eps") for norm in norms]
-        self._owners, self._names = zip(*places, strict=True)
-        self._values = [*self._now()]
-        self._weights = self._values[:n_weights]
-        self._seen = self._state()
-
-    def _now(self) -> Iterator[Any]:
-        return map(dict.get, self._owners, self._names)
-
-    def _state(self) -> list[int]:
-        """Addresses and versions of the weights."""
-        return [*addresses_of(self._weights), *map(_VERSION, self._weights)]
-
-    def has_changed(self) -> bool:
-        """Whether something is not as it was when this was made."""
-        is_same = all(map(is_, self._now(), self._values))
-        return not is_same or self._state() != self._seen
 
 
 class _Plan(NamedTuple):
@@ -74,7 +39,7 @@ class _Plan(NamedTuple):
     weights: EncoderWeights
     settings: AttentionSettings
     like_qkv: torch.Tensor  # in the type of products
-    watch: _Watch
+    watch: Watch
 
 
 class WholeEncoder:
@@ -124,7 +89,7 @@ class WholeEncoder:
             return None
         plan = self.plan = _Plan(
             made_for, layers[0].module, layers[0].products.packed, EncoderWeights(in_c), settings,
-            like_qkv, _Watch(layers),
+            like_qkv, _watch_of(layers),
         )  # fmt: skip
         return _run(plan, states, layout)
 
@@ -167,6 +132,12 @@ def _is_plain(layer: ComputedLayer) -> bool:
     drops = dropout_rate(parts.attention_dropout) or dropout_rate(parts.mlp_dropout)
     chunked = parts.attention.config.chunk_size_feed_forward
     return not (drops or chunked)
+
+
+def _watch_of(layers: Sequence[ComputedLayer]) -> Watch:
+    norms = [norm for layer in layers for norm in layer.parts.norms]
+    linears = [linear for layer in layers for linear in _linear_modules(layer.parts)]
+    return Watch([*linears, *norms], [(vars(norm), "eps") for norm in norms])
 
 
 def _linear_modules(parts: LayerParts[Any]) -> tuple[Any, ...]:

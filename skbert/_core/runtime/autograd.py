@@ -52,8 +52,9 @@ RoundedGrads = dict[torch.Tensor, torch.Tensor] | None
 
 def pop_gradient(weight: torch.Tensor, rounded_grads: RoundedGrads) -> torch.Tensor | None:
     """The gradient of a weight, if it has one, which is forgotten."""
-    gradient = weight.grad if rounded_grads is None else rounded_grads.pop(weight, weight.grad)
-    weight.grad = None
+    gradient = None if rounded_grads is None else rounded_grads.pop(weight, None)
+    if gradient is None and weight.grad is not None:
+        gradient, weight.grad = weight.grad, None
     return gradient
 
 

@@ -38,8 +38,7 @@ INLINE void write_part(const Attention *a, char *to, int64_t stride, int64_t off
 /* ---- Forward ---- */
 
 /* Replaces a token's scores by their exponentials, after dropout; returns the sum before it. */
-INLINE float softmax_weights(const Attention *a, const Unit *u, Block b, int token, float scaling,
-                             float *line) {
+INLINE float softmax_weights(const Attention *a, const Unit *u, Block b, int token, float *line) {
     Span span = span_of(a, u, token);
     int drops = a->dropout > 0;
     Dropout dropout = dropout_of(a->dropout);
@@ -52,7 +51,7 @@ INLINE float softmax_weights(const Attention *a, const Unit *u, Block b, int tok
     float row_max = maximum(maxima);
     uints bits = positions(b.keys) + dropout_key(a->seed, u->first + (int64_t)token * a->n_heads);
     for (int j = 0; j < b.n_keys; j += LANES, bits += LANES * POSITION_STEP) {
-        floats x = (*(floats *)(line + j) - row_max) * scaling;
+        floats x = (*(floats *)(line + j) - row_max) * a->scaling;
         x = zero_unless(mask_within(span, b.keys + j), exponential(x));
         total += x;
         if (drops) x *= dropout_factors(dropout, bits);
@@ -60,7 +59,7 @@ INLINE float softmax_weights(const Attention *a, const Unit *u, Block b, int tok
     }
     float row_sum = sum(total);
     if (a->logsumexp && token < u->length)
-        a->logsumexp[u->first + (int64_t)token * a->n_heads] = row_max * scaling + logf(row_sum);
+        a->logsumexp[u->first + (int64_t)token * a->n_heads] = row_max * a->scaling + logf(row_sum);
     return row_sum;
 }
 
@@ -89,7 +88,7 @@ static void forward_unit(const Attention *a, int number, float *memory) {
         Block b = block_at(a, &u, first);
         gemm(b.n_rows, b.n_keys, size, q + first * size, size, 1, k + b.keys * size, 0, s, 0);
         for (int i = 0; i < b.n_rows; i++)
-            sums[i] = softmax_weights(a, &u, b, first + i, a->scaling, s + i * b.n_keys);
+            sums[i] = softmax_weights(a, &u, b, first + i, s + i * b.n_keys);
         gemm(b.n_rows, size, b.n_read, s, b.n_keys, 1, v + b.keys * size, size, o, 0);
         divide(b.n_rows, size, sums, o);
         write_part(a, a->output, u.width, u.output + first * u.width, b.n_queries, 1, o);

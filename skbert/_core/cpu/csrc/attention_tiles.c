@@ -4,8 +4,6 @@ row.
 A thread takes one row and head at a time: keys and values are paired once, then sixteen queries
 after another get their scores, weights and output. */
 
-#include <math.h>
-
 #include "attention_tiles.h"
 
 #ifdef HAS_BF16_DOT

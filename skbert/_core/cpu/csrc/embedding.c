@@ -1,7 +1,6 @@
 /* Embeddings: rows of some tables, added and normalised, token by token; and their gradients. */
 
 #include <omp.h>
-#include <stddef.h>
 
 #include "dropout.h"
 #include "norm.h"

@@ -65,7 +65,7 @@ BF16_DOT INLINE void find_largest(const Queries *q, int n, const float *scores, 
     for (int i = 0; i < n; i++) largest[i] = _mm512_reduce_max_ps((__m512)most[i]);
 }
 
-/* Replaces scores of some queries by weights that are not divided by their sums. */
+/* Weights of some queries from their scores, not divided by their sums; and these. */
 BF16_DOT INLINE void softmax(const Softmax *a, const Queries *q, int n, const float *scores,
                              uint16_t *weights, float *sums) {
     float largest[SIDE_BY_SIDE], factor = a->scaling * LOG2_E;
