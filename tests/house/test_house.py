@@ -834,7 +834,6 @@ OTHER_THINGS: dict[str, set[str]] = {
     },
     "skbert._core.gpu.attention": {"settings.dropout", "settings.scaling"},
     "skbert._core.gpu.operations": {"attention", "output=", "settings.dropout"},
-    "skbert._core.cpu.tables": {"dropout=", "how.dropout"},
     "skbert._core.cpu.trained_layer": {"settings.dropout"},
     "skbert._core.cpu.whole": {"settings.dropout"},
     "skbert._core.cpu.activation": {"F.dropout"},

@@ -1,7 +1,7 @@
 """Embeddings: rows of all tables are added and normalised in one pass over memory.
 
-In training their gradients are, too. Depends on torch, ``fused``, ``embedding``, ``attention``,
-``bindings`` and the record of a family.
+In training their gradients are, too. Depends on torch, ``fused``, ``embedding``, ``bindings``
+ and the record of a family.
 """
 
 from __future__ import annotations
@@ -10,12 +10,11 @@ from typing import NamedTuple
 
 import torch
 
-from skbert._core.cpu.attention import dropout_rate
 from skbert._core.cpu.bindings.embedding import Table, embed, embed_backward
 from skbert._core.cpu.embedding import UsedRowsEmbedding
 from skbert._core.cpu.fused import has_fast_kernels
 from skbert._core.families.record import EncoderPaths, encoder_part
-from skbert._core.runtime.autograd import Context, apply, draw_seed
+from skbert._core.runtime.autograd import Context, apply
 
 __all__ = ["can_sum", "summed_embeddings"]
 
@@ -48,15 +47,15 @@ def summed_embeddings(
         tables[0] = Table(words.rows, words.position_of[ids[paths.word_table]])
     else:
         words = None
-    dropout = dropout_rate(encoder_part(model, paths.embedding_dropout))
     fixed = [module.padding_idx for module in modules.values()]
-    how = _How(tables, fixed, words, float(norm.eps), dropout, draw_seed(dropout))
+    how = _How(tables, fixed, words, float(norm.eps))
     weights = norm.weight, norm.bias, *(table.rows for table in tables)
     try:
         output: torch.Tensor = apply(_Summed, len(ids[paths.word_table]), how, *weights)
     except ValueError:  # of another type or size, or otherwise in memory than the kernel reads
         return None
-    return output
+    dropout = encoder_part(model, paths.embedding_dropout)
+    return dropout(output) if dropout.training else output
 
 
 class _How(NamedTuple):
@@ -66,8 +65,6 @@ class _How(NamedTuple):
     fixed: list[int | None]  # a row of each that has no gradient
     words: UsedRowsEmbedding | None  # which keeps the gradient of the first table
     epsilon: float
-    dropout: float
-    seed: int
 
 
 class _Summed(torch.autograd.Function):
@@ -78,7 +75,7 @@ class _Summed(torch.autograd.Function):
         weight, bias = weights[:2]
         output, *saved = embed(
             tables=how.tables, n_tokens=n_tokens, weight=weight, bias=bias, epsilon=how.epsilon,
-            dropout=how.dropout, seed=how.seed, with_normalized=any(ctx.needs_input_grad),
+            with_normalized=any(ctx.needs_input_grad),
         )  # fmt: skip
         if any(ctx.needs_input_grad):
             ctx.save_for_backward(weight, *saved)
@@ -98,7 +95,6 @@ class _Summed(torch.autograd.Function):
         of_norm = embed_backward(
             tables=how.tables, grads=[*kept, *grads[len(kept) :]], weight=weight,
             normalized=normalized, rstd=rstd, grad_output=gradients[0].contiguous(),
-            dropout=how.dropout, seed=how.seed,
         )  # fmt: skip
         for gradient, row in zip(grads, how.fixed, strict=True):
             if gradient is not None and row is not None:

@@ -647,7 +647,6 @@ def rows_of_tables(
 def embedding(draw: Draw) -> Case:
     n_tokens, size = draw(TOKENS), draw(sizes(16, 800))
     epsilon, has_bias = draw(st.sampled_from([1e-12, 1e-5, 1.0])), draw(st.booleans())
-    dropout, seed = draw(rates()), draw(SEEDS)
     named, chosen = rows_of_tables(draw, n_tokens)
     tensors = {name: numbers(draw, n, size, dtype=torch.float32) for name, n in named}
     tensors["weight"] = numbers(draw, size, dtype=torch.float32)
@@ -658,7 +657,7 @@ def embedding(draw: Draw) -> Case:
         tables = [Table(t[name], ids) for (name, _), ids in zip(named, chosen, strict=True)]
         found = embed(
             tables=tables, n_tokens=n_tokens, weight=t["weight"], bias=t.get("bias"),
-            epsilon=epsilon, dropout=dropout, seed=seed, with_normalized=True,
+            epsilon=epsilon, with_normalized=True,
         )  # fmt: skip
         assert found.normalized is not None
         assert found.rstd is not None
@@ -669,14 +668,13 @@ def embedding(draw: Draw) -> Case:
         for (name, _), ids in zip(named, chosen, strict=True)
     ]
     total, weight, bias = sum(read), tensors["weight"].double(), tensors.get("bias")
-    _, keep = dropped(torch.zeros(n_tokens, size), torch.zeros(n_tokens, size), dropout, seed)
     normalized = F.layer_norm(total, (size,), eps=epsilon)
-    output = (normalized * weight + (0 if bias is None else bias.double())) * keep
+    output = normalized * weight + (0 if bias is None else bias.double())
     rstd = (total.var(1, unbiased=False) + epsilon).rsqrt()
     relative = 16 * EPS * (1 + sum(map(torch.abs, read)).amax(1) * rstd)
     off = relative[:, None] * (1 + normalized.abs())
     within = {
-        "output": (off * weight.abs() + 2 * EPS * output.abs()) * keep,
+        "output": off * weight.abs() + EPS * output.abs(),
         "normalized": off,
         "rstd": relative * rstd,
     }
@@ -688,7 +686,6 @@ def embedding(draw: Draw) -> Case:
 
 def embedding_backward(draw: Draw) -> Case:
     n_tokens, size = draw(TOKENS), draw(sizes(16, 800))
-    dropout, seed = draw(rates()), draw(SEEDS)
     named, chosen = rows_of_tables(draw, n_tokens)
     tensors = {
         "normalized": numbers(draw, n_tokens, size, dtype=torch.float32, least=0),
@@ -706,15 +703,13 @@ def embedding_backward(draw: Draw) -> Case:
         ]
         own = {name: t[name] for name in ("normalized", "rstd", "weight", "grad_output")}
         of_norm = embed_backward(
-            tables=tables, grads=[t.get(name) for name, _ in named], dropout=dropout, seed=seed,
-            **own,
+            tables=tables, grads=[t.get(name) for name, _ in named], **own,
         )  # fmt: skip
         found = {name: t[name] for name, _ in named if name in t}
         return found | {"weight": of_norm[0], "bias": of_norm[1]}
 
-    _, keep = dropped(torch.zeros(n_tokens, size), torch.zeros(n_tokens, size), dropout, seed)
     normalized, rstd, weight = [tensors[x].double() for x in ("normalized", "rstd", "weight")]
-    grad = tensors["grad_output"].double() * keep
+    grad = tensors["grad_output"].double()
     grad_sum, grad_weight, grad_bias = torch.ops.aten.native_layer_norm_backward(
         grad, normalized / rstd[:, None], [size], torch.zeros(n_tokens, 1).double(),
         rstd[:, None], weight, torch.zeros_like(weight), [True, True, True],

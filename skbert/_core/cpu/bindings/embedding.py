@@ -16,7 +16,6 @@ from skbert._core.cpu.bindings.checks import (
     address_of,
     address_of_array,
     addresses,
-    check_dropout,
     check_integer,
     check_multiple,
     check_no_overlap,
@@ -42,7 +41,7 @@ class Embedded(NamedTuple):
     """Embeddings, and what their gradient needs, if one is needed; in float32."""
 
     output: torch.Tensor  # (n_tokens, size)
-    normalized: torch.Tensor | None  # the same before weight, bias and dropout
+    normalized: torch.Tensor | None  # the same before weight and bias
     rstd: torch.Tensor | None  # (n_tokens,), 1 / deviation of each token
 
 
@@ -53,16 +52,13 @@ def embed(
     weight: torch.Tensor,
     bias: torch.Tensor | None,
     epsilon: float,
-    dropout: float = 0.0,
-    seed: int = 0,
     with_normalized: bool = False,
 ) -> Embedded:
-    """The layer normalisation of the sum of these rows, after which some numbers are dropped.
+    """The layer normalisation of the sum of these rows.
 
     Ids are 64 bit integers. One outside its table raises IndexError.
     """
     check_real("epsilon", epsilon, 0)
-    check_dropout(dropout, seed)
     (size,) = shape_of("weight", weight, 1)
     rows = _rows_of(tables, [None] * len(tables), n_tokens, size)
     inputs = (
@@ -76,7 +72,7 @@ def embed(
         weight.new_empty(n_tokens) if with_normalized else None,
     )  # fmt: skip
     module.kernels.embed(
-        *inputs, *addresses(*found), n_tokens, size, len(tables), epsilon, dropout, seed,
+        *inputs, *addresses(*found), n_tokens, size, len(tables), epsilon,
         torch.get_num_threads(),
     )  # fmt: skip
     return found
@@ -90,14 +86,11 @@ def embed_backward(
     normalized: torch.Tensor,
     rstd: torch.Tensor,
     grad_output: torch.Tensor,
-    dropout: float,
-    seed: int,
 ) -> torch.Tensor:
     """Add to the gradients of tables, each like its rows; those of weight and bias, ``(2, size)``.
 
     An id outside its table raises IndexError, and adds to none.
     """
-    check_dropout(dropout, seed)
     shape = n_tokens, size = shape_of("grad_output", grad_output, 2)
     rows = _rows_of(tables, grads, n_tokens, size)
     inputs = (
@@ -112,7 +105,7 @@ def embed_backward(
     check_no_overlap(added_to, [*read, weight, normalized, rstd, grad_output])
     grad_sum, grad_weights = torch.empty_like(grad_output), weight.new_empty(2, size)
     module.kernels.embed_backward(
-        *inputs, *addresses(grad_sum, grad_weights), n_tokens, size, len(tables), dropout, seed,
+        *inputs, *addresses(grad_sum, grad_weights), n_tokens, size, len(tables),
         torch.get_num_threads(),
     )  # fmt: skip
     return grad_weights

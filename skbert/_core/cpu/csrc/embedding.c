@@ -2,7 +2,6 @@
 
 #include <omp.h>
 
-#include "dropout.h"
 #include "norm.h"
 
 static int64_t row_of(const Table *table, int64_t token) {
@@ -24,14 +23,11 @@ static void embed_token(const Embedding *a, int64_t token) {
     }
     float mean = sum(total) / a->size;
     float rstd = reciprocal_deviation(output, a->size, mean, a->epsilon);
-    uint32_t mask_key = dropout_key(a->seed, token);
     for (int64_t j = 0; j < a->size; j += LANES) {
         floats x = (*(floats *)(output + j) - mean) * rstd, bias = {0};
         if (a->normalized) *(floats *)(a->normalized + token * a->size + j) = x;
         if (a->bias) bias = *(const floats *)(a->bias + j);
-        x = x * *(const floats *)(a->weight + j) + bias;
-        if (a->dropout > 0) x *= dropout_mask(mask_key, (int)j, a->dropout);
-        *(floats *)(output + j) = x;
+        *(floats *)(output + j) = x * *(const floats *)(a->weight + j) + bias;
     }
     if (a->normalized) a->rstd[token] = rstd;
 }
@@ -54,18 +50,6 @@ int DEFINE(embed)(const Embedding *a, int n_threads) {
     return failed;
 }
 
-/* The gradient of the output before dropout. */
-FOR_EACH_PROCESSOR
-static void drop_token(const Embedding *a, int64_t token) {
-    int64_t begin = token * a->size;
-    uint32_t mask_key = dropout_key(a->seed, token);
-    for (int64_t j = 0; j < a->size; j += LANES) {
-        floats x = *(const floats *)(a->grad_output + begin + j);
-        if (a->dropout > 0) x *= dropout_mask(mask_key, (int)j, a->dropout);
-        *(floats *)(a->grad_sum + begin + j) = x;
-    }
-}
-
 /* Adds some columns of each token's gradient to those of the row that it has. */
 FOR_EACH_PROCESSOR
 static void add_columns(const Embedding *a, const Table *table, int64_t first, int64_t end) {
@@ -79,17 +63,12 @@ static void add_columns(const Embedding *a, const Table *table, int64_t first, i
 
 int DEFINE(embed_backward)(const Embedding *a, int n_threads) {
     LayerNorm norm = {.weight = a->weight, .rstd = a->rstd, .normalized = (char *)a->normalized,
-                      .grad_output = a->grad_sum, .grad_residual = a->grad_sum,
+                      .grad_output = a->grad_output, .grad_residual = a->grad_sum,
                       .grad_x = (char *)a->grad_sum, .grad_weights = a->grad_weights,
                       .n_tokens = a->n_tokens, .size = a->size};
-    int failed = 0;
     n_threads = threads_for(a->n_tokens * a->size, n_threads);
-#pragma omp parallel for num_threads(n_threads) reduction(| : failed)
-    for (int64_t token = 0; token < a->n_tokens; token++) {
-        failed |= is_outside(a, token);
-        drop_token(a, token);
-    }
-    if (failed) return 1;
+    for (int64_t token = 0; token < a->n_tokens; token++)
+        if (is_outside(a, token)) return 1;
     if (layernorm_backward(&norm, n_threads)) return -1;
 #pragma omp parallel num_threads(n_threads)
     {

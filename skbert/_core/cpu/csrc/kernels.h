@@ -107,7 +107,7 @@ typedef struct {
 
 #define MOST_TABLES 3
 
-/* The layer normalisation of the sum of these rows, and dropout. */
+/* The layer normalisation of the sum of these rows. */
 typedef struct {
     const Table *tables;
     const float *weight;
@@ -120,8 +120,7 @@ typedef struct {
     float *grad_weights; /* (2, size): of weight and bias */
     int64_t n_tokens, size;
     int n_tables; /* one or more */
-    float epsilon, dropout;
-    uint64_t seed;
+    float epsilon;
 } Embedding;
 
 OPERATION(embed, Embedding)

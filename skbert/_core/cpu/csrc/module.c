@@ -7,7 +7,7 @@ pass them, which have checked them; addresses are whole numbers, 0 for none. */
 #include "kernels.h"
 
 /* To raise, here and in bindings/module.py, whenever a function or a struct of kernels.h changes. */
-#define INTERFACE_VERSION 12
+#define INTERFACE_VERSION 13
 
 #define ADDRESS(i) ((void *)PyLong_AsVoidPtr(arguments[i]))
 #define INTEGER(i) PyLong_AsLongLong(arguments[i])
@@ -120,27 +120,26 @@ static PyObject *py_layernorm_backward(PyObject *self, PyObject *const *argument
 /* ---- Embeddings ---- */
 
 /* (table of Table, weight, bias or 0, output, normalized or 0, rstd or 0, n_tokens, size, n_tables,
-   epsilon, dropout, seed, n_threads) */
+   epsilon, n_threads) */
 static PyObject *py_embed(PyObject *self, PyObject *const *arguments, Py_ssize_t n) {
-    if (!has_arguments(n, 13)) return NULL;
+    if (!has_arguments(n, 11)) return NULL;
     Embedding a = {.tables = ADDRESS(0), .weight = ADDRESS(1), .bias = ADDRESS(2),
                    .output = ADDRESS(3), .normalized = ADDRESS(4), .rstd = ADDRESS(5),
                    .n_tokens = INTEGER(6), .size = INTEGER(7), .n_tables = (int)INTEGER(8),
-                   .epsilon = FLOAT(9), .dropout = FLOAT(10), .seed = (uint64_t)INTEGER(11)};
-    int n_threads = (int)INTEGER(12);
+                   .epsilon = FLOAT(9)};
+    int n_threads = (int)INTEGER(10);
     RETURN_AFTER(embed(&a, n_threads));
 }
 
 /* (table of Table, weight, normalized, rstd, grad_output, grad_sum, grad_weights, n_tokens, size,
-   n_tables, dropout, seed, n_threads) */
+   n_tables, n_threads) */
 static PyObject *py_embed_backward(PyObject *self, PyObject *const *arguments, Py_ssize_t n) {
-    if (!has_arguments(n, 13)) return NULL;
+    if (!has_arguments(n, 11)) return NULL;
     Embedding a = {.tables = ADDRESS(0), .weight = ADDRESS(1), .normalized = ADDRESS(2),
                    .rstd = ADDRESS(3), .grad_output = ADDRESS(4), .grad_sum = ADDRESS(5),
                    .grad_weights = ADDRESS(6), .n_tokens = INTEGER(7), .size = INTEGER(8),
-                   .n_tables = (int)INTEGER(9), .dropout = FLOAT(10),
-                   .seed = (uint64_t)INTEGER(11)};
-    int n_threads = (int)INTEGER(12);
+                   .n_tables = (int)INTEGER(9)};
+    int n_threads = (int)INTEGER(10);
     RETURN_AFTER(embed_backward(&a, n_threads));
 }
 
