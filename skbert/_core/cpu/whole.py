@@ -2,7 +2,7 @@
 
 For a text or some texts the steps of a layer take less time than torch takes to call them; for
 many texts what lies between the steps stays in the cache of a thread. What results is the same to
-the last bit. Depends on torch, ``attention``, ``fused``, ``linear`` and ``bindings``.
+the last bit. Depends on torch, ``attention``, ``fused``, ``linear``, ``watch`` and ``bindings``.
 """
 
 from __future__ import annotations

@@ -207,7 +207,7 @@ def test_dropout_is_that_of_the_module_and_the_same_on_the_way_back() -> None:
     model = model_of(BERT).train()
     tables(model).dropout.p = 0.25
     torch.nn.init.constant_(tables(model).LayerNorm.bias, 100.0)  # no output is zero otherwise
-    ids = {path: WORDS.repeat(200) % 40 for path in (BERT.encoder.word_table,)}
+    ids = {BERT.encoder.word_table: WORDS.repeat(200) % 40}
     ids[BERT.encoder.position_table] = POSITIONS.repeat(200)
     torch.manual_seed(0)
     found = summed_embeddings(BERT.encoder, model, ids)
