@@ -1,7 +1,7 @@
 """Embeddings: rows of all tables are added and normalised in one pass over memory.
 
 In training their gradients are, too. Depends on torch, ``fused``, ``embedding``, ``bindings``
- and the record of a family.
+and the record of a family.
 """
 
 from __future__ import annotations
