@@ -44,7 +44,9 @@ def hash_of(arrays: Iterable[Array | None]) -> str:
 
 def is_arange(values: IntArray, n: int) -> bool:
     """Whether these are ``arange(n)``: all of so many, in order."""
-    return len(values) == n and bool((values == np.arange(n)).all())
+    if len(values) != n or (n and values[-1] != n - 1):
+        return False
+    return n <= 1 or bool((values == np.arange(n)).all())
 
 
 def objects(values: Sequence[Any]) -> Array:

@@ -825,6 +825,7 @@ OTHER_THINGS: dict[str, set[str]] = {
     "skbert._core.cpu.bindings.attention_grad_tiles": {"output"},
     "skbert._core.cpu.bindings.checks": {"dropout"},
     "skbert._core.cpu.bindings.encoder": {"dropout", "settings.dropout"},
+    "skbert._core.cpu.bindings.trained_layer": {"settings.dropout"},
     "skbert._core.cpu.fused": {
         "settings.dropout", "dropout=", "output=", "result.output",
     },

@@ -1,7 +1,7 @@
 """Encoder layers over packed batches on a CPU, with few passes over memory.
 
-Depends on torch, ``attention``, ``postnorm``, ``prenorm``, ``linear``, ``whole``, a GPU's graphs
-and the record of a family; knows no task.
+Depends on torch, ``attention``, ``postnorm``, ``prenorm``, ``linear``, ``tables``, ``whole``, a
+GPU's graphs and the record of a family; knows no task.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from skbert._core.cpu import postnorm, prenorm
 from skbert._core.cpu.attention import Rows, settings_of
 from skbert._core.cpu.fused import can_fuse_linear, max_packed_tokens
 from skbert._core.cpu.linear import ComputedLayer, ProductCache, Result
+from skbert._core.cpu.tables import SummedEmbeddings
 from skbert._core.cpu.training_linear import Bf16State
 from skbert._core.cpu.whole import WholeEncoder
-from skbert._core.families.record import AttentionNames, Family, LayerParts, encoder_part
+from skbert._core.families.record import Family, LayerParts, encoder_part
 from skbert._core.gpu import operations
 from skbert._core.gpu.graphs import LayerGraphs
 from skbert._core.runtime.device import uses_int8
@@ -82,6 +83,8 @@ class Layers:
     is_enabled : bool
         Whether layers on a CPU are computed here. Otherwise, and on other devices, their modules
         run, with any hooks that they have.
+    embed : SummedEmbeddings
+        What computes the states below the layers where these are a sum of tables.
     """
 
     def __init__(self, *, is_enabled: bool = True) -> None:
@@ -89,6 +92,7 @@ class Layers:
         self.products: dict[Any, ProductCache] = {}  # by the layer's module
         self.bf16_state: Bf16State | None = None
         self.whole_encoder = WholeEncoder()
+        self.embed = SummedEmbeddings()
         self.graphs: LayerGraphs | None = None  # of training on a GPU
         self.recorded: dict[Any, list[torch.Tensor]] = {}  # weights, by what they are made for
         self.versions: list[int] = []  # of these weights, when copies were made
@@ -99,7 +103,7 @@ class Layers:
         """Clear the caches, and share what is in bfloat16 in ``bf16_state`` from now on."""
         self.products, self.bf16_state, self.graphs = {}, bf16_state, graphs
         self.recorded, self.versions = {}, []
-        self.whole_encoder = WholeEncoder()
+        self.whole_encoder, self.embed = WholeEncoder(), SummedEmbeddings()
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle without the caches."""
@@ -148,9 +152,7 @@ class Layers:
         layers = _computed(modules, caches, dtype, training=training, int8=int8)
         with torch.autocast(device, enabled=False), operations.on_device_of(states):
             if family.prenorm is None:
-                run = self._run_postnorm(
-                    layers, family.attention, states, dtype, rows, work.made_for
-                )
+                run = self._run_postnorm(layers, work, states, rows)
             else:
                 plan = _prenorm_run(family, work.model, work.numbers)
                 run = prenorm.run_layers(plan, layers, states, dtype, rows)
@@ -203,19 +205,18 @@ class Layers:
     def _run_postnorm(
         self,
         layers: Iterator[ComputedLayer],
-        names: AttentionNames,
+        work: _Work,
         states: torch.Tensor,
-        dtype: torch.dtype,
         rows: Rows,
-        made_for: object,
     ) -> Iterable[torch.Tensor]:
         """Hidden states after each layer, of all layers in one call where that is possible."""
+        names, dtype, wanted = work.family.attention, work.dtype, work.wanted_layers
         if rows.training:
             self.whole_encoder.plan = None  # a step changes weights, but not their versions
-            return postnorm.run_layers(layers, names, states, dtype, rows)
+            return postnorm.run_layers(layers, names, states, dtype, rows, wanted)
         read = [*layers]
-        run = self.whole_encoder(made_for, read, names, states, dtype, rows.layout)
-        return run or postnorm.run_layers(read, names, states, dtype, rows)
+        run = self.whole_encoder(work.made_for, read, names, states, dtype, rows.layout)
+        return run or postnorm.run_layers(read, names, states, dtype, rows, wanted)
 
     def can_quantize(self, family: Family, model: Any) -> bool:
         """Whether the products of all layers, which can be computed, have sizes for int8."""

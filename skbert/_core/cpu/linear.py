@@ -70,9 +70,14 @@ class ComputedLayer(NamedTuple):
     parts: Any
     products: LayerProducts
 
+    @property
+    def is_recomputed(self) -> bool:
+        """Whether the backward pass computes the layer again, as memory is short."""
+        return self.module.training and getattr(self.module, "gradient_checkpointing", False)
+
     def run(self, compute: Callable[..., Result], *arguments: object) -> Result:
         """What a function computes, and in the backward pass again where memory is short."""
-        if self.module.training and getattr(self.module, "gradient_checkpointing", False):
+        if self.is_recomputed:
             result: Result = checkpoint(compute, *arguments, use_reentrant=False)
             return result
         return compute(*arguments)

@@ -1,24 +1,27 @@
 """Embeddings: rows of all tables are added and normalised in one pass over memory.
 
-In training their gradients are, too. Depends on torch, ``fused``, ``embedding``, ``bindings``
-and the record of a family.
+In training their gradients are, too. Depends on torch, ``fused``, ``embedding``, ``watch``,
+``bindings`` and the record of a family.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from itertools import product
+from typing import Any, NamedTuple
 
 import torch
 
 from skbert._core.cpu.bindings.embedding import Table, embed, embed_backward
 from skbert._core.cpu.embedding import UsedRowsEmbedding
 from skbert._core.cpu.fused import has_fast_kernels
+from skbert._core.cpu.watch import Watch
 from skbert._core.families.record import EncoderPaths, encoder_part
 from skbert._core.runtime.autograd import Context, apply
 
-__all__ = ["can_sum", "summed_embeddings"]
+__all__ = ["SummedEmbeddings", "can_sum"]
 
 _PLAIN = {torch.Tensor, torch.nn.Parameter}
+_SETTINGS = "max_norm", "scale_grad_by_freq", "sparse"  # with which a table does more
 
 
 def can_sum(paths: EncoderPaths) -> bool:
@@ -26,36 +29,73 @@ def can_sum(paths: EncoderPaths) -> bool:
     return bool(paths.embedding_norm) and has_fast_kernels()
 
 
-def summed_embeddings(
-    paths: EncoderPaths,
-    model: torch.nn.Module,
-    ids: dict[str, torch.Tensor],
-    words: UsedRowsEmbedding | None = None,
-) -> torch.Tensor | None:
-    """Embeddings ``(n_tokens, size)``, by ids in each table; one without ids gives its first row.
+class SummedEmbeddings:
+    """Computes embeddings that are a sum of tables, and keeps what it found in a model.
 
-    Where gradients are wanted and ``words`` has rows of the table of words, these are trained.
-    None where the module of the embeddings is to compute them.
+    It looks again where a weight or a setting is another or elsewhere, but not for other modules:
+    a model that somebody else holds gets one of these for each use.
     """
+
+    def __init__(self) -> None:
+        self._parts: _Parts | None = None
+
+    def __call__(
+        self,
+        paths: EncoderPaths,
+        model: torch.nn.Module,
+        ids: dict[str, torch.Tensor],
+        words: UsedRowsEmbedding | None = None,
+    ) -> torch.Tensor | None:
+        """Embeddings ``(n_tokens, size)``, by ids in each table; none give its first row.
+
+        Where gradients are wanted and ``words`` has rows of the table of words, these are trained.
+        None where the module of the embeddings is to compute them.
+        """
+        parts = self._parts_of(paths, model)
+        if not parts.are_plain:
+            return None
+        tables = [Table(module.weight, ids.get(path)) for path, module in parts.tables.items()]
+        if words is not None and torch.is_grad_enabled():
+            tables[0] = Table(words.rows, words.position_of[ids[paths.word_table]])
+        else:
+            words = None
+        norm, fixed = parts.norm, [module.padding_idx for module in parts.tables.values()]
+        how = _How(tables, fixed, words, float(norm.eps))
+        weights = norm.weight, norm.bias, *(table.rows for table in tables)
+        try:
+            output: torch.Tensor = apply(_Summed, len(ids[paths.word_table]), how, *weights)
+        except ValueError:  # of another type or size, or otherwise in memory than the kernel reads
+            return None
+        return parts.dropout(output) if parts.dropout.training else output
+
+    def _parts_of(self, paths: EncoderPaths, model: torch.nn.Module) -> _Parts:
+        parts = self._parts
+        if parts is None or parts.model is not model or parts.watch.has_moved():
+            parts = self._parts = _look_at(paths, model)
+        return parts
+
+
+class _Parts(NamedTuple):
+    """The modules that compute embeddings, and whether they do nothing that is not known here."""
+
+    model: torch.nn.Module
+    tables: dict[str, Any]
+    norm: Any
+    dropout: torch.nn.Module
+    are_plain: bool
+    watch: Watch
+
+
+def _look_at(paths: EncoderPaths, model: torch.nn.Module) -> _Parts:
     named = filter(None, (paths.word_table, paths.type_table, paths.position_table))
-    modules = {path: encoder_part(model, path) for path in named}
+    tables = {path: encoder_part(model, path) for path in named}
     norm = encoder_part(model, paths.embedding_norm)
-    if not (_has_plain_weights(norm) and all(map(_only_looks_up, modules.values()))):
-        return None
-    tables = [Table(module.weight, ids.get(path)) for path, module in modules.items()]
-    if words is not None and torch.is_grad_enabled():
-        tables[0] = Table(words.rows, words.position_of[ids[paths.word_table]])
-    else:
-        words = None
-    fixed = [module.padding_idx for module in modules.values()]
-    how = _How(tables, fixed, words, float(norm.eps))
-    weights = norm.weight, norm.bias, *(table.rows for table in tables)
-    try:
-        output: torch.Tensor = apply(_Summed, len(ids[paths.word_table]), how, *weights)
-    except ValueError:  # of another type or size, or otherwise in memory than the kernel reads
-        return None
-    dropout = encoder_part(model, paths.embedding_dropout)
-    return dropout(output) if dropout.training else output
+    are_plain = _has_plain_weights(norm) and all(map(_only_looks_up, tables.values()))
+    settings = product(map(vars, tables.values()), _SETTINGS)
+    return _Parts(
+        model, tables, norm, encoder_part(model, paths.embedding_dropout), are_plain,
+        Watch([*tables.values(), norm], [*settings]),
+    )  # fmt: skip
 
 
 class _How(NamedTuple):
@@ -112,5 +152,5 @@ def _has_plain_weights(module: torch.nn.Module) -> bool:
 def _only_looks_up(module: torch.nn.Module) -> bool:
     """Whether a module gives rows of a plain table, and does nothing else."""
     is_table = type(module) is torch.nn.Embedding and _has_plain_weights(module)
-    has_more = module.scale_grad_by_freq or module.sparse or module.max_norm is not None
+    has_more = any(getattr(module, name) not in {None, False} for name in _SETTINGS)
     return is_table and not has_more

@@ -1,7 +1,7 @@
-"""A layer as BERT's in a training step, in one call forward and one backward.
+"""Layers as BERT's in a training step, some together in one call forward and one backward.
 
-Where kernels compute all of its steps in bfloat16, of a few texts these take less time than torch
-takes to call them one by one. What results is the same to the last bit. Depends on torch,
+Where kernels compute all of their steps in bfloat16, of a few texts these take less time than
+torch takes to call them one by one. What results is the same to the last bit. Depends on torch,
 ``attention``, ``fused``, ``training_linear``, ``bindings`` and the parts of a layer.
 """
 
@@ -18,13 +18,14 @@ from skbert._core.attention.relative import has_distances
 from skbert._core.attention.settings import AttentionSettings
 from skbert._core.cpu.attention import Rows, dropout_rate
 from skbert._core.cpu.bindings.trained_layer import (
-    LayerPass,
+    LayerSettings,
+    LayersPass,
     SavedLayer,
     TrainedNorm,
     TrainedProduct,
     TrainedWeights,
-    trained_layer_backward,
-    trained_layer_forward,
+    trained_layers_backward,
+    trained_layers_forward,
 )
 from skbert._core.cpu.fused import can_attend_in_tiles, can_fuse_attention, can_fuse_layernorm
 from skbert._core.cpu.training_linear import TrainingLinear
@@ -32,13 +33,14 @@ from skbert._core.families.record import LayerParts
 from skbert._core.runtime.autograd import Context, add_gradient, draw_seeds
 from skbert._core.runtime.distributed import process_group
 
-__all__ = ["TrainedLayer"]
+__all__ = ["TrainedLayer", "run_together"]
 
 
 class TrainedLayer:
-    """Computes a layer of a training step, and adds to the gradients of its linear layers.
+    """A layer that kernels compute in training steps.
 
-    `made_of` says whether there is one.
+    `made_of` says whether there is one. Its backward pass adds to the gradients of linear layers
+    itself.
     """
 
     def __init__(self, parts: LayerParts[Any], products: Sequence[TrainingLinear]) -> None:
@@ -48,9 +50,10 @@ class TrainedLayer:
             [TrainedNorm(norm.weight, norm.bias) for norm in parts.norms],
         )
         self.trained = [weight for product in products for weight in product.weights]
-        # In torch's graph: one says that there is something to train. Several processes send each
-        # other a gradient as soon as the graph has passed its weight.
-        self.shown = self.trained if process_group().size > 1 else self.trained[:1]
+        # Several processes send each other a gradient as soon as torch's graph has passed its
+        # weight. Otherwise one there says that there is something to train.
+        self.is_alone = process_group().size > 1
+        self.shown = self.trained if self.is_alone else self.trained[:1]
         # What autograd adds to itself.
         self.of_norms = [x for norm in self.weights.norms for x in norm if x is not None]
 
@@ -78,67 +81,86 @@ class TrainedLayer:
             and all(weight.requires_grad for weight in self.trained)
         )
 
-    def __call__(
-        self, states: torch.Tensor, x: torch.Tensor, rows: Rows, settings: AttentionSettings
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Hidden states after the layer, and the same rounded, from such before it."""
+    @property
+    def dropout_rates(self) -> tuple[float, float]:
+        """The shares that are dropped now of what is added to the residual, before each norm."""
         parts = self.parts
-        rates = dropout_rate(parts.attention_dropout), dropout_rate(parts.mlp_dropout)
-        seed, *seeds = draw_seeds(settings.dropout, *rates)
-        epsilons = (norm.eps for norm in parts.norms)
-        norms = [*zip(epsilons, rates, seeds, strict=True)]
-        in_tiles = can_attend_in_tiles(x, rows.layout.max_seqlen, settings)
-        how = LayerPass(self.weights, rows.packed, settings, norms, seed=seed, in_tiles=in_tiles)
-        arguments = states, x, self, how, *self.of_norms, *self.shown
-        output: tuple[torch.Tensor, torch.Tensor] = _Layer.apply(*arguments)  # type: ignore[no-untyped-call]
-        return output
+        return dropout_rate(parts.attention_dropout), dropout_rate(parts.mlp_dropout)
 
-    def backward(
-        self, saved: SavedLayer, how: LayerPass, *gradients: torch.Tensor | None, needs_grad: bool
-    ) -> list[torch.Tensor | None]:
-        """The gradients of states, of these rounded, and of the weights and biases of norms."""
-        grad_output, grad_rounded = (None if g is None else g.contiguous() for g in gradients)
-        grads = trained_layer_backward(
-            how=how, saved=saved, grad_output=grad_output, grad_rounded=grad_rounded,
-            needs_grad=needs_grad,
-        )  # fmt: skip
-        parts: Sequence[torch.Tensor] = _unflatten_dense_tensors(grads.products, self.trained)  # type: ignore[no-untyped-call]
+    def add_grads(self, products: torch.Tensor) -> None:
+        """Add to the gradients of the linear layers, which lie one behind the other."""
+        parts: Sequence[torch.Tensor] = _unflatten_dense_tensors(products, self.trained)  # type: ignore[no-untyped-call]
         for weight, gradient in zip(self.trained, parts, strict=True):
             if weight.requires_grad:
                 add_gradient(weight, gradient, self.bf16_grads)
-        every = zip(grads.norms.unbind(), chain(*self.weights.norms), strict=True)
-        return [grads.states, grads.x, *(grad for grad, x in every if x is not None)]
 
 
-class _Layer(torch.autograd.Function):
-    """A layer, as `TrainedLayer` computes it."""
+def run_together(
+    layers: Sequence[TrainedLayer],
+    states: torch.Tensor,
+    x: torch.Tensor,
+    rows: Rows,
+    settings: AttentionSettings,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Hidden states after some layers, and the same rounded, from such before them."""
+    in_tiles = can_attend_in_tiles(x, rows.layout.max_seqlen, settings)
+    weights = [layer.weights for layer in layers]
+    own = _settings_of(layers, settings.dropout)
+    how = LayersPass(weights, rows.packed, settings, own, in_tiles=in_tiles)
+    trained = *layers[0].shown, *chain.from_iterable(layer.of_norms for layer in layers)
+    output: tuple[torch.Tensor, torch.Tensor] = _Layers.apply(states, x, layers, how, *trained)  # type: ignore[no-untyped-call]
+    return output
+
+
+def _settings_of(layers: Sequence[TrainedLayer], in_attention: float) -> list[LayerSettings]:
+    """What each layer computes with, beside tensors; its seeds are drawn in order."""
+    rates = [layer.dropout_rates for layer in layers]
+    seeds = iter(draw_seeds(*(rate for own in rates for rate in (in_attention, *own))))
+    return [
+        LayerSettings(next(seeds), [
+            (norm.eps, rate, next(seeds))
+            for norm, rate in zip(layer.parts.norms, own, strict=True)
+        ])
+        for layer, own in zip(layers, rates, strict=True)
+    ]  # fmt: skip
+
+
+class _Layers(torch.autograd.Function):
+    """Layers, as `run_together` computes them."""
 
     @staticmethod
     def forward(
         ctx: Context,
         states: torch.Tensor,
         x: torch.Tensor,
-        layer: TrainedLayer,
-        how: LayerPass,
+        layers: Sequence[TrainedLayer],
+        how: LayersPass,
         *_weights: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        output, rounded, saved = trained_layer_forward(
+        output, rounded, saved = trained_layers_forward(
             how=how, states=states.contiguous(), x=x.contiguous()
         )
-        ctx.save_for_backward(*saved)
-        ctx.settings = layer, how
+        ctx.save_for_backward(*chain.from_iterable(saved))
+        ctx.settings = layers, how
         ctx.set_materialize_grads(False)
         return output, rounded
 
     @staticmethod
     def backward(ctx: Context, *gradients: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-        layer, how = ctx.settings
-        needs_grad = ctx.needs_input_grad[1]
-        saved = SavedLayer(*ctx.saved_tensors)
-        grad_states, grad_x, *of_norms = layer.backward(
-            saved, how, *gradients, needs_grad=needs_grad
-        )
-        return grad_states, grad_x, None, None, *of_norms, *[None] * len(layer.shown)
+        layers, how = ctx.settings
+        saved = zip(*[iter(ctx.saved_tensors)] * len(SavedLayer._fields), strict=True)
+        grad_output, grad_rounded = (None if g is None else g.contiguous() for g in gradients)
+        grads = trained_layers_backward(
+            how=how, saved=[*map(SavedLayer._make, saved)], grad_output=grad_output,
+            grad_rounded=grad_rounded, needs_grad=ctx.needs_input_grad[1],
+        )  # fmt: skip
+        for layer, products in zip(layers[::-1], grads.products[::-1], strict=True):
+            layer.add_grads(products)
+        of_weights: list[torch.Tensor | None] = [None] * len(layers[0].shown)
+        for layer, norms in zip(layers, grads.norms, strict=True):
+            every = zip(norms.unbind(), chain(*layer.weights.norms), strict=True)
+            of_weights += [grad for grad, x in every if x is not None]
+        return grads.states, grads.x, None, None, *of_weights
 
 
 def _product_of(product: TrainingLinear) -> TrainedProduct:

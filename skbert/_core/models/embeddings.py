@@ -11,7 +11,8 @@ from typing import Any, Protocol
 import torch
 
 from skbert._core.cpu.embedding import UsedRowsEmbedding
-from skbert._core.cpu.tables import can_sum, summed_embeddings
+from skbert._core.cpu.layers import Layers
+from skbert._core.cpu.tables import can_sum
 from skbert._core.families.record import Family, encoder_part, optional_part
 from skbert._core.task import Batch, Layout
 
@@ -23,6 +24,7 @@ class Encoder(Protocol):
 
     model: Any
     word_embedding: UsedRowsEmbedding | None
+    layer_runner: Layers
 
     @property
     def family(self) -> Family:
@@ -34,7 +36,7 @@ def embeddings_of(network: Encoder, batch: Batch) -> torch.Tensor:
     paths, model, summed = network.family.encoder, network.model, None
     if batch.input_ids.is_cpu and can_sum(paths):
         ids = _ids(network, batch)
-        summed = summed_embeddings(paths, model, ids, network.word_embedding)
+        summed = network.layer_runner.embed(paths, model, ids, network.word_embedding)
     if summed is None:
         return _embedded(network, packed_inputs(network, batch))[0]
     return _projected(network, summed)

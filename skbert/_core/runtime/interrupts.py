@@ -76,8 +76,9 @@ def _deferred(number: signal.Signals, handler: _Handler) -> Iterator[None]:
         del _innermost[number]
         if outer is not None:
             _innermost[number] = outer
-        if _deferral_by(signal.getsignal(number)) is deferral:
-            signal.signal(number, handler)
+        found = signal.signal(number, handler)
+        if _deferral_by(found) is not deferral:  # set inside, to stay
+            signal.signal(number, found)
         deferral.pass_on()
 
 

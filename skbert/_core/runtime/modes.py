@@ -25,18 +25,14 @@ _DEVICES = ("cpu", "cuda", "mps")
 def default_modes(*, inference: bool = False) -> Iterator[None]:
     """Turn gradients on, and inference mode, autocast and device contexts off, inside.
 
-    For ``inference`` that mode is on, which turns gradients off.
+    For ``inference`` that mode is on, which turns gradients off; to leave it turns them on.
     """
     casts = [device for device in _DEVICES if torch.is_autocast_enabled(device)]
     modes = []
     while count_modes():
         modes.append(pop_mode())  # type: ignore[no-untyped-call]
     try:
-        with (
-            torch.inference_mode(inference),
-            torch.set_grad_enabled(not inference),
-            ExitStack() as stack,
-        ):
+        with torch.inference_mode(inference), ExitStack() as stack:
             for device in casts:
                 stack.enter_context(torch.autocast(device, enabled=False))
                 torch.clear_autocast_cache()

@@ -13,7 +13,8 @@ from support.families import tiny_of
 from skbert._core.cpu.bindings import module
 from skbert._core.cpu.bindings.checks import is_readable
 from skbert._core.cpu.embedding import UsedRowsEmbedding
-from skbert._core.cpu.tables import can_sum, summed_embeddings
+from skbert._core.cpu.layers import Layers
+from skbert._core.cpu.tables import SummedEmbeddings, can_sum
 from skbert._core.families import FAMILIES
 from skbert._core.families.bert import BERT
 from skbert._core.families.record import encoder_part
@@ -40,11 +41,13 @@ def model_of(family: Family) -> Any:
     return tiny_of(family, "embedding", **sizes)
 
 
-def summed(family: Family, model: Any, **ids: torch.Tensor) -> torch.Tensor | None:
-    """Embeddings of the words, in one pass."""
-    paths = family.encoder
+def summed(
+    family: Family, model: Any, kept: SummedEmbeddings | None = None, **ids: torch.Tensor
+) -> torch.Tensor | None:
+    """Embeddings of the words, in one pass; ``kept`` may know the model."""
+    paths, embeddings = family.encoder, kept or SummedEmbeddings()
     known = {paths.word_table: WORDS, paths.position_table: POSITIONS} | ids
-    return summed_embeddings(paths, model, known) if can_sum(paths) else None
+    return embeddings(paths, model, known) if can_sum(paths) else None
 
 
 def by_module(family: Family, model: Any, **inputs: torch.Tensor) -> torch.Tensor:
@@ -130,18 +133,66 @@ def own_bias(model: Any) -> None:
     tables(model).LayerNorm.bias = own(tables(model).LayerNorm.bias)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [limit, weigh_by_frequency, replace_table, narrow_table, scatter_table, forget_factors,
-     own_words, own_factors, own_bias, torch.nn.Module.double, torch.nn.Module.bfloat16,
-     lambda model: model.to("meta")],
-)  # fmt: skip
+@pytest.mark.parametrize("change", [replace_table, narrow_table, forget_factors])
 @torch.no_grad()
-def test_modules_that_do_more_or_other_things_are_run(change: Callable[[Any], object]) -> None:
+def test_other_modules_are_run(change: Callable[[Any], object]) -> None:
     model = model_of(BERT)
     assert summed(BERT, model) is not None
     change(model)
     assert summed(BERT, model) is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [limit, weigh_by_frequency, scatter_table, own_words, own_factors, own_bias,
+     torch.nn.Module.double, torch.nn.Module.bfloat16, lambda model: model.to("meta")],
+)  # fmt: skip
+@torch.no_grad()
+def test_modules_that_come_to_do_more_are_run(change: Callable[[Any], object]) -> None:
+    model, kept = model_of(BERT), SummedEmbeddings()
+    for _ in range(2):
+        assert summed(BERT, model, kept) is not None
+    change(model)
+    assert summed(BERT, model, kept) is None
+
+
+def add_to_words(model: Any) -> None:
+    tables(model).word_embeddings.weight += 1
+
+
+def move_positions(model: Any) -> None:
+    weight = tables(model).position_embeddings.weight
+    weight.data = weight.data + torch.arange(16)
+
+
+def replace_factors(model: Any) -> None:
+    tables(model).LayerNorm.weight = torch.nn.Parameter(torch.full((16,), 3.0))
+
+
+def widen_epsilon(model: Any) -> None:
+    tables(model).LayerNorm.eps = 0.5
+
+
+@pytest.mark.parametrize("change", [add_to_words, move_positions, replace_factors, widen_epsilon])
+@torch.no_grad()
+def test_weights_and_settings_are_read_as_they_are(change: Callable[[Any], object]) -> None:
+    model, kept = model_of(BERT), SummedEmbeddings()
+    before = summed(BERT, model, kept)
+    change(model)
+    found = summed(BERT, model, kept)
+    assert before is not None
+    assert found is not None
+    assert not torch.equal(found, before)
+    torch.testing.assert_close(found, by_module(BERT, model), rtol=1e-5, atol=1e-5)
+
+
+@torch.no_grad()
+def test_another_model_is_looked_at() -> None:
+    model, other, kept = model_of(BERT), model_of(BERT), SummedEmbeddings()
+    add_to_words(other)
+    for each in (model, other, model):
+        found = summed(BERT, each, kept)
+        torch.testing.assert_close(found, by_module(BERT, each), rtol=1e-5, atol=1e-5)
 
 
 def parameters_of(family: Family, model: Any) -> dict[str, torch.nn.Parameter]:
@@ -193,7 +244,7 @@ def test_words_in_use_are_trained_instead_of_their_table() -> None:
     ids = {BERT.encoder.word_table: WORDS, BERT.encoder.position_table: POSITIONS}
     for _ in range(2):
         words.zero_grad()
-        found = summed_embeddings(BERT.encoder, model, ids, words)
+        found = SummedEmbeddings()(BERT.encoder, model, ids, words)
         assert found is not None
         found.backward(GRAD)
     found = words.rows.grad
@@ -210,10 +261,10 @@ def test_dropout_is_that_of_the_module_and_the_same_on_the_way_back() -> None:
     ids = {BERT.encoder.word_table: WORDS.repeat(200) % 40}
     ids[BERT.encoder.position_table] = POSITIONS.repeat(200)
     torch.manual_seed(0)
-    found = summed_embeddings(BERT.encoder, model, ids)
+    found = SummedEmbeddings()(BERT.encoder, model, ids)
     assert found is not None
     model.eval()
-    whole = summed_embeddings(BERT.encoder, model, ids)
+    whole = SummedEmbeddings()(BERT.encoder, model, ids)
     assert whole is not None
     kept = found != 0
     assert 0.22 < 1 - kept.float().mean() < 0.28
@@ -277,7 +328,10 @@ def test_a_tensor_without_memory_is_not_readable() -> None:
 def test_types_of_tokens_that_a_model_sets_by_position_show() -> None:
     family = FAMILIES["roberta"]
     model = tiny_of(family, "embedding", type_vocab_size=2)
-    network: Any = SimpleNamespace(family=family, model=model, word_embedding=None)
+    runner = Layers()
+    network: Any = SimpleNamespace(
+        family=family, model=model, word_embedding=None, layer_runner=runner
+    )
     positions = POSITIONS - family.first_position(model.config.pad_token_id)
     batch: Any = SimpleNamespace(input_ids=WORDS[None], position_ids=positions[None])
     model.embeddings.token_type_ids[0, 3:] = 1

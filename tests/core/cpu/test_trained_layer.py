@@ -1,4 +1,4 @@
-"""A layer of a training step in one call: as step by step, and only where kernels do it."""
+"""Layers of a training step in one call: as step by step, and only where kernels do it."""
 
 from __future__ import annotations
 
@@ -20,17 +20,19 @@ from support.networks import (
 from skbert._core.attention.pruned import prune
 from skbert._core.attention.settings import AttentionSettings
 from skbert._core.batches import collate
+from skbert._core.cpu import postnorm
 from skbert._core.cpu.bindings import module
 from skbert._core.cpu.bindings.attention import PackedRows
 from skbert._core.cpu.bindings.trained_layer import (
-    LayerGrads,
-    LayerPass,
+    LayerSettings,
+    LayersGrads,
+    LayersPass,
     SavedLayer,
     TrainedNorm,
     TrainedProduct,
     TrainedWeights,
-    trained_layer_backward,
-    trained_layer_forward,
+    trained_layers_backward,
+    trained_layers_forward,
 )
 from skbert._core.cpu.trained_layer import TrainedLayer
 from skbert._core.cpu.training_linear import Bf16State
@@ -49,7 +51,7 @@ pytestmark = [
     pytest.mark.usefixtures("either_amx"),
 ]
 
-FORWARD, BACKWARD = "trained_layer_forward", "trained_layer_backward"
+FORWARD, BACKWARD = "trained_layers_forward", "trained_layers_backward"
 LENGTHS = {"a word": [1], "one": [9], "some": [5, 3, 3, 70, 12, 1, 64], "many": [50, 9, 30] * 20}
 # Heads of a size that has tiles; the word embeddings have their own memory.
 SIZES = {"hidden_size": 64, "num_attention_heads": 2, "intermediate_size": 96}
@@ -135,21 +137,44 @@ def without_dropout(network: Network) -> None:
 
 
 def reading_hidden_states(network: Network) -> None:
-    network.layers = (0, 1)
+    network.layers = (0, 1, 3)
+
+
+def dropping_by_layer(network: Network) -> None:
+    for number, layer in enumerate(network.model.bert.encoder.layer):
+        layer.output.dropout.p = 0.2 * number
+        layer.attention.output.LayerNorm.eps = 0.1 * number
+
+
+def dropping_less_in_attention(network: Network) -> None:
+    network.model.bert.encoder.layer[1].attention.self.dropout.p = 0.0
+
+
+def training_a_layer_in_part(network: Network) -> None:
+    network.model.bert.encoder.layer[1].output.dense.bias.requires_grad_(False)
+
+
+def computing_a_layer_again(network: Network) -> None:
+    network.model.bert.encoder.layer[1].gradient_checkpointing = True
+
+
+# What is changed in a model of three layers, and how many calls of each pass that takes.
+CHANGES: dict[Callable[[Network], None], tuple[int, int]] = {
+    as_it_is: (1, 1),
+    without_embeddings: (1, 1),
+    without_some_biases: (1, 1),
+    without_dropout: (1, 1),
+    dropping_by_layer: (1, 1),
+    lacking_heads: (2, 2),  # the first layer has fewer
+    reading_hidden_states: (2, 2),
+    dropping_less_in_attention: (3, 3),
+    training_a_layer_in_part: (2, 2),  # the first, and the last
+    computing_a_layer_again: (4, 3),
+}
 
 
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
-@pytest.mark.parametrize(
-    "change",
-    [
-        as_it_is,
-        without_embeddings,
-        lacking_heads,
-        without_some_biases,
-        without_dropout,
-        reading_hidden_states,
-    ],
-)
+@pytest.mark.parametrize("change", CHANGES)
 def test_it_is_as_step_by_step(
     make_tiny_model: Callable[..., Path],
     change: Callable[[Network], None],
@@ -157,13 +182,25 @@ def test_it_is_as_step_by_step(
     called: list[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    network = with_biases(open_model(make_tiny_model(**SIZES)))
+    network = with_biases(open_model(make_tiny_model(**SIZES, num_hidden_layers=3)))
     change(network)
     expected = step_by_step(monkeypatch, network, lengths)
     assert not called
     found = take_gradients(network, lengths)
-    n_read = 1 if change is reading_hidden_states else 2
-    assert called == [FORWARD] * n_read + [BACKWARD] * n_read
+    assert (called.count(FORWARD), called.count(BACKWARD)) == CHANGES[change]
+    assert_equal(found, expected)
+
+
+def test_gradients_of_a_call_take_so_much_memory(
+    make_tiny_model: Callable[..., Path], called: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = open_model(make_tiny_model(**SIZES, num_hidden_layers=5))
+    expected = step_by_step(monkeypatch, network, LENGTHS["one"])
+    (layer, *_) = network.model.bert.encoder.layer
+    n_trained = sum(x.numel() for name, x in layer.named_parameters() if "Norm" not in name)
+    monkeypatch.setattr(postnorm, "_MOST_BYTES", 4 * n_trained)
+    found = take_gradients(network, LENGTHS["one"])
+    assert called == [FORWARD] * 3 + [BACKWARD] * 3
     assert_equal(found, expected)
 
 
@@ -194,11 +231,10 @@ def test_memory_that_is_short_computes_it_again(
 ) -> None:
     network = open_model(make_tiny_model(**SIZES))
     expected = take_gradients(network, LENGTHS["some"])
-    called.clear()
     for layer in network.model.bert.encoder.layer:
         layer.gradient_checkpointing = True
     found = take_gradients(network, LENGTHS["some"])
-    assert called == [FORWARD] * 2 + [FORWARD, BACKWARD] * 2
+    assert called == [FORWARD] + [BACKWARD] + [FORWARD] * 2 + [FORWARD, BACKWARD] * 2
     assert_equal(found, expected)
 
 
@@ -249,7 +285,7 @@ def test_changed_weights_are_read(
             patch.setattr(TrainedLayer, "can_train", lambda *_: False)
             assert torch.equal(found, logits())
         before = found
-    assert len(called) == 2 * (len(changes) + 1)
+    assert len(called) == len(changes) + 1
 
 
 # --- the call ------------------------------------------------------------------------------------
@@ -268,29 +304,33 @@ def weights(size: int = 64, mlp_size: int = 96) -> TrainedWeights:
     return TrainedWeights([product(*shape) for shape in shapes], [norm, norm])
 
 
-def how(**changes: Any) -> LayerPass:
+NORMS = [(1e-5, 0.1, 3), (1e-5, 0.0, 0)]
+
+
+def how(**changes: Any) -> LayersPass:
     arguments = {
-        "weights": weights(), "rows": ROWS, "settings": AttentionSettings(32, 0.2, False, 0.0),
-        "norms": [(1e-5, 0.1, 3), (1e-5, 0.0, 0)], "seed": 0, "in_tiles": False,
+        "weights": [weights(), weights()], "rows": ROWS,
+        "settings": AttentionSettings(32, 0.2, False, 0.0),
+        "own": [LayerSettings(0, NORMS), LayerSettings(0, NORMS)], "in_tiles": False,
     }  # fmt: skip
-    return LayerPass(**{**arguments, **changes})
+    return LayersPass(**{**arguments, **changes})
 
 
-def forward(**changes: Any) -> SavedLayer:
+def forward(**changes: Any) -> list[SavedLayer]:
     arguments = {
         "how": how(), "states": torch.randn(7, 64), "x": torch.randn(7, 64).bfloat16(),
     }  # fmt: skip
-    return trained_layer_forward(**{**arguments, **changes})[2]
+    return trained_layers_forward(**{**arguments, **changes})[2]
 
 
-def backward(**changes: Any) -> LayerGrads:
+def backward(**changes: Any) -> LayersGrads:
     layer_pass = how()
     arguments = {
         "how": layer_pass, "saved": forward(how=layer_pass), "grad_output": torch.randn(7, 64),
         "grad_rounded": None, "needs_grad": True,
     }  # fmt: skip
     changed = {name: change(arguments[name]) for name, change in changes.items()}
-    return trained_layer_backward(**{**arguments, **changed})
+    return trained_layers_backward(**{**arguments, **changed})
 
 
 @pytest.mark.parametrize(
@@ -310,15 +350,23 @@ def test_wrong_tensors_are_refused(changes: dict[str, Any], message: str) -> Non
         forward(**changes)
 
 
+def own(**changes: Any) -> dict[str, Any]:
+    settings = LayerSettings(0, NORMS)
+    return {"own": [settings, settings._replace(**changes)]}
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"settings": AttentionSettings(48, 0.2, False, 0.0)}, "heads of 48"),
-        ({"norms": [(1e-5, 0.1, 3), (-1.0, 0.0, 0)]}, "epsilon"),
-        ({"norms": [(1e-5, 1.5, 3), (1e-5, 0.0, 0)]}, "dropout"),
-        ({"norms": [(1e-5, 0.1, 3), (1e-5, 0.0, -1)]}, "seed"),
-        ({"norms": [(1e-5, 0.1, 3)]}, "two norms"),
-        ({"seed": -1}, "seed"),
+        (own(norms=[(1e-5, 0.1, 3), (-1.0, 0.0, 0)]), "epsilon"),
+        (own(norms=[(1e-5, 1.5, 3), (1e-5, 0.0, 0)]), "dropout"),
+        (own(norms=[(1e-5, 0.1, 3), (1e-5, 0.0, -1)]), "seed"),
+        (own(norms=[(1e-5, 0.1, 3)]), "two norms"),
+        (own(seed=-1), "seed"),
+        ({"own": [LayerSettings(0, NORMS)]}, "settings each"),
+        ({"weights": [weights(), weights(mlp_size=64)]}, "one size"),
+        ({"weights": [], "own": []}, "one or more"),
         ({"rows": PackedRows(torch.tensor([1, 7], dtype=torch.int32))}, "the first token of rows"),
         ({"rows": PackedRows(torch.tensor([0], dtype=torch.int32))}, "one token or more"),
     ],
@@ -331,7 +379,7 @@ def test_what_no_kernel_computes_is_refused(changes: dict[str, Any], message: st
 @pytest.mark.parametrize("kind", ["weights", "rows"])
 def test_other_things_are_refused(kind: str) -> None:
     with pytest.raises(TypeError, match=kind):
-        how(**{kind: 1})
+        how(**{kind: [1, 1]})
     with pytest.raises(TypeError, match="how"):
         forward(how=1)
     with pytest.raises(TypeError, match="how"):
@@ -342,8 +390,11 @@ def test_wrong_gradients_are_refused() -> None:
     assert backward().x is not None
     assert backward(grad_output=lambda _: None, needs_grad=lambda _: False).x is None
     for name in SavedLayer._fields:
+        wrong_part = {name: torch.zeros(7, 5)}
         with pytest.raises(ValueError, match=f"as {name}"):
-            backward(saved=lambda saved, name=name: saved._replace(**{name: torch.zeros(7, 5)}))
+            backward(saved=lambda saved, part=wrong_part: [saved[0], saved[1]._replace(**part)])
+    with pytest.raises(ValueError, match="shorter"):
+        backward(saved=lambda saved: saved[:1])
     wrong: list[tuple[str, Callable[[Any], Any]]] = [
         ("grad_output", lambda grad: grad.double()),
         ("grad_output", lambda grad: grad[:, :32]),
@@ -378,7 +429,7 @@ def test_weights_moved_to_where_none_can_be_read_are_refused() -> None:
     made = weights()
     made.norms[0].weight.data = torch.zeros(64, dtype=torch.float64)
     with pytest.raises(ValueError, match="as weight"):
-        forward(how=how(weights=made))
+        forward(how=how(weights=[made, weights()]))
 
 
 def test_layers_of_more_than_one_kind_take_their_own_way(

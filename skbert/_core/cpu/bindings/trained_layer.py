@@ -1,7 +1,8 @@
-"""A layer as BERT's in a training step, forward and backward. Depends on torch only."""
+"""Layers as BERT's in a training step, forward and backward. Depends on torch only."""
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import NamedTuple
@@ -14,6 +15,7 @@ from skbert._core.cpu.bindings.attention import PackedRows, arguments_of_attenti
 from skbert._core.cpu.bindings.attention_tiles import check_fits_tiles
 from skbert._core.cpu.bindings.checks import (
     address_of,
+    address_of_array,
     addresses,
     addresses_of,
     check_dropout,
@@ -28,8 +30,8 @@ from skbert._core.cpu.bindings.encoder import sizes_of_layer
 from skbert._core.cpu.bindings.module import PANEL, check_processor, has_amx
 
 __all__ = [
-    "LayerGrads", "LayerPass", "SavedLayer", "TrainedNorm", "TrainedProduct", "TrainedWeights",
-    "trained_layer_backward", "trained_layer_forward",
+    "LayerSettings", "LayersGrads", "LayersPass", "SavedLayer", "TrainedNorm", "TrainedProduct",
+    "TrainedWeights", "trained_layers_backward", "trained_layers_forward",
 ]  # fmt: skip
 
 _MOST_WEIGHTS = 3  # of query, key and value
@@ -115,21 +117,27 @@ def _addresses_of(product: TrainedProduct, sizes: tuple[int, int, int]) -> list[
     return [*weights, *[0] * n_more, *biases, *[0] * (_MOST_WEIGHTS - len(biases))]
 
 
-class LayerPass:
-    """What both passes over a layer compute with, beside tensors; checked once for both.
+class LayerSettings(NamedTuple):
+    """What a layer computes with, beside tensors and what all layers share."""
+
+    seed: int  # of attention's dropout
+    # Of both norms epsilon, and the dropout of what it adds to the residual, with its seed.
+    norms: Sequence[tuple[float, float, int]]
+
+
+class LayersPass:
+    """What both passes over some layers compute with, beside tensors; checked once for both.
 
     Parameters
     ----------
-    weights : TrainedWeights
-        The layer's.
+    weights : sequence of TrainedWeights
+        Those of each layer, all of one size.
     rows : PackedRows
         The rows, of which the first begins with the first token.
     settings : AttentionSettings
         What attention computes.
-    norms : sequence of tuple
-        Of both norms epsilon, and the dropout of what it adds to the residual, with its seed.
-    seed : int
-        Of attention's dropout.
+    own : sequence of LayerSettings
+        What else each layer computes with.
     in_tiles : bool
         Whether attention is computed in tiles.
 
@@ -145,46 +153,81 @@ class LayerPass:
 
     def __init__(
         self,
-        weights: TrainedWeights,
+        weights: Sequence[TrainedWeights],
         rows: PackedRows,
         settings: AttentionSettings,
-        norms: Sequence[tuple[float, float, int]],
+        own: Sequence[LayerSettings],
         *,
-        seed: int,
         in_tiles: bool,
     ) -> None:
         check_processor()
-        check_type("weights", weights, TrainedWeights)
+        for each in weights:
+            check_type("weights", each, TrainedWeights)
         check_type("rows", rows, PackedRows)
-        n_heads = heads_of(3 * weights.width, torch.bfloat16, settings, seed)
+        if len({(x.size, x.width, x.mlp_size) for x in weights}) != 1 or len(own) != len(weights):
+            raise ValueError("a kernel takes layers of one size, one or more, with settings each")
+        first = weights[0]
         if in_tiles:
             check_fits_tiles(rows, settings)
         if not rows.n_tokens:
-            raise ValueError("a kernel takes a layer of one token or more")
+            raise ValueError("a kernel takes layers of one token or more")
         check_integer("the first token of rows", rows.first_token, 0, 0)
-        if len(norms) != 2:
-            raise ValueError(f"a kernel takes two norms, not {len(norms)}")
-        for epsilon, dropout, seed_of_norm in norms:
-            check_real("epsilon", epsilon, 0)
-            check_dropout(dropout, seed_of_norm)
-        self.weights, self.n_tokens = weights, rows.n_tokens
+        n_heads = heads_of(3 * first.width, torch.bfloat16, settings)
+        self._factors = array("f")
+        self._seeds = [self._seeds_of(settings, each) for each in own]
+        self.weights, self.n_tokens = [*weights], rows.n_tokens
         self._rows = rows  # C reads its array as long as this lives
-        attention = arguments_of_attention(torch.bfloat16, n_heads, rows, settings, seed)
         self.arguments = [
-            self.n_tokens, has_amx(), bool(in_tiles), *norms[0], *norms[1], *attention,
+            address_of_array(self._factors), len(weights), self.n_tokens, has_amx(),
+            bool(in_tiles), *arguments_of_attention(torch.bfloat16, n_heads, rows, settings, 0),
         ]  # fmt: skip
-        self.shape = self.n_tokens, weights.size
-        self._begins, self.n_others = _begins_of_others(self.shape, weights.width, n_heads)
+        self.shape = self.n_tokens, first.size
+        self._begins, self.n_others = _begins_of_others(self.shape, first.width, n_heads)
 
-    def places_of(self, saved: SavedLayer) -> list[int]:
-        """What the kernel reads or writes of a forward pass, in its order; checked."""
-        sizes = self.weights.size, 3 * self.weights.width, self.weights.mlp_size
+    def _seeds_of(self, settings: AttentionSettings, own: LayerSettings) -> list[int]:
+        """The seeds of a layer, whose factors are noted; checked."""
+        check_dropout(settings.dropout, own.seed)
+        if len(own.norms) != 2:
+            raise ValueError(f"a kernel takes two norms, not {len(own.norms)}")
+        for epsilon, dropout, seed in own.norms:
+            check_real("epsilon", epsilon, 0)
+            check_dropout(dropout, seed)
+            self._factors.extend((epsilon, dropout))
+        return [own.seed, *(seed for _, _, seed in own.norms)]
+
+    def saved_like(self, x: torch.Tensor) -> SavedLayer:
+        """Memory for what a layer leaves that reads ``x``."""
+        first = self.weights[0]
+        return SavedLayer(
+            x, x.new_empty(self.n_tokens, 3 * first.width),
+            x.new_empty(self.n_tokens, first.mlp_size),
+            x.new_empty(self.n_others, dtype=torch.float32),
+        )  # fmt: skip
+
+    def table_of(
+        self, saved: Sequence[SavedLayer], written: Sequence[tuple[int, ...]]
+    ) -> array[int]:
+        """What C reads of each layer.
+
+        Of what is ``written`` there are addresses: of what follows the layer, rounded, and of the
+        gradients of products and norms, 0 for what the pass does not write.
+        """
+        table = array("q")
+        for weights, layer, own, seeds in zip(
+            self.weights, saved, written, self._seeds, strict=True
+        ):
+            table.extend((*self._places_of(weights, layer), *own, *seeds))
+        return table
+
+    def _places_of(self, weights: TrainedWeights, saved: SavedLayer) -> list[int]:
+        """Where the weights lie, and what a forward pass writes; checked."""
+        sizes = weights.size, 3 * weights.width, weights.mlp_size
         begins = [
             address_of(name, x, (self.n_tokens, size), torch.bfloat16)
             for name, x, size in zip(SavedLayer._fields, saved, sizes, strict=False)
         ]
         others = address_of("others", saved.others, (self.n_others,), torch.float32)
-        return [self.weights.table().data_ptr(), *begins, *(others + x for x in self._begins)]
+        return [weights.table().data_ptr(), *begins, *(others + x for x in self._begins)]
 
 
 def _begins_of_others(shape: tuple[int, int], width: int, n_heads: int) -> tuple[list[int], int]:
@@ -211,53 +254,59 @@ class SavedLayer(NamedTuple):
     others: torch.Tensor
 
 
-class LayerGrads(NamedTuple):
+class LayersGrads(NamedTuple):
     """Gradients that a backward pass computes."""
 
     states: torch.Tensor
     x: torch.Tensor | None
-    products: torch.Tensor  # (n_grads,), in bfloat16: product by product, its weights and biases
-    norms: torch.Tensor  # (4, size): of weight and bias of both norms
+    # Of each layer (n_grads,), in bfloat16: product by product, its weights and biases.
+    products: Sequence[torch.Tensor]
+    norms: torch.Tensor  # (n_layers, 4, size): of weight and bias of both norms
 
 
-def trained_layer_forward(
-    *, how: LayerPass, states: torch.Tensor, x: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor, SavedLayer]:
-    """States ``(n_tokens, size)`` after a layer, in float32 and as ``x``, from such before it."""
-    check_type("how", how, LayerPass)
-    n_tokens, weights = how.n_tokens, how.weights
+def trained_layers_forward(
+    *, how: LayersPass, states: torch.Tensor, x: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, list[SavedLayer]]:
+    """States ``(n_tokens, size)`` after layers, in float32 and as ``x``, from such before them."""
+    check_type("how", how, LayersPass)
     address = address_of("states", states, how.shape, torch.float32)
-    saved = SavedLayer(
-        x, x.new_empty(n_tokens, 3 * weights.width), x.new_empty(n_tokens, weights.mlp_size),
-        states.new_empty(how.n_others),
-    )  # fmt: skip
-    places = how.places_of(saved)
-    output, rounded = torch.empty_like(states), torch.empty_like(x)
-    module.kernels.trained_layer_forward(
-        address, *addresses(output, rounded), *places, *how.arguments
+    saved, rounded = [], [x]
+    for _ in how.weights:
+        saved.append(how.saved_like(rounded[-1]))
+        rounded.append(torch.empty_like(x))
+    output = torch.empty_like(states)
+    table = how.table_of(saved, [(begin, 0, 0) for begin in addresses(*rounded[1:])])
+    module.kernels.trained_layers_forward(
+        address, *addresses(output), address_of_array(table), *how.arguments
     )
-    return output, rounded, saved
+    return output, rounded[-1], saved
 
 
-def trained_layer_backward(
+def trained_layers_backward(
     *,
-    how: LayerPass,
-    saved: SavedLayer,
+    how: LayersPass,
+    saved: Sequence[SavedLayer],
     grad_output: torch.Tensor | None,
     grad_rounded: torch.Tensor | None,
     needs_grad: bool,
-) -> LayerGrads:
+) -> LayersGrads:
     """Gradients from those of both outputs; that of ``x`` only if it needs one."""
-    check_type("how", how, LayerPass)
+    check_type("how", how, LayersPass)
     given = (
         optional_address("grad_output", grad_output, how.shape, torch.float32),
         optional_address("grad_rounded", grad_rounded, how.shape, torch.bfloat16),
     )
-    places, x = how.places_of(saved), saved.x
-    grads = LayerGrads(
-        torch.empty_like(x, dtype=torch.float32), torch.empty_like(x) if needs_grad else None,
-        x.new_empty(how.weights.n_grads), x.new_empty(4, how.weights.size, dtype=torch.float32),
+    x, n_layers = saved[0].x, len(how.weights)
+    grad_x = torch.empty_like(x) if needs_grad or n_layers > 1 else None
+    grads = LayersGrads(
+        torch.empty_like(x, dtype=torch.float32), grad_x,
+        [x.new_empty(weights.n_grads) for weights in how.weights],
+        x.new_empty(n_layers, 4, how.weights[0].size, dtype=torch.float32),
     )  # fmt: skip
-    written = addresses(grads.states, grads.x, grads.norms, grads.products)
-    module.kernels.trained_layer_backward(*given, *written, *places, *how.arguments)
-    return grads
+    written = zip(addresses(*grads.products), addresses(*grads.norms), strict=True)
+    table = how.table_of(saved, [(0, *each) for each in written])
+    module.kernels.trained_layers_backward(
+        *given, *addresses(grads.states, grad_x), bool(needs_grad), address_of_array(table),
+        *how.arguments,
+    )  # fmt: skip
+    return grads if needs_grad else grads._replace(x=None)

@@ -230,35 +230,49 @@ typedef struct {
     EncoderNorm attention_norm, mlp_norm;
 } TrainedWeights;
 
-/* A norm, and what its gradient needs: (n_tokens, size), (n_tokens,). */
-typedef struct {
-    char *normalized, *rounded;
-    float *rstd;
-    float epsilon, dropout; /* of what the residual is added to */
-    uint64_t seed;
-} TrainedNorm;
-
-/* Its products in bfloat16; what the forward pass writes, the backward pass reads. */
+/* What both passes over such a layer read or write: a row of an int64 table. */
 typedef struct {
     const TrainedWeights *weights;
-    const float *states; /* (n_tokens, size), before the layer; not read again */
-    const char *x;       /* the same in bfloat16 */
-    float *output;       /* after the layer, and in bfloat16 what the last norm has rounded */
-    char *hidden;        /* before GELU, (n_tokens, mlp_size) */
-    TrainedNorm attention_norm, mlp_norm;
-    Attention attention; /* qkv, output, logsumexp; not the gradients */
+    const char *x; /* states before the layer in bfloat16, (n_tokens, size) */
+    char *qkv;
+    char *hidden;  /* before GELU, (n_tokens, mlp_size) */
+    char *context; /* attention's output */
+    float *logsumexp;
+    char *normalized, *rounded; /* of the norm behind attention, (n_tokens, size), */
+    float *rstd;                /* (n_tokens,), */
+    char *last_normalized;      /* and of the one at the end */
+    float *last_rstd;
+    char *last_rounded;  /* states after the layer in bfloat16; not read back */
+    char *grad_products; /* product by product, of its weights, then of its biases */
+    float *grad_norms;   /* (2, 2, size) */
+    int64_t seed, norm_seed, last_seed; /* of dropout in attention, and before each norm */
+} TrainedPlaces;
+
+/* Of both norms: a row of a float table. */
+typedef struct {
+    float epsilon, dropout; /* of what the residual is added to */
+    float last_epsilon, last_dropout;
+} TrainedFactors;
+
+/* Layers of one size, one after another, with products in bfloat16; what the forward pass writes,
+the backward pass reads. */
+typedef struct {
+    const TrainedPlaces *places;
+    const TrainedFactors *factors;
+    const float *states;      /* (n_tokens, size), before the first layer; not read again */
+    float *output;            /* after the last */
     const float *grad_output; /* or NULL, as the next */
     const char *grad_rounded;
-    float *grad_states;
-    char *grad_x;           /* or NULL: not wanted */
-    char *grad_products;    /* product by product, of its weights, then of its biases */
-    float *grad_norms;      /* (2, 2, size) */
+    float *grad_states;  /* before the first layer, and of what lies between layers, as the next */
+    char *grad_x;        /* NULL where there is one layer, and it is not wanted */
+    Attention attention; /* what is the same in all layers */
     int64_t n_tokens;
-    int use_amx, use_tiles; /* in products, in attention */
-} TrainedLayer;
+    int n_layers, needs_grad; /* whether grad_x is wanted */
+    int use_amx, use_tiles;   /* in products, in attention */
+} TrainedLayers;
 
-int trained_layer_forward(const TrainedLayer *a, int n_threads);
-int trained_layer_backward(const TrainedLayer *a, int n_threads);
+int trained_layers_forward(const TrainedLayers *a, int n_threads);
+int trained_layers_backward(const TrainedLayers *a, int n_threads);
 
 /* GELU of the first half of hidden states times the second, in bfloat16. */
 typedef struct {

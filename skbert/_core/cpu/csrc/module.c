@@ -7,7 +7,7 @@ pass them, which have checked them; addresses are whole numbers, 0 for none. */
 #include "kernels.h"
 
 /* To raise, here and in bindings/module.py, whenever a function or a struct of kernels.h changes. */
-#define INTERFACE_VERSION 13
+#define INTERFACE_VERSION 14
 
 #define ADDRESS(i) ((void *)PyLong_AsVoidPtr(arguments[i]))
 #define INTEGER(i) PyLong_AsLongLong(arguments[i])
@@ -238,48 +238,38 @@ static PyObject *py_gated_backward(PyObject *self, PyObject *const *arguments, P
 }
 #endif
 
-/* ---- A layer in training ---- */
+/* ---- Layers in training ---- */
 
 #ifdef HAS_BF16_DOT
-/* What both passes take: (table of TrainedWeights, x, qkv, hidden, output of attention, logsumexp,
-   of its norm normalized, rounded and rstd, of the last norm normalized and rstd, n_tokens,
-   use_amx, use_tiles, epsilon, dropout and seed of each norm, and from cu_seqlens on what
-   attention_forward takes). */
-static TrainedLayer trained_layer_of(PyObject *const *arguments) {
-    TrainedLayer a = {.weights = ADDRESS(0), .x = ADDRESS(1), .hidden = ADDRESS(3),
-                      .attention_norm = {.normalized = ADDRESS(6), .rounded = ADDRESS(7),
-                                         .rstd = ADDRESS(8), .epsilon = FLOAT(14),
-                                         .dropout = FLOAT(15), .seed = (uint64_t)INTEGER(16)},
-                      .mlp_norm = {.normalized = ADDRESS(9), .rstd = ADDRESS(10),
-                                   .epsilon = FLOAT(17), .dropout = FLOAT(18),
-                                   .seed = (uint64_t)INTEGER(19)},
-                      .n_tokens = INTEGER(11), .use_amx = (int)INTEGER(12),
-                      .use_tiles = (int)INTEGER(13), .attention = attention_of(arguments + 20)};
-    a.attention.qkv = ADDRESS(2), a.attention.output = ADDRESS(4);
-    a.attention.logsumexp = ADDRESS(5);
-    return a;
+/* What both passes take: (table of TrainedPlaces, table of TrainedFactors, n_layers, n_tokens,
+   use_amx, use_tiles, and from cu_seqlens on what attention_forward takes). */
+static TrainedLayers trained_layers_of(PyObject *const *arguments) {
+    return (TrainedLayers){.places = ADDRESS(0), .factors = ADDRESS(1),
+                           .n_layers = (int)INTEGER(2), .n_tokens = INTEGER(3),
+                           .use_amx = (int)INTEGER(4), .use_tiles = (int)INTEGER(5),
+                           .attention = attention_of(arguments + 6)};
 }
 
-/* (states, output, rounded, and what both passes take, n_threads) */
-static PyObject *py_trained_layer_forward(PyObject *self, PyObject *const *arguments,
-                                          Py_ssize_t n) {
-    if (!has_arguments(n, 35)) return NULL;
-    TrainedLayer a = trained_layer_of(arguments + 3);
-    a.states = ADDRESS(0), a.output = ADDRESS(1), a.mlp_norm.rounded = ADDRESS(2);
-    int n_threads = (int)INTEGER(34);
-    RETURN_AFTER(trained_layer_forward(&a, n_threads));
-}
-
-/* (grad_output or 0, grad_rounded or 0, grad_states, grad_x or 0, grad_norms, grad_products, and
-   what both passes take, n_threads) */
-static PyObject *py_trained_layer_backward(PyObject *self, PyObject *const *arguments,
+/* (states, output, and what both passes take, n_threads) */
+static PyObject *py_trained_layers_forward(PyObject *self, PyObject *const *arguments,
                                            Py_ssize_t n) {
-    if (!has_arguments(n, 38)) return NULL;
-    TrainedLayer a = trained_layer_of(arguments + 6);
+    if (!has_arguments(n, 20)) return NULL;
+    TrainedLayers a = trained_layers_of(arguments + 2);
+    a.states = ADDRESS(0), a.output = ADDRESS(1);
+    int n_threads = (int)INTEGER(19);
+    RETURN_AFTER(trained_layers_forward(&a, n_threads));
+}
+
+/* (grad_output or 0, grad_rounded or 0, grad_states, grad_x or 0, needs_grad, and what both passes
+   take, n_threads) */
+static PyObject *py_trained_layers_backward(PyObject *self, PyObject *const *arguments,
+                                            Py_ssize_t n) {
+    if (!has_arguments(n, 23)) return NULL;
+    TrainedLayers a = trained_layers_of(arguments + 5);
     a.grad_output = ADDRESS(0), a.grad_rounded = ADDRESS(1), a.grad_states = ADDRESS(2);
-    a.grad_x = ADDRESS(3), a.grad_norms = ADDRESS(4), a.grad_products = ADDRESS(5);
-    int n_threads = (int)INTEGER(37);
-    RETURN_AFTER(trained_layer_backward(&a, n_threads));
+    a.grad_x = ADDRESS(3), a.needs_grad = (int)INTEGER(4);
+    int n_threads = (int)INTEGER(22);
+    RETURN_AFTER(trained_layers_backward(&a, n_threads));
 }
 #endif
 
@@ -344,8 +334,8 @@ static PyMethodDef functions[] = {
     FUNCTION(gated_forward),
     FUNCTION(linear_forward),
     FUNCTION(linear_grad_weight),
-    FUNCTION(trained_layer_backward),
-    FUNCTION(trained_layer_forward),
+    FUNCTION(trained_layers_backward),
+    FUNCTION(trained_layers_forward),
 #endif
     {NULL, NULL, 0, NULL},
 };

@@ -1,4 +1,4 @@
-/* A layer as BERT's in a training step, forward and backward: the operations that Python would call
+/* Layers as BERT's in a training step, forward and backward: the operations that Python would call
 one after another, with the results that they have there. */
 
 #include <string.h>
@@ -7,6 +7,49 @@ one after another, with the results that they have there. */
 #include "parts.h"
 
 #ifdef HAS_BF16_DOT
+typedef struct { /* a norm, and what its gradient needs */
+    char *normalized, *rounded;
+    float *rstd;
+    float epsilon, dropout;
+    uint64_t seed;
+} TrainedNorm;
+
+typedef struct { /* one of the layers */
+    const TrainedWeights *weights;
+    const float *states;
+    const char *x;
+    float *output;
+    char *hidden;
+    TrainedNorm attention_norm, mlp_norm;
+    Attention attention; /* qkv, output, logsumexp; not the gradients */
+    const float *grad_output;
+    const char *grad_rounded;
+    float *grad_states;
+    char *grad_x; /* or NULL: not wanted */
+    char *grad_products;
+    float *grad_norms;
+    int64_t n_tokens;
+    int use_amx, use_tiles;
+} TrainedLayer;
+
+/* What both passes take. */
+static TrainedLayer layer_of(const TrainedLayers *a, int number) {
+    const TrainedPlaces *own = a->places + number;
+    const TrainedFactors *factors = a->factors + number;
+    TrainedLayer layer = {
+        .weights = own->weights, .x = own->x, .hidden = own->hidden,
+        .attention_norm = {own->normalized, own->rounded, own->rstd, factors->epsilon,
+                           factors->dropout, own->norm_seed},
+        .mlp_norm = {own->last_normalized, own->last_rounded, own->last_rstd,
+                     factors->last_epsilon, factors->last_dropout, own->last_seed},
+        .attention = a->attention, .grad_products = own->grad_products,
+        .grad_norms = own->grad_norms, .n_tokens = a->n_tokens, .use_amx = a->use_amx,
+        .use_tiles = a->use_tiles};
+    layer.attention.qkv = own->qkv, layer.attention.output = own->context;
+    layer.attention.logsumexp = own->logsumexp, layer.attention.seed = own->seed;
+    return layer;
+}
+
 static int64_t width_of(const TrainedProduct *product) {
     return product->n_rows * product->n_weights;
 }
@@ -76,7 +119,7 @@ static void normalize(const TrainedLayer *a, const TrainedNorm *norm, const Enco
     layernorm_forward(&layernorm, n_threads);
 }
 
-int trained_layer_forward(const TrainedLayer *a, int n_threads) {
+static int layer_forward(const TrainedLayer *a, int n_threads) {
     const TrainedWeights *weights = a->weights;
     int64_t n = a->n_tokens, size = weights->qkv.n_in;
     char *sum, *active, *middle, *biases;
@@ -141,7 +184,7 @@ static int attention_layer_backward(const TrainedLayer *a, const Grads *grads, i
     return failed | multiply_back(a, &weights->qkv, grads->qkv, a->grad_x, NULL, NULL, n_threads);
 }
 
-int trained_layer_backward(const TrainedLayer *a, int n_threads) {
+static int layer_backward(const TrainedLayer *a, int n_threads) {
     const TrainedWeights *weights = a->weights;
     int64_t n = a->n_tokens, size = weights->qkv.n_in, width = weights->attention_out.n_in;
     int64_t of_mlp = 2 * n * weights->mlp_out.n_in, of_attention = 8 * n * width;
@@ -155,6 +198,31 @@ int trained_layer_backward(const TrainedLayer *a, int n_threads) {
     int failed = mlp_backward(a, &grads, n_threads);
     failed |= attention_layer_backward(a, &grads, n_threads);
     free_each(parts, n_parts);
+    return failed;
+}
+
+int trained_layers_forward(const TrainedLayers *a, int n_threads) {
+    int failed = 0;
+    for (int number = 0; number < a->n_layers && !failed; number++) {
+        TrainedLayer layer = layer_of(a, number);
+        layer.states = number ? a->output : a->states; /* which are read before any is written */
+        layer.output = a->output;
+        failed = layer_forward(&layer, n_threads);
+    }
+    return failed;
+}
+
+int trained_layers_backward(const TrainedLayers *a, int n_threads) {
+    int failed = 0;
+    for (int number = a->n_layers - 1; number >= 0 && !failed; number--) {
+        TrainedLayer layer = layer_of(a, number);
+        int is_last = number == a->n_layers - 1;
+        layer.grad_output = is_last ? a->grad_output : a->grad_states; /* read first, too */
+        layer.grad_rounded = is_last ? a->grad_rounded : a->grad_x;
+        layer.grad_states = a->grad_states;
+        layer.grad_x = number || a->needs_grad ? a->grad_x : NULL;
+        failed = layer_backward(&layer, n_threads);
+    }
     return failed;
 }
 #endif
