@@ -30,7 +30,7 @@ from skbert._core.cpu.bindings.attention import (
 )
 from skbert._core.cpu.bindings.attention_grad_tiles import attention_grad_tiles
 from skbert._core.cpu.bindings.attention_tiles import attention_tiles, fits_tiles
-from skbert._core.cpu.bindings.checks import has_shared_memory, is_readable
+from skbert._core.cpu.bindings.checks import are_readable, has_shared_memory, is_readable
 from skbert._core.cpu.bindings.module import (
     DTYPES,
     LANES,
@@ -427,4 +427,5 @@ def can_fuse_grad_norm(gradients: Iterable[torch.Tensor]) -> bool:
 
 
 def _are_plain(tensors: Iterable[torch.Tensor], dtypes: Sequence[torch.dtype]) -> bool:
-    return has_fast_kernels() and all(x.dtype in dtypes and is_readable(x) for x in tensors)
+    tensors = [*tensors]
+    return has_fast_kernels() and {x.dtype for x in tensors} <= {*dtypes} and are_readable(tensors)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any
 
 import torch
@@ -324,8 +325,9 @@ class _CompiledAdamW(AdamW):
 
     def step(self, closure: Any = None) -> Any:  # noqa: ARG002 - as in torch
         """Take a step."""
+        corrections = cache(self._corrections)  # of many weights after as many steps
         tensors = [
-            self._prepare(group, weight, gradient.contiguous())
+            self._prepare(group, weight, gradient.contiguous(), corrections)
             for group in self.param_groups
             for weight in group["params"]
             if (gradient := self.gradient(weight)) is not None
@@ -341,8 +343,17 @@ class _CompiledAdamW(AdamW):
             tensors=tensors, divisor=divisor, epsilon=epsilon, betas=betas, states=self._states
         )
 
+    def _corrections(self, n_steps: int) -> tuple[float, float]:
+        """What the first moment is divided by, and the root of the second, after so many steps."""
+        first, second = (1.0 - beta**n_steps for beta in self.defaults["betas"])
+        return first, math.sqrt(second)
+
     def _prepare(
-        self, group: dict[str, Any], weight: torch.Tensor, gradient: torch.Tensor
+        self,
+        group: dict[str, Any],
+        weight: torch.Tensor,
+        gradient: torch.Tensor,
+        corrections: Callable[[int], tuple[float, float]],
     ) -> AdamWTensor:
         """A weight with all that its next step needs; the step is counted."""
         state, rate, copies = self.state[weight], group["lr"], self.bf16_state.weights or {}
@@ -350,7 +361,7 @@ class _CompiledAdamW(AdamW):
             state["step"] = 0
             state["exp_avg"], state["exp_avg_sq"] = weight.new_zeros(2, *weight.shape)
         state["step"] += 1
-        first, second = (1.0 - beta ** state["step"] for beta in self.defaults["betas"])
+        first, second = corrections(state["step"])
         return AdamWTensor(
             weight=weight,
             gradient=gradient,
@@ -358,7 +369,7 @@ class _CompiledAdamW(AdamW):
             exp_avg_sq=state["exp_avg_sq"],
             decay=1.0 - rate * group["weight_decay"],
             step_size=rate / first,
-            bias_correction2_sqrt=math.sqrt(second),
+            bias_correction2_sqrt=second,
             bf16_weight=copies.get(weight),
         )
 

@@ -10,7 +10,7 @@ import mmap
 import re
 import resource
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import SimpleNamespace
@@ -31,6 +31,7 @@ from skbert._core.cpu.bindings.attention import (
     attention_backward,
     attention_forward,
 )
+from skbert._core.cpu.bindings.checks import WrittenMemory
 from skbert._core.cpu.bindings.embedding import Table, embed, embed_backward
 from skbert._core.cpu.bindings.gated import gated_backward, gated_forward
 from skbert._core.cpu.bindings.gemm_bf16 import (
@@ -1640,6 +1641,18 @@ def test_what_moves_between_steps_is_checked_again(change: Callable[[AdamWTensor
     change(tensor)
     with pytest.raises(ValueError, match="a kernel"):
         adamw_step(tensors=[tensor], states=states, **how)
+
+
+@pytest.mark.parametrize("begin", range(1, 13))
+def test_memory_that_is_written_shares_no_byte_with_what_is_read(begin: int) -> None:
+    written = [(10, 12), (2, 5), (5, 6), (6, 6), (8, 8)]
+    memory, bytes_of_it = WrittenMemory(written), {2, 3, 4, 5, 10, 11}
+    for end in range(begin, 14):
+        apart = bytes_of_it.isdisjoint(range(begin, end))
+        with nullcontext() if apart else pytest.raises(ValueError, match="memory that another"):
+            memory.check_apart([(0, 2), (begin, end), (20, 30)])
+    with pytest.raises(ValueError, match="memory that another"):
+        WrittenMemory([*written, (11, 13)])
 
 
 @pytest.mark.parametrize("n_threads", [1, 2, 3, 4])

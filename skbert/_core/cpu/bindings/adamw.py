@@ -12,13 +12,16 @@ import torch
 
 from skbert._core.cpu.bindings import module
 from skbert._core.cpu.bindings.checks import (
+    WrittenMemory,
     address_of,
     address_of_array,
     addresses,
-    check_ranges,
+    addresses_of,
+    are_readable,
     check_real,
     check_type,
 )
+from skbert._core.cpu.bindings.module import DTYPES
 from skbert._core.runtime.autograd import AdamWTensor
 
 __all__ = ["AdamWStates", "adamw_step", "grad_norm"]
@@ -26,7 +29,8 @@ __all__ = ["AdamWStates", "adamw_step", "grad_norm"]
 _MIN_DIVISOR = torch.finfo(torch.float32).tiny
 _MAX_BETA = 1.0 - torch.finfo(torch.float32).eps
 _WRITTEN = [*map(attrgetter, ("weight", "exp_avg", "exp_avg_sq", "bf16_weight"))]
-_READ = attrgetter("dtype"), attrgetter("shape"), torch.Tensor.is_contiguous
+_DTYPE, _SHAPE = attrgetter("dtype"), attrgetter("shape")
+_READ = _DTYPE, _SHAPE, torch.Tensor.is_contiguous
 
 
 class AdamWStates:
@@ -34,18 +38,18 @@ class AdamWStates:
 
     def __init__(self) -> None:
         self._seen: list[list[Any]] = []  # addresses, and what else is read
-        self.ranges: list[tuple[int, int]] = []  # of the memory that is written
+        self.memory = WrittenMemory()
 
-    def addresses_of(self, tensors: Sequence[AdamWTensor]) -> list[tuple[int, ...]]:
-        """Those of each weight, of its moments and of its copy; an error for what is unfit."""
+    def addresses_of(self, tensors: Sequence[AdamWTensor]) -> list[list[int]]:
+        """Those of weights, of both moments and of copies; an error for what is unfit."""
         columns = [[*map(read, tensors)] for read in _WRITTEN]
         written = [x for column in columns for x in column if x is not None]
         begins = [addresses(*column) for column in columns]
         seen = [*begins, *([*map(read, written)] for read in _READ)]
         if seen != self._seen:
-            self.ranges = [x for t in tensors for x in _checked_ranges(t)]
+            self.memory = WrittenMemory([x for t in tensors for x in _checked_ranges(t)])
             self._seen = seen
-        return [*zip(*begins, strict=True)]
+        return begins
 
 
 def _checked_ranges(t: AdamWTensor) -> list[tuple[int, int]]:
@@ -79,13 +83,15 @@ def adamw_step(
     check_real("beta1", beta1, 0, _MAX_BETA)
     check_real("beta2", beta2, 0, _MAX_BETA)
     states = AdamWStates() if states is None else states
-    table, factors, read = array("q"), array("f"), []
-    for t, written in zip(tensors, states.addresses_of(tensors), strict=True):
-        n, is_bf16, begin = _columns_of(t.gradient, t.weight.shape)
-        read.append((begin, begin + (4 - 2 * is_bf16) * n))
-        table.extend((n, is_bf16, begin, *written))
+    written = states.addresses_of(tensors)
+    gradients = [t.gradient for t in tensors]
+    read = _columns_of(gradients, [t.weight.shape for t in tensors])
+    ends = (begin + x.nbytes for begin, x in zip(read[2], gradients, strict=True))
+    states.memory.check_apart(zip(read[2], ends, strict=True))
+    table = _table_of([*read, *written])
+    factors = array("f")
+    for t in tensors:
         factors.extend((t.decay, t.step_size, t.bias_correction2_sqrt))
-    check_ranges(states.ranges, read)
     module.kernels.adamw_step(
         address_of_array(table), address_of_array(factors), len(tensors), divisor, epsilon,
         beta1, beta2, torch.get_num_threads(),
@@ -96,20 +102,36 @@ def grad_norm(*, gradients: Sequence[torch.Tensor]) -> torch.Tensor:
     """Euclidean norm of contiguous tensors together."""
     n_threads = torch.get_num_threads()
     squares = torch.zeros(n_threads, dtype=torch.float64, device="cpu")
-    table = array("q")
-    for gradient in gradients:
-        table.extend((*_columns_of(gradient), 0, 0, 0, 0))
-    begin = address_of_array(table)
-    module.kernels.grad_norm(begin, len(gradients), *addresses(squares), n_threads)
+    nothing = [0] * len(gradients)
+    table = _table_of([*_columns_of(gradients), *[nothing] * len(_WRITTEN)])
+    module.kernels.grad_norm(
+        address_of_array(table), len(gradients), *addresses(squares), n_threads
+    )
     return squares.sum().sqrt().float()
 
 
-def _columns_of(gradient: torch.Tensor, shape: torch.Size | None = None) -> tuple[int, bool, int]:
-    """How many numbers a gradient has, whether in bfloat16, and where; of a shape if one is given.
+def _columns_of(
+    gradients: Sequence[torch.Tensor], shapes: list[torch.Size] | None = None
+) -> list[list[int]]:
+    """How many numbers each has, whether in bfloat16, and where; of shapes if they are given.
 
     An error if a kernel cannot read them.
     """
-    check_type("gradient", gradient, torch.Tensor)
-    is_bf16, shape = gradient.dtype == torch.bfloat16, gradient.shape if shape is None else shape
-    dtype = torch.bfloat16 if is_bf16 else torch.float32
-    return shape.numel(), is_bf16, address_of("gradient", gradient, shape, dtype)
+    for gradient in gradients:
+        check_type("gradient", gradient, torch.Tensor)
+    dtypes, found = [*map(_DTYPE, gradients)], [*map(_SHAPE, gradients)]
+    shapes = found if shapes is None else shapes
+    if found != shapes or not {*dtypes} <= {*DTYPES} or not are_readable(gradients):
+        for gradient, shape in zip(gradients, shapes, strict=True):
+            is_bf16 = gradient.dtype == torch.bfloat16
+            address_of("gradient", gradient, shape, DTYPES[is_bf16])
+    are_bf16 = [int(dtype == torch.bfloat16) for dtype in dtypes]
+    return [[*map(torch.Tensor.numel, gradients)], are_bf16, [*addresses_of(gradients)]]
+
+
+def _table_of(columns: Sequence[list[int]]) -> array[int]:
+    """What C reads, row by row."""
+    table = array("q", bytes(8 * len(columns) * len(columns[0])))
+    for place, column in enumerate(columns):
+        table[place :: len(columns)] = array("q", column)
+    return table

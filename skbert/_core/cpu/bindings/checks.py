@@ -7,20 +7,23 @@ What has a wrong type raises TypeError, and any other fault ValueError. Depends 
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter, mod
 
 import torch
 
 __all__ = [
+    "WrittenMemory",
     "address_of",
     "address_of_array",
     "addresses",
     "addresses_of",
+    "are_readable",
     "check_dropout",
     "check_integer",
     "check_multiple",
     "check_no_overlap",
-    "check_ranges",
     "check_real",
     "check_type",
     "has_shared_memory",
@@ -34,6 +37,8 @@ Range = tuple[int, int]  # where a tensor begins and ends
 _MAX_FLOAT = torch.finfo(torch.float32).max
 _MAX_SEED = 2**63 - 1
 _REAL = (float, int)
+_OVERLAP = "a kernel was to write to memory that another of its tensors has"
+_IS_CPU, _LAYOUT, _ITEMSIZE = map(attrgetter, ("is_cpu", "layout", "itemsize"))
 
 
 # --- numbers -------------------------------------------------------------------------------------
@@ -105,6 +110,19 @@ def is_readable(x: torch.Tensor) -> bool:
     return not address % x.itemsize and bool(address or not x.numel())
 
 
+def are_readable(tensors: Sequence[torch.Tensor]) -> bool:
+    """Whether a kernel can read all of these; without a loop in Python if all is as it should."""
+    are_dense = (
+        all(map(_IS_CPU, tensors))
+        and {*map(_LAYOUT, tensors)} <= {torch.strided}
+        and all(map(torch.Tensor.is_contiguous, tensors))
+        and not any(map(torch.Tensor.is_neg, tensors))
+    )
+    begins = [*addresses_of(tensors)] if are_dense else [0]
+    are_aligned = all(begins) and not any(map(mod, begins, map(_ITEMSIZE, tensors)))
+    return are_aligned or all(map(is_readable, tensors))
+
+
 def address_of(name: str, x: torch.Tensor, shape: Sequence[int], dtype: torch.dtype) -> int:
     """The address of a tensor; an error unless it has this shape and type and is readable."""
     if not isinstance(x, torch.Tensor):
@@ -170,10 +188,28 @@ def _has_overlap(written: Iterable[Range], read: Iterable[Range]) -> bool:
 
 def check_no_overlap(written: Iterable[torch.Tensor], read: Iterable[torch.Tensor]) -> None:
     """Raise ValueError if a contiguous tensor that is written to overlaps with any other."""
-    check_ranges(map(_range_of, written), map(_range_of, read))
+    _check_ranges(map(_range_of, written), map(_range_of, read))
 
 
-def check_ranges(written: Iterable[Range], read: Iterable[Range]) -> None:
+def _check_ranges(written: Iterable[Range], read: Iterable[Range]) -> None:
     """Raise ValueError if a range that is written to overlaps with any other."""
     if _has_overlap(written, read):
-        raise ValueError("a kernel was to write to memory that another of its tensors has")
+        raise ValueError(_OVERLAP)
+
+
+class WrittenMemory:
+    """Ranges that kernels write to again and again, of which none overlaps with another."""
+
+    def __init__(self, ranges: Sequence[Range] = ()) -> None:
+        _check_ranges(ranges, [])
+        # Where they begin and end, in order.
+        self._edges = sorted(edge for each in ranges if each[0] < each[1] for edge in each)
+
+    def check_apart(self, ranges: Iterable[Range]) -> None:
+        """Raise ValueError if one of these overlaps with such a range."""
+        edges = self._edges
+        for begin, end in ranges:
+            place = bisect_right(edges, begin)
+            is_inside = place % 2 == 1
+            if begin < end and (is_inside or (place < len(edges) and edges[place] < end)):
+                raise ValueError(_OVERLAP)
