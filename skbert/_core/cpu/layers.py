@@ -241,7 +241,7 @@ def can_compute(family: Family, module: Any) -> bool:
 def _computed(
     modules: Sequence[Any], caches: Sequence[ProductCache], dtype: torch.dtype, **how: bool
 ) -> Iterator[ComputedLayer]:
-    """The layers, whose weights are read just before each is run."""
+    """The layers, of which each makes what it needs of its weights when it is asked for."""
     for module, cache in zip(modules, caches, strict=True):
         yield ComputedLayer(module, cache.parts, cache(dtype, **how))
 

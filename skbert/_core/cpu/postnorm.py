@@ -23,7 +23,7 @@ from skbert._core.families.record import AttentionNames, LayerParts
 
 __all__ = ["add_and_norm", "can_compute", "run_layers"]
 
-# Of gradients that are there at once while activations of layers trained in one call are, too.
+# Of gradients of layers that are trained in one call, beside which all of their activations stay.
 _MOST_BYTES = 64 << 20
 
 
@@ -70,7 +70,7 @@ class _Call(NamedTuple):
     settings: AttentionSettings
     sizes: tuple[int, int, int]
     n_wanted: int  # layers before them whose results are wanted
-    part: int  # of the layers, whose gradients take `_MOST_BYTES`
+    part: int  # of the layers, with gradients of up to `_MOST_BYTES`, or of one layer
 
 
 def _call_of(
@@ -90,7 +90,8 @@ def _call_of(
         return number
     sizes = weights.size, weights.width, weights.mlp_size
     n_wanted = sum(each < number for each in wanted)
-    return _Call(settings, sizes, n_wanted, number * 2 * weights.n_grads // _MOST_BYTES)
+    most = max(1, _MOST_BYTES // (2 * weights.n_grads))
+    return _Call(settings, sizes, n_wanted, number // most)
 
 
 def _run_layer(

@@ -46,13 +46,13 @@ class SummedEmbeddings:
         ids: dict[str, torch.Tensor],
         words: UsedRowsEmbedding | None = None,
     ) -> torch.Tensor | None:
-        """Embeddings ``(n_tokens, size)``, by ids in each table; none give its first row.
+        """Embeddings ``(n_tokens, size)``, by ids in each table; one without gives its first row.
 
         Where gradients are wanted and ``words`` has rows of the table of words, these are trained.
         None where the module of the embeddings is to compute them.
         """
         parts = self._parts_of(paths, model)
-        if not parts.are_plain:
+        if parts is None:
             return None
         tables = [Table(module.weight, ids.get(path)) for path, module in parts.tables.items()]
         if words is not None and torch.is_grad_enabled():
@@ -68,7 +68,7 @@ class SummedEmbeddings:
             return None
         return parts.dropout(output) if parts.dropout.training else output
 
-    def _parts_of(self, paths: EncoderPaths, model: torch.nn.Module) -> _Parts:
+    def _parts_of(self, paths: EncoderPaths, model: torch.nn.Module) -> _Parts | None:
         parts = self._parts
         if parts is None or parts.model is not model or parts.watch.has_moved():
             parts = self._parts = _look_at(paths, model)
@@ -76,26 +76,24 @@ class SummedEmbeddings:
 
 
 class _Parts(NamedTuple):
-    """The modules that compute embeddings, and whether they do nothing that is not known here."""
+    """The modules that compute embeddings, where they do nothing that is not known here."""
 
     model: torch.nn.Module
     tables: dict[str, Any]
     norm: Any
     dropout: torch.nn.Module
-    are_plain: bool
     watch: Watch
 
 
-def _look_at(paths: EncoderPaths, model: torch.nn.Module) -> _Parts:
+def _look_at(paths: EncoderPaths, model: torch.nn.Module) -> _Parts | None:
     named = filter(None, (paths.word_table, paths.type_table, paths.position_table))
     tables = {path: encoder_part(model, path) for path in named}
     norm = encoder_part(model, paths.embedding_norm)
-    are_plain = _has_plain_weights(norm) and all(map(_only_looks_up, tables.values()))
+    if not (_has_plain_weights(norm) and all(map(_only_looks_up, tables.values()))):
+        return None
     settings = product(map(vars, tables.values()), _SETTINGS)
-    return _Parts(
-        model, tables, norm, encoder_part(model, paths.embedding_dropout), are_plain,
-        Watch([*tables.values(), norm], [*settings]),
-    )  # fmt: skip
+    watch = Watch([*tables.values(), norm], [*settings])
+    return _Parts(model, tables, norm, encoder_part(model, paths.embedding_dropout), watch)
 
 
 class _How(NamedTuple):
@@ -151,6 +149,6 @@ def _has_plain_weights(module: torch.nn.Module) -> bool:
 
 def _only_looks_up(module: torch.nn.Module) -> bool:
     """Whether a module gives rows of a plain table, and does nothing else."""
-    is_table = type(module) is torch.nn.Embedding and _has_plain_weights(module)
-    has_more = any(getattr(module, name) not in {None, False} for name in _SETTINGS)
-    return is_table and not has_more
+    if type(module) is not torch.nn.Embedding or not _has_plain_weights(module):
+        return False
+    return not (module.scale_grad_by_freq or module.sparse) and module.max_norm is None

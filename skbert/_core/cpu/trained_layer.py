@@ -107,7 +107,8 @@ def run_together(
     weights = [layer.weights for layer in layers]
     own = _settings_of(layers, settings.dropout)
     how = LayersPass(weights, rows.packed, settings, own, in_tiles=in_tiles)
-    trained = *layers[0].shown, *chain.from_iterable(layer.of_norms for layer in layers)
+    # The last first, as their gradients are added up where layers share weights.
+    trained = *layers[0].shown, *chain.from_iterable(each.of_norms for each in layers[::-1])
     output: tuple[torch.Tensor, torch.Tensor] = _Layers.apply(states, x, layers, how, *trained)  # type: ignore[no-untyped-call]
     return output
 
@@ -154,10 +155,10 @@ class _Layers(torch.autograd.Function):
             how=how, saved=[*map(SavedLayer._make, saved)], grad_output=grad_output,
             grad_rounded=grad_rounded, needs_grad=ctx.needs_input_grad[1],
         )  # fmt: skip
-        for layer, products in zip(layers[::-1], grads.products[::-1], strict=True):
-            layer.add_grads(products)
         of_weights: list[torch.Tensor | None] = [None] * len(layers[0].shown)
-        for layer, norms in zip(layers, grads.norms, strict=True):
+        of_layers = [*zip(layers, grads.products, grads.norms.unbind(), strict=True)]
+        for layer, products, norms in of_layers[::-1]:
+            layer.add_grads(products)
             every = zip(norms.unbind(), chain(*layer.weights.norms), strict=True)
             of_weights += [grad for grad, x in every if x is not None]
         return grads.states, grads.x, None, None, *of_weights

@@ -88,10 +88,13 @@ def _embedded(network: Encoder, inputs: dict[str, torch.Tensor]) -> torch.Tensor
 
 
 def _projected(network: Encoder, states: torch.Tensor) -> torch.Tensor:
-    """Embeddings as the first layer reads them, of the size of hidden states."""
+    """Embeddings as the first layer reads them, of the size of hidden states.
+
+    What autocast computes in a lower precision does not stay so: layers add to it.
+    """
     path = network.family.encoder.projection
     project = optional_part(network.model.base_model, path) if path else None
-    projected: torch.Tensor = states if project is None else project(states)
+    projected: torch.Tensor = states if project is None else project(states).to(states.dtype)
     return projected
 
 

@@ -76,9 +76,8 @@ def _deferred(number: signal.Signals, handler: _Handler) -> Iterator[None]:
         del _innermost[number]
         if outer is not None:
             _innermost[number] = outer
-        found = signal.signal(number, handler)
-        if _deferral_by(found) is not deferral:  # set inside, to stay
-            signal.signal(number, found)
+        if _deferral_by(signal.getsignal(number)) is deferral:
+            signal.signal(number, handler)
         deferral.pass_on()
 
 

@@ -25,7 +25,7 @@ _DEVICES = ("cpu", "cuda", "mps")
 def default_modes(*, inference: bool = False) -> Iterator[None]:
     """Turn gradients on, and inference mode, autocast and device contexts off, inside.
 
-    For ``inference`` that mode is on, which turns gradients off; to leave it turns them on.
+    For ``inference`` that mode is on, which turns gradients off; where it is off they are on.
     """
     casts = [device for device in _DEVICES if torch.is_autocast_enabled(device)]
     modes = []

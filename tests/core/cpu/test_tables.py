@@ -92,6 +92,10 @@ def limit(model: Any) -> None:
     tables(model).word_embeddings.max_norm = 0.5
 
 
+def forbid_length(model: Any) -> None:
+    tables(model).word_embeddings.max_norm = 0.0
+
+
 def weigh_by_frequency(model: Any) -> None:
     tables(model).word_embeddings.scale_grad_by_freq = True
 
@@ -144,7 +148,7 @@ def test_other_modules_are_run(change: Callable[[Any], object]) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [limit, weigh_by_frequency, scatter_table, own_words, own_factors, own_bias,
+    [limit, forbid_length, weigh_by_frequency, scatter_table, own_words, own_factors, own_bias,
      torch.nn.Module.double, torch.nn.Module.bfloat16, lambda model: model.to("meta")],
 )  # fmt: skip
 @torch.no_grad()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch
+from support.families import save_own
 from support.networks import (
     CPU,
     Labels,
@@ -36,6 +37,7 @@ from skbert._core.cpu.bindings.trained_layer import (
 )
 from skbert._core.cpu.trained_layer import TrainedLayer
 from skbert._core.cpu.training_linear import Bf16State
+from skbert._core.families import FAMILIES
 from skbert._core.runtime.device import Precision, seeded
 
 if TYPE_CHECKING:
@@ -191,16 +193,35 @@ def test_it_is_as_step_by_step(
     assert_equal(found, expected)
 
 
+@pytest.mark.parametrize("name", ["albert", "electra"])
+def test_states_that_are_projected_and_layers_that_share_weights(
+    name: str, tmp_path: Path, called: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = {**SIZES, "embedding_size": 32, "num_hidden_layers": 3, "hidden_act": "gelu"}
+    folder = save_own(FAMILIES[name], tmp_path, "sequence classification", **sizes)
+    network = open_model(folder, pooling="cls")
+    expected = step_by_step(monkeypatch, network, LENGTHS["some"])
+    assert not called
+    found = take_gradients(network, LENGTHS["some"])
+    assert called == [FORWARD, BACKWARD]
+    assert_equal(found, expected)
+
+
+@pytest.mark.parametrize(("n_bytes", "n_calls"), [(2, 5), (3, 5), (4, 3), (5, 3), (6, 2), (1, 5)])
 def test_gradients_of_a_call_take_so_much_memory(
-    make_tiny_model: Callable[..., Path], called: list[str], monkeypatch: pytest.MonkeyPatch
+    make_tiny_model: Callable[..., Path],
+    n_bytes: int,
+    n_calls: int,
+    called: list[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     network = open_model(make_tiny_model(**SIZES, num_hidden_layers=5))
     expected = step_by_step(monkeypatch, network, LENGTHS["one"])
     (layer, *_) = network.model.bert.encoder.layer
     n_trained = sum(x.numel() for name, x in layer.named_parameters() if "Norm" not in name)
-    monkeypatch.setattr(postnorm, "_MOST_BYTES", 4 * n_trained)
+    monkeypatch.setattr(postnorm, "_MOST_BYTES", n_bytes * n_trained)
     found = take_gradients(network, LENGTHS["one"])
-    assert called == [FORWARD] * 3 + [BACKWARD] * 3
+    assert called == [FORWARD] * n_calls + [BACKWARD] * n_calls
     assert_equal(found, expected)
 
 

@@ -209,8 +209,8 @@ class LayersPass:
     ) -> array[int]:
         """What C reads of each layer.
 
-        Of what is ``written`` there are addresses: of what follows the layer, rounded, and of the
-        gradients of products and norms, 0 for what the pass does not write.
+        ``written`` has three addresses a layer: of the states after it, rounded, and of the
+        gradients of its products and of its norms; 0 for what the pass does not write.
         """
         table = array("q")
         for weights, layer, own, seeds in zip(
@@ -250,7 +250,7 @@ class SavedLayer(NamedTuple):
     # Memory of what attention returns, (n_tokens, width), and in float32 its (n_tokens, n_heads)
     # logsumexp; of the norm behind it what is before weight and bias, the same after these, and in
     # float32 (n_tokens,) rstd; and the first and last of the norm at the end. One behind the other
-    # as module.c lists them, each a multiple of a cache line.
+    # as in TrainedPlaces of kernels.h, each a multiple of a cache line.
     others: torch.Tensor
 
 

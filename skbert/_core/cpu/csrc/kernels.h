@@ -242,7 +242,7 @@ typedef struct {
     float *rstd;                /* (n_tokens,), */
     char *last_normalized;      /* and of the one at the end */
     float *last_rstd;
-    char *last_rounded;  /* states after the layer in bfloat16; not read back */
+    char *last_rounded;  /* states after the layer in bfloat16: x of the next */
     char *grad_products; /* product by product, of its weights, then of its biases */
     float *grad_norms;   /* (2, 2, size) */
     int64_t seed, norm_seed, last_seed; /* of dropout in attention, and before each norm */
