@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -325,9 +325,8 @@ class _CompiledAdamW(AdamW):
 
     def step(self, closure: Any = None) -> Any:  # noqa: ARG002 - as in torch
         """Take a step."""
-        corrections = cache(self._corrections)  # of many weights after as many steps
         tensors = [
-            self._prepare(group, weight, gradient.contiguous(), corrections)
+            self._prepare(group, weight, gradient.contiguous())
             for group in self.param_groups
             for weight in group["params"]
             if (gradient := self.gradient(weight)) is not None
@@ -343,17 +342,8 @@ class _CompiledAdamW(AdamW):
             tensors=tensors, divisor=divisor, epsilon=epsilon, betas=betas, states=self._states
         )
 
-    def _corrections(self, n_steps: int) -> tuple[float, float]:
-        """What the first moment is divided by, and the root of the second, after so many steps."""
-        first, second = (1.0 - beta**n_steps for beta in self.defaults["betas"])
-        return first, math.sqrt(second)
-
     def _prepare(
-        self,
-        group: dict[str, Any],
-        weight: torch.Tensor,
-        gradient: torch.Tensor,
-        corrections: Callable[[int], tuple[float, float]],
+        self, group: dict[str, Any], weight: torch.Tensor, gradient: torch.Tensor
     ) -> AdamWTensor:
         """A weight with all that its next step needs; the step is counted."""
         state, rate, copies = self.state[weight], group["lr"], self.bf16_state.weights or {}
@@ -361,7 +351,7 @@ class _CompiledAdamW(AdamW):
             state["step"] = 0
             state["exp_avg"], state["exp_avg_sq"] = weight.new_zeros(2, *weight.shape)
         state["step"] += 1
-        first, second = corrections(state["step"])
+        first, second = _corrections(state["step"], *self.defaults["betas"])
         return AdamWTensor(
             weight=weight,
             gradient=gradient,
@@ -372,6 +362,12 @@ class _CompiledAdamW(AdamW):
             bias_correction2_sqrt=second,
             bf16_weight=copies.get(weight),
         )
+
+
+@lru_cache(8)  # most weights have taken as many steps
+def _corrections(n_steps: int, beta1: float, beta2: float) -> tuple[float, float]:
+    """What the first moment is divided by, and the root of the second, after so many steps."""
+    return 1.0 - beta1**n_steps, math.sqrt(1.0 - beta2**n_steps)
 
 
 class GpuAdamW(_CompiledAdamW):
