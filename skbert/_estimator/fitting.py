@@ -55,7 +55,7 @@ from skbert._estimator.recipes import recipe_of
 from skbert._estimator.resuming import (
     Every,
     FitCheckpoints,
-    check_has_folder,
+    check_checkpoints,
     checkpoints_of,
 )
 from skbert._estimator.run import Run
@@ -257,7 +257,7 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
         self._validate_params()
         if self.scoring != "loss":
             scorer_of(self.scoring)
-        check_has_folder(self.checkpoint_dir, self.checkpoint_every)
+        check_checkpoints(self.checkpoint_dir, self.checkpoint_every, self.scoring)
         needs_y: bool = self.__sklearn_tags__().target_tags.required
         validation.check(self.validation_fraction, needs_y=needs_y)
         if self.validation_fraction is not None or validation.X is not None:

@@ -30,7 +30,7 @@ from skbert._estimator.run import Run
 from skbert._estimator.state import dumps, loads
 from skbert.exceptions import InputError, NonFiniteError, SaveError, warn
 
-__all__ = ["Every", "FitCheckpoints", "check_has_folder", "checkpoints_of"]
+__all__ = ["Every", "FitCheckpoints", "check_checkpoints", "checkpoints_of"]
 
 Tensors = Mapping[str, torch.Tensor]
 
@@ -57,12 +57,17 @@ class Every(StrOptions):
         return "'pass', or minutes such as '10min'"
 
 
-def check_has_folder(folder: object, every: int | str) -> None:
-    """Refuse a ``checkpoint_every`` that has no effect."""
+def check_checkpoints(folder: object, every: int | str, scoring: object) -> None:
+    """Refuse a ``checkpoint_every`` that has no effect, and a scorer that looks like others."""
     if folder is None and every != "pass":
         raise InputError(
             f"checkpoint_every={every!r} says when checkpoints are written, but checkpoint_dir is"
             " None, so none is. Set checkpoint_dir to a folder, or checkpoint_every='pass'."
+        )
+    if folder is not None and "<lambda>" in repr(scoring):
+        raise InputError(
+            "scoring is a lambda, and checkpoint_dir knows a function by its name, which all of"
+            " them share. Write a function with a name of its own, or set checkpoint_dir=None."
         )
 
 

@@ -21,6 +21,7 @@ import torch
 from conftest import tiny_vocabulary
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.ensemble import VotingClassifier
+from sklearn.metrics import make_scorer
 from sklearn.pipeline import make_pipeline
 from support.children import child
 from support.families import save_tiny
@@ -371,6 +372,18 @@ def test_a_fit_that_would_fail_again_leaves_nothing(tiny_model: Path, tmp_path: 
 def test_checkpoint_every_needs_a_folder(tiny_model: Path) -> None:
     with pytest.raises(InputError, match=r"checkpoint_every=5 says when .* Set checkpoint_dir"):
         CASE.fit(CASE.make(tiny_model, checkpoint_every=5))
+
+
+@pytest.mark.parametrize(
+    "scoring", [lambda e, X, y: e.score(X, y), make_scorer(lambda y, p: (y == p).mean())]
+)
+def test_a_scorer_without_a_name_is_refused(
+    tiny_model: Path, tmp_path: Path, scoring: Any
+) -> None:
+    how = {**HELD_OUT, "scoring": scoring}
+    with pytest.raises(InputError, match="scoring is a lambda, and checkpoint_dir knows"):
+        CASE.fit(CASE.make(tiny_model, **how, checkpoint_dir=tmp_path))
+    CASE.fit(CASE.make(tiny_model, **how))
 
 
 def test_a_fit_beside_one_that_goes_on_is_not_refused(tiny_model: Path, tmp_path: Path) -> None:
