@@ -100,7 +100,8 @@ class BertEstimator(TrainedEstimator):
     def _start(self, run: Run) -> dict[str, Any]:
         if self.head_init == "random" or (self.head_init == "auto" and self._starts_random(run)):
             return {}
-        probe(run.network, run.task, run.train_items, run.precision, run.n_label_items, run.origin)
+        precision = run.precision.of_training
+        probe(run.network, run.task, run.train_items, precision, run.n_label_items, run.origin)
         if run.held_out is None:
             return {}
         scores = validate(run.network, run.held_out, run.precision)

@@ -50,7 +50,8 @@ class Run(NamedTuple):
 
         held_out = self.held_out
         parts = [self.train_items] if held_out is None else [self.train_items, held_out.items]
-        parts = with_states(self.network, parts, self.precision, self.recipe.freeze, compute)
+        precision = self.precision.of_training
+        parts = with_states(self.network, parts, precision, self.recipe.freeze, compute)
         if held_out is not None:
             held_out = replace(held_out, items=parts[1])
         return self._replace(train_items=parts[0], held_out=held_out)

@@ -5,6 +5,7 @@ Depends on torch and the other modules of this folder.
 
 from __future__ import annotations
 
+import copy
 import errno
 import os
 import re
@@ -126,6 +127,13 @@ class Precision:
     def products(self) -> str:
         """The type of the products of inference."""
         return "int8" if self.is_int8 else str(self.compute_dtype)
+
+    @property
+    def of_training(self) -> Precision:
+        """The same without int8, which is for inference."""
+        twin = copy.copy(self)
+        twin.is_int8 = False
+        return twin
 
     @property
     def needs_loss_scale(self) -> bool:

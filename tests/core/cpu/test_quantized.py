@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from conftest import Sentiment
+
     from skbert._core.models.network import Network
 
 needs_int8 = pytest.mark.skipif(
@@ -203,3 +205,19 @@ def test_layers_of_other_sizes_are_refused(make_tiny_model: Callable[..., Path])
     folder = make_tiny_model(intermediate_size=72)
     with pytest.raises(InputError, match="sizes are multiples of 32"):
         BertTransformer(folder, precision="int8").fit(ROWS)
+
+
+@pytest.mark.parametrize("head_init", ["probe", "random"])
+@pytest.mark.parametrize("freeze", [0, 1, "all"])
+def test_training_knows_nothing_of_it(
+    tiny_model: Path, sentiment: Sentiment, freeze: int | str, head_init: str
+) -> None:
+    def trained(precision: str) -> dict[str, torch.Tensor]:
+        how = {"epochs": 1, "random_state": 0, "device": "cpu", "pooling": "mean"}
+        how |= {"freeze": freeze, "head_init": head_init, "precision": precision}
+        weights: dict[str, torch.Tensor] = (
+            BertClassifier(tiny_model, **how).fit(*sentiment).model_.state_dict()
+        )
+        return weights
+
+    torch.testing.assert_close(trained("int8"), trained("auto"), rtol=0, atol=0)
