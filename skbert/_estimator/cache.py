@@ -28,6 +28,7 @@ from joblib import Memory
 
 from skbert._arrays import Array, IntArray
 from skbert._core.attention.pooling import POOLER
+from skbert._core.models.intact import attributes_of
 from skbert._core.models.network import Network
 from skbert._core.runtime.device import Precision
 from skbert._core.training.optim import trainable_parameters
@@ -112,10 +113,13 @@ def _hash_of_frozen(network: Network, freeze: int | str) -> str:
 def _add_weights(
     digest: hashlib._Hash, network: Network, weights: Mapping[str, torch.Tensor]
 ) -> None:
-    """Add these weights to a hash, and the settings by which a model computes with them."""
-    config, family = network.model.config, network.family
-    settings = [family.settings.get(name, name) for name in family.arithmetic]
-    digest.update(repr([getattr(config, name) for name in settings]).encode())
+    """Add these weights to a hash, and what else a model computes with, but for dropout."""
+    config, family, body = network.model.config, network.family, network.model.base_model
+    common = dict.fromkeys((*family.sizes, *family.rates, *family.choices))
+    known = sorted({*family.own_settings(common), *family.checks})
+    settings = [(name, getattr(config, name, None)) for name in known if "drop" not in name]
+    digest.update(repr((family.model_type, settings, attributes_of(body))).encode())
+    weights = {**weights, **dict(body.named_buffers(prefix="body"))}  # saved or not
     names = sorted(weights)
     with ThreadPoolExecutor(torch.get_num_threads()) as threads:
         hashes = threads.map(_hash_of_weight, [weights[name] for name in names])

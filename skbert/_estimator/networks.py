@@ -46,8 +46,12 @@ def is_own_pooling_trained_on_pairs(network: Network, items: Items, layers: int 
 
 
 def copy_to_train(network: Network, freeze: int | str, precision: Precision) -> Network:
-    """A copy of a network to train further; weights that are not trained are shared."""
-    if (network.device, network.dtype) != (precision.device, precision.weight_dtype):
+    """A copy of a network to train further.
+
+    Weights that are not trained are shared, unless somebody holds the model and may change them.
+    """
+    is_moved = (network.device, network.dtype) != (precision.device, precision.weight_dtype)
+    if is_moved or network.is_handed_out:
         return copy_network(network)
     trainable = trainable_parameters(network.model, network.head_class.prefixes, freeze)
     trainable_ids = set(map(id, trainable))

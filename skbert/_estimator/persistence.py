@@ -22,8 +22,9 @@ from skbert._core.checkpoints.vet import vet
 from skbert._core.checkpoints.weights import check_finite
 from skbert._core.items import Head
 from skbert._core.models.network import Network
-from skbert._core.models.opening import open_network, write_folder
+from skbert._core.models.opening import open_network
 from skbert._core.models.sentence_folder import has_class, write_sentence_folder
+from skbert._core.models.writing import write_folder
 from skbert._core.runtime.device import pick_device, seeded
 from skbert._core.runtime.interrupts import deferred_interrupts
 from skbert._core.runtime.modes import default_modes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sqlite3
@@ -17,12 +18,16 @@ import joblib
 import numpy as np
 import pytest
 import torch
+from conftest import tiny_vocabulary
+from safetensors.torch import load_file, save_file
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.pipeline import make_pipeline
 from support.caches import CacheOfTexts
+from support.families import save_tiny
 
 from skbert import BertClassifier, BertTransformer
+from skbert._core.families import FAMILIES
 from skbert._core.models.network import Network
 from skbert._estimator import cache as module
 from skbert._estimator.cache import cache_folder, fingerprint
@@ -253,6 +258,39 @@ def test_the_fingerprint(tiny_model: Path, make_tiny_model: Callable[..., Path])
     with torch.no_grad():
         network.model.encoder.layer[0].output.dense.bias[3] += 1e-6
     assert fingerprint(network) != one
+
+
+@pytest.mark.parametrize(
+    ("family", "settings"),
+    [
+        ("albert", {"num_hidden_layers": 5}),
+        ("deberta-v2", {"conv_act": "tanh"}),
+        ("bert", {"position_embedding_type": "relative_key_query"}),
+    ],
+)
+def test_settings_that_change_no_weight_change_the_fingerprint(
+    tmp_path: Path, family: str, settings: dict[str, object]
+) -> None:
+    more: dict[str, Any] = {"conv_kernel_size": 3} if family == "deberta-v2" else {}
+    folder = save_tiny(FAMILIES[family], tmp_path / "model", tiny_vocabulary(), **more)
+    config = json.loads((folder / "config.json").read_text())
+    if family == "bert":  # whose tables both kinds of distances read
+        weights = load_file(folder / "model.safetensors")
+        size = config["hidden_size"] // config["num_attention_heads"]
+        n_distances = 2 * config["max_position_embeddings"] - 1
+        for number in range(config["num_hidden_layers"]):
+            name = f"encoder.layer.{number}.attention.self.distance_embedding.weight"
+            weights[name] = torch.rand(n_distances, size)
+        save_file(weights, folder / "model.safetensors", {"format": "pt"})
+        config["position_embedding_type"] = "relative_key"
+    found = []
+    for changes in ({}, settings):
+        (folder / "config.json").write_text(json.dumps(config | changes))
+        transformer = plain(folder, memory=tmp_path / "kept").fit(TEXTS)
+        vectors = transformer.transform(TEXTS)
+        np.testing.assert_array_equal(vectors, plain(folder).fit(TEXTS).transform(TEXTS))
+        found.append(vectors)
+    assert np.abs(found[0] - found[1]).max() > 1e-4
 
 
 def test_the_fingerprint_is_taken_once(

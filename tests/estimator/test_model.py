@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import Sentiment
+from conftest import Sentiment, tiny_vocabulary
 from sklearn.exceptions import NotFittedError
+from support.families import save_tiny
 from torch import nn
 from transformers import pipeline
 
@@ -29,11 +30,18 @@ from skbert import (
     BertTokenTagger,
     BertTransformer,
 )
+from skbert._core.families import FAMILIES
 from skbert._core.infer import infer
 from skbert._core.models.network import inference_network
 from skbert._core.runtime.device import Precision
 from skbert._estimator.base import encode
-from skbert.exceptions import InputError, InputTypeError, ModelError
+from skbert.exceptions import (
+    InputError,
+    InputTypeError,
+    ModelError,
+    NonFiniteError,
+    SkbertWarning,
+)
 from skbert.inspection import prune_heads
 from skbert.testing._samples import sample_of
 
@@ -323,12 +331,41 @@ def by_half_precision(model: Any) -> None:
     model.half()
 
 
+def by_an_epsilon(model: Any) -> None:
+    model.bert.encoder.layer[1].output.LayerNorm.eps = 1.0
+
+
+def with_scaling(model: Any, scaling: float) -> None:
+    attention = model.bert.encoder.layer[0].attention.self
+    attention.query.weight.data *= 200
+    attention.value.weight.data *= 20
+    attention.scaling = scaling
+
+
+def by_scores_of_zero(model: Any) -> None:
+    with_scaling(model, 0.0)
+
+
+def by_the_sign_of_scores(model: Any) -> None:
+    with_scaling(model, -1.0)
+
+
+def by_a_method(model: Any) -> None:
+    model.bert.encoder.layer[1].feed_forward_chunk = lambda states: 2 * states
+
+
+def by_positions_it_keeps(model: Any) -> None:
+    kept = model.bert.embeddings.position_ids
+    kept.copy_(kept.flip(1))
+
+
 CHANGES = [
     by_data, by_few_rows_of_a_fused_step, by_another_linear, by_a_linear_without_bias,
     by_a_wider_pair, by_an_activation, by_the_function_of_an_activation, by_a_hook,
     by_a_hook_inside, by_a_hook_on_the_whole, by_another_forward, by_a_head,
     by_a_normalisation_without_bias, by_a_strided_weight, by_an_expanded_weight,
-    by_a_turned_weight, by_fewer_layers, by_shared_memory, by_half_precision,
+    by_a_turned_weight, by_fewer_layers, by_shared_memory, by_half_precision, by_an_epsilon,
+    by_scores_of_zero, by_the_sign_of_scores, by_a_method, by_positions_it_keeps,
 ]  # fmt: skip
 
 
@@ -454,6 +491,95 @@ def test_features_are_read_off_a_changed_encoder(tiny_model: Path, tmp_path: Pat
     assert np.array_equal(transformer.transform(TEXTS), changed)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [by_an_epsilon, by_scores_of_zero, by_a_method, by_positions_it_keeps,
+     by_the_function_of_an_activation],
+)  # fmt: skip
+def test_what_is_no_weight_is_in_the_key_of_kept_vectors(
+    tiny_model: Path, tmp_path: Path, change: Callable[[Any], None]
+) -> None:
+    def fitted(memory: Path | None) -> BertTransformer:
+        how = {"pooling": "mean", "precision": "float32"}
+        return BertTransformer(tiny_model, memory=memory, **how).fit(TEXTS)
+
+    class Encoder:
+        def __init__(self, transformer: BertTransformer) -> None:
+            self.bert = transformer.model_
+
+    keeping, without = fitted(tmp_path), fitted(None)
+    before = keeping.transform(TEXTS)
+    for transformer in (keeping, without):
+        change(Encoder(transformer))
+    after = keeping.transform(TEXTS)
+    assert np.abs(after - before).max() > 1e-3
+    np.testing.assert_allclose(after, without.transform(TEXTS), atol=1e-6)
+    np.testing.assert_array_equal(fitted(tmp_path).transform(TEXTS), before)
+
+
+def test_how_far_a_layer_sees_is_what_the_configuration_says(tmp_path: Path) -> None:
+    folder = save_tiny(FAMILIES["modernbert"], tmp_path / "model", tiny_vocabulary(), "embedding")
+    texts = ["good food and friendly staff " * 8]
+    transformer = BertTransformer(folder, pooling="mean", precision="float32").fit(texts)
+    model = transformer.model_
+    for layer in model.layers:
+        layer.attn.Wqkv.weight.data *= 6
+    before = transformer.transform(texts)
+    model.config.local_attention = 4
+    inputs = transformer.tokenizer_(texts, return_tensors="pt")
+    with torch.no_grad():
+        states = model(inputs["input_ids"], inputs["attention_mask"]).last_hidden_state
+    after = transformer.transform(texts)
+    assert np.abs(after - before).max() > 1e-3
+    np.testing.assert_allclose(after, states.mean(1).numpy(), atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore::skbert.exceptions.TruncationWarning")
+@pytest.mark.parametrize("family", ["roberta", "mpnet"])
+def test_positions_are_counted_as_the_model_counts_them(tmp_path: Path, family: str) -> None:
+    folder = save_tiny(FAMILIES[family], tmp_path / "model", tiny_vocabulary(), "embedding")
+    assert tiny_vocabulary()["[PAD]"] == 0  # MPNet's begin after 1 all the same
+    transformer = BertTransformer(folder, pooling="mean", precision="float32").fit(TEXTS)
+    model = transformer.model_
+    model.embeddings.position_embeddings.weight.data *= 50
+    for text, vector in zip(TEXTS, transformer.transform(TEXTS), strict=True):
+        inputs = transformer.tokenizer_([text], return_tensors="pt")
+        with torch.no_grad():
+            states = model(inputs["input_ids"], inputs["attention_mask"]).last_hidden_state
+        np.testing.assert_allclose(vector, states[0].mean(0).numpy(), atol=1e-5)
+    longest = "a " * model.config.max_position_embeddings
+    transformer.set_params(max_length=None).fit([longest]).transform([longest])
+    inputs = transformer.tokenizer_([longest], truncation=True, return_tensors="pt")
+    transformer.model_(inputs["input_ids"], inputs["attention_mask"])
+
+
+@pytest.mark.parametrize("n_outputs", [1, 3])
+def test_an_output_layer_of_another_size_is_refused(tiny_model: Path, n_outputs: int) -> None:
+    classifier, X = fit(tiny_model, "mean")
+    classifier.model_.classifier = nn.Linear(32, n_outputs)
+    with pytest.raises(ModelError, match=f"has {n_outputs} outputs, but 2 are needed"):
+        classifier.predict(X)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_what_overflows_is_no_vector(tiny_model: Path, precision: str) -> None:
+    transformer = BertTransformer(tiny_model, pooling="mean", precision=precision).fit(TEXTS)
+    transformer.model_.encoder.layer[1].intermediate.dense.weight.data *= 1e25
+    with pytest.raises(NonFiniteError):
+        transformer.transform(TEXTS)
+
+
+@pytest.mark.parametrize("freeze", [1, "all"])
+def test_an_earlier_model_has_no_hold_on_a_later_one(tiny_model: Path, freeze: int | str) -> None:
+    classifier, X = fit(tiny_model, "mean", freeze=freeze)
+    earlier = classifier.model_
+    classifier.partial_fit(X, classifier.predict(X))
+    before = classifier.predict_proba(X)
+    for weight in earlier.parameters():
+        weight.data.fill_(0.5)
+    np.testing.assert_array_equal(classifier.predict_proba(X), before)
+
+
 def test_features_of_a_changed_classifier_are_of_what_it_became(tiny_model: Path) -> None:
     classifier, X = fit(tiny_model, "mean")
     by_another_forward(classifier.model_)
@@ -464,7 +590,15 @@ def test_features_of_a_changed_classifier_are_of_what_it_became(tiny_model: Path
     np.testing.assert_allclose(transformer.transform(X), first, atol=1e-5)
 
 
-@pytest.mark.parametrize("change", [by_a_wider_pair, by_an_activation, by_a_head])
+def by_a_bias_it_lacks(model: Any) -> None:
+    model.bert.encoder.layer[0].output.LayerNorm.bias = None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [by_a_wider_pair, by_an_activation, by_a_head, by_an_epsilon, by_another_forward,
+     by_a_bias_it_lacks],
+)  # fmt: skip
 def test_what_cannot_be_opened_again_is_not_saved(
     tiny_model: Path, tmp_path: Path, change: Callable[[Any], None]
 ) -> None:
@@ -473,6 +607,15 @@ def test_what_cannot_be_opened_again_is_not_saved(
     with pytest.raises(ModelError, match="replaced"):
         classifier.save(tmp_path / "saved")
     assert not (tmp_path / "saved").exists()
+
+
+def test_hooks_are_not_saved_without_a_word(tiny_model: Path, tmp_path: Path) -> None:
+    classifier, X = fit(tiny_model, "mean")
+    by_a_hook_inside(classifier.model_)
+    with pytest.warns(SkbertWarning, match="Hooks of model_ are not saved"):
+        classifier.save(tmp_path / "saved")
+    again = BertClassifier.load(tmp_path / "saved")
+    assert np.abs(again.predict_proba(X) - classifier.predict_proba(X)).max() > 1e-3
 
 
 def test_a_changed_model_stays_changed_in_a_copy(tiny_model: Path) -> None:

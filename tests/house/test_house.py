@@ -827,7 +827,7 @@ OTHER_THINGS: dict[str, set[str]] = {
     "skbert._core.cpu.bindings.encoder": {"dropout", "settings.dropout"},
     "skbert._core.cpu.bindings.trained_layer": {"settings.dropout"},
     "skbert._core.cpu.fused": {
-        "settings.dropout", "dropout=", "output=", "result.output",
+        "settings.dropout", "settings.scaling", "dropout=", "output=", "result.output",
     },
     "skbert._core.cpu.attention": {
         "ctx.scaling", "dropout=", "packed.attention", "scaling=", "settings.dropout",

@@ -310,7 +310,7 @@ def scores(
 
     The token of the first query is so many ahead of that of the first key.
     """
-    scaling = scaling or q.shape[-1] ** -0.5
+    scaling = q.shape[-1] ** -0.5 if scaling is None else scaling
     scores = torch.matmul(q * scaling, k.transpose(2, 3))
     if has_distances(module):
         scores = scores + scaling * distance_scores(module, q, k, ahead)

@@ -106,7 +106,8 @@ def settings_of(
     """What a layer's attention module computes."""
     dropout, head_size = getattr(module, names.dropout), getattr(module, names.head_size)
     rate = getattr(dropout, "p", dropout) if module.training else 0.0
-    scaling = getattr(module, names.scaling, None) or head_size**-0.5
+    scaling = getattr(module, names.scaling, None)
+    scaling = head_size**-0.5 if scaling is None else scaling
     return AttentionSettings(head_size, scaling, module.is_causal, rate, sliding_window)
 
 

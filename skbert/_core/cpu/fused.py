@@ -94,6 +94,7 @@ def can_fuse_attention(qkv: torch.Tensor, layout: Layout, settings: AttentionSet
         has_fast_kernels()
         and qkv.dtype in DTYPES
         and settings.head_size % LANES == 0
+        and settings.scaling >= 0
         and layout.max_seqlen <= MAX_SIZE
         and (
             can_attend_in_tiles(qkv, layout.max_seqlen, settings)

@@ -235,7 +235,8 @@ def can_compute(family: Family, module: Any) -> bool:
     parts = family.layer_parts(module)
     if isinstance(parts, LayerParts):
         return postnorm.can_compute(parts, family.attention)
-    return prenorm.can_compute(parts, family.attention)
+    assert family.prenorm is not None
+    return prenorm.can_compute(parts, family.attention, family.prenorm)
 
 
 def _computed(

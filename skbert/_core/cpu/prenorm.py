@@ -31,18 +31,24 @@ __all__ = ["can_compute", "reads_lengths", "run_layers"]
 Norm = torch.nn.LayerNorm | torch.nn.Identity
 
 
-def can_compute(parts: PreNormParts[Any], names: AttentionNames) -> bool:
-    """Whether the weights of a layer are of sizes that belong together."""
+def can_compute(parts: PreNormParts[Any], names: AttentionNames, paths: PreNorm) -> bool:
+    """Whether the weights of a layer are of sizes that belong together.
+
+    It must see as far as config.json says, which the masks of transformers follow.
+    """
     linears = *parts.qkv, parts.attention_out, parts.mlp_in, parts.mlp_out
     size, width = parts.attention_out.weight.shape
     mlp_size = parts.mlp_out.weight.shape[1]
     shapes = [(3 * width, size), (size, width), (2 * mlp_size, size), (size, mlp_size)]
     head_size = getattr(parts.attention, names.head_size)
     norms = parts.attention_norm, parts.mlp_norm
+    window = getattr(parts.attention, paths.sliding_window)
+    reach = getattr(parts.attention.config, paths.sliding_window)  # to either side
     return (
         has_sizes(linears, shapes)
         and width % head_size == 0
         and all(isinstance(norm, Norm) for norm in norms)
+        and window in {None, reach + 1}
     )
 
 

@@ -115,7 +115,6 @@ BERT = Family(
         scaling="scaling",
         dropout="dropout",
     ),
-    arithmetic=("hidden_act", "layer_norm_eps", "num_attention_heads"),
     norms=("LayerNorm",),
     has_token_types=True,
 )  # fmt: skip

@@ -40,6 +40,5 @@ CONVBERT = replace(
     },
     encoder=ELECTRA.encoder,
     layer=None,
-    arithmetic=(*BERT.arithmetic, "conv_kernel_size", "head_ratio"),
     mixes_neighbours=True,
 )  # fmt: skip

@@ -79,10 +79,6 @@ DEBERTA = replace(
     layer=None,
     read_by_all_layers=("encoder.rel_embeddings", "encoder.LayerNorm", "encoder.conv"),
     supports_autocast=False,
-    arithmetic=(
-        *BERT.arithmetic, "relative_attention", "position_biased_input", "pos_att_type",
-        "max_relative_positions",
-    ),
 )  # fmt: skip
 
 DEBERTA_V2 = replace(

@@ -99,7 +99,6 @@ DISTILBERT = replace(
         scaling="scaling",
         dropout="dropout",
     ),
-    arithmetic=("hidden_act", "num_attention_heads"),
     norms=("LayerNorm", "sa_layer_norm", "output_layer_norm", "vocab_layer_norm"),
     has_token_types=False,
 )  # fmt: skip

@@ -22,5 +22,4 @@ ERNIE = replace(
         for job, head in BERT.heads.items()
     },
     encoder=BERT.encoder._replace(embedding_norm=""),  # tasks may have a table, too
-    arithmetic=(*BERT.arithmetic, "use_task_id"),
 )  # fmt: skip

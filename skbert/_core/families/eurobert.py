@@ -63,6 +63,5 @@ EUROBERT = replace(
     encoder=EncoderPaths(
         embeddings="embed_tokens", word_table="embed_tokens", layers="layers"
     ),
-    arithmetic=("hidden_act", "layer_norm_eps", "num_attention_heads", "rope_parameters"),
     norms=("norm", "input_layernorm", "post_attention_layernorm"),
 )  # fmt: skip

@@ -43,6 +43,5 @@ MOBILEBERT = replace(
     },
     encoder=BERT.encoder._replace(embedding_norm=""),
     layer=None,
-    arithmetic=(*BERT.arithmetic, "normalization_type", "trigram_input", "use_bottleneck"),
     mixes_neighbours=True,
 )

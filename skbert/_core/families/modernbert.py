@@ -118,10 +118,6 @@ MODERNBERT = replace(
         scaling="scaling",
         dropout="attention_dropout",
     ),
-    arithmetic=(
-        "hidden_act", "layer_norm_eps", "num_attention_heads", "layer_types", "local_attention",
-        "rope_parameters",
-    ),
     norms=("norm", "attn_norm", "mlp_norm", "final_norm"),
     has_token_types=False,
     prenorm=PreNorm(

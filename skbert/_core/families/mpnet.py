@@ -32,6 +32,6 @@ MPNET = replace(
     },
     encoder=ROBERTA.encoder._replace(type_table=""),
     layer=None,
+    fixed_padding_id=1,
     read_by_all_layers=("encoder.relative_attention_bias",),
-    arithmetic=(*ROBERTA.arithmetic, "relative_attention_num_buckets"),
 )

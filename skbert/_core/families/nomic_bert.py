@@ -54,7 +54,6 @@ NOMIC_BERT = replace(
         layers="layers",
         pooler="pooler",
     ),
-    arithmetic=("hidden_act", "layer_norm_eps", "num_attention_heads", "rope_parameters"),
     norms=("LayerNorm", "norm", "layer_norm", "post_attention_layernorm", "post_mlp_layernorm"),
     has_token_types=True,
 )

@@ -203,10 +203,10 @@ class Family:
     encoder: EncoderPaths
     layer: LayerParts[str] | None  # None where layers compute otherwise than BERT's
     attention: AttentionNames
-    arithmetic: tuple[str, ...]  # settings that change what is computed, and no weight
     norms: tuple[str, ...]  # last parts of the names of modules that normalise
     has_token_types: bool
     counts_from_padding: bool = False  # whether positions begin after the padding id, or at 0
+    fixed_padding_id: int | None = None  # which they begin after whatever config.json says
     supports_autocast: bool = True  # whether its modules run where products are in half precision
     mixes_neighbours: bool = False  # whether padding, or another row, beside a token changes it
     layers_of: Callable[[Any], Sequence[Any]] | None = None  # of an encoder that shares layers
@@ -226,6 +226,8 @@ class Family:
 
     def first_position(self, pad_token_id: int | None) -> int:
         """The position of the first token of a row."""
+        if self.fixed_padding_id is not None:
+            pad_token_id = self.fixed_padding_id
         return (pad_token_id or 0) + 1 if self.counts_from_padding else 0
 
     def max_length(self, n_positions: int, pad_token_id: int | None) -> int:

@@ -45,7 +45,6 @@ ROBERTA = replace(
     },
     tokenizers=(BYTE_LEVEL_BPE, WORD_PIECE, UNIGRAM),
     heads=_heads("Roberta"),
-    arithmetic=(*BERT.arithmetic, "pad_token_id"),
     norms=("LayerNorm", "layer_norm"),
     has_token_types=False,
     counts_from_padding=True,
@@ -91,10 +90,6 @@ XMOD = replace(
         "default_language": NAME,
     },
     layer=None,
-    arithmetic=(
-        *ROBERTA.arithmetic, "pre_norm", "adapter_reuse_layer_norm", "ln_before_adapter",
-        "default_language",
-    ),
     norms=("LayerNorm", "layer_norm", "adapter_layer_norm"),
     supports_autocast=False,
     new_settings={"languages": ["en_XX"], "default_language": "en_XX"},

@@ -50,5 +50,4 @@ ROFORMER = replace(
     encoder=ELECTRA.encoder._replace(position_table=""),
     layer=None,
     read_by_all_layers=("encoder.embed_positions",),
-    arithmetic=(*BERT.arithmetic, "rotary_value"),
 )  # fmt: skip

@@ -35,6 +35,5 @@ SQUEEZEBERT = replace(
     },
     encoder=BERT.encoder._replace(layers="encoder.layers"),
     layer=None,
-    arithmetic=(*BERT.arithmetic, *_GROUPS),
     norms=("LayerNorm", "layernorm"),
 )

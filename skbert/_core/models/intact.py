@@ -9,18 +9,55 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from itertools import chain
+from numbers import Number
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
 import torch
 
-__all__ = ["Anatomy", "anatomy_of", "has_global_hooks", "is_hooked", "without_recorders"]
+__all__ = [
+    "Anatomy", "anatomy_of", "attributes_of", "has_global_hooks", "is_hooked",
+    "without_recorders",
+]  # fmt: skip
 
-Anatomy = tuple[tuple[str, type, Callable[..., Any]], ...]
+Anatomy = tuple[tuple[str, type, Callable[..., Any], tuple[tuple[str, object], ...]], ...]
+
+_FUNCTIONS = FunctionType, MethodType, BuiltinFunctionType
+_PLAIN = Number, str, tuple, torch.dtype
+# What says where a model comes from or how it is run, or what weights say themselves.
+_BESIDE = {
+    "attn_implementation", "gradient_checkpointing", "in_features", "loss_type", "name_or_path",
+    "out_features", "padding_idx", "training",
+}  # fmt: skip
 
 
 def anatomy_of(model: torch.nn.Module) -> Anatomy:
-    """Name, class and forward function of each module."""
-    return tuple((name, type(m), type(m).forward) for name, m in model.named_modules())
+    """Name, class and forward function of each module, and functions that it holds itself."""
+    return tuple(
+        (name, type(m), type(m).forward, _functions_of(m)) for name, m in model.named_modules()
+    )
+
+
+def _functions_of(module: torch.nn.Module) -> tuple[tuple[str, object], ...]:
+    return tuple(
+        (name, getattr(value, "__func__", value))
+        for name, value in vars(module).items()
+        if isinstance(value, _FUNCTIONS) and not name.startswith("_")
+    )
+
+
+def attributes_of(model: torch.nn.Module) -> dict[str, dict[str, object]]:
+    """Numbers, flags and texts that each module computes with in inference, by its name."""
+    return {
+        at: {name: value for name, value in sorted(vars(module).items()) if _counts(name, value)}
+        for at, module in model.named_modules()
+        if "Dropout" not in type(module).__name__
+    }
+
+
+def _counts(name: str, value: object) -> bool:
+    is_beside = name.startswith("_") or "drop" in name or name in _BESIDE
+    return isinstance(value, _PLAIN) and not is_beside
 
 
 def has_global_hooks() -> bool:

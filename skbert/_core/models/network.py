@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from skbert._arrays import is_arange
 from skbert._core.attention import packed
 from skbert._core.attention.pooling import LayerJoin
 from skbert._core.cpu.embedding import UsedRowsEmbedding
@@ -40,6 +41,7 @@ from skbert._core.models.vectors import above_states, encoder_states, in_order, 
 from skbert._core.runtime.interrupts import deferred_interrupts
 from skbert._core.runtime.modes import default_modes
 from skbert._core.task import Batch, Layout
+from skbert.exceptions import ModelError
 
 __all__ = [
     "Network",
@@ -248,10 +250,24 @@ def inference_network(network: Network) -> Network:
     if not (network.is_handed_out or has_global_hooks()):
         return network
     network.model.eval()
+    _check_outputs(network)
     twin = twin_of(network)
     twin.layer_runner = Layers(is_enabled=network.layer_runner.is_enabled)
     twin.is_packed = can_pack(twin)
     return twin
+
+
+def _check_outputs(network: Network) -> None:
+    """Refuse an output layer of another size, which nothing knows how to read."""
+    needed = network.head.n_outputs
+    if not (network.head.has_output_layer and needed):
+        return
+    found = getattr(network.output_layer, "out_features", needed)
+    if found != needed:
+        raise ModelError(
+            f"The output layer of model_ has {found} outputs, but {needed} are needed. Put back"
+            " one with as many, or fit again."
+        )
 
 
 def has_own_modules(network: Network) -> bool:
@@ -282,8 +298,16 @@ def can_pack(network: Network) -> bool:
         _supports_packing(model)
         and (_has_layers(network) or model.config._attn_implementation == packed.NAME)
         and is_as_opened(network)
+        and _counts_positions(network)
         and (not family.has_kernels or all(can_compute(family, x) for x in family.layers(model)))
     )
+
+
+def _counts_positions(network: Network) -> bool:
+    """Whether the positions that a model keeps for its embeddings are 0, 1, 2, ..."""
+    embeddings = encoder_part(network.model, network.family.encoder.embeddings)
+    kept = getattr(embeddings, "position_ids", None)
+    return kept is None or is_arange(kept[0].cpu().numpy(), kept.shape[1])
 
 
 # --- forward -------------------------------------------------------------------------------------

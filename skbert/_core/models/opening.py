@@ -11,7 +11,6 @@ import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache, lru_cache, partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -27,7 +26,7 @@ from transformers.utils import logging as library_logging
 from skbert._core.attention import packed
 from skbert._core.attention.pooling import POOLER
 from skbert._core.attention.pruned import prune
-from skbert._core.attention.relative import add_distances, kind_of_positions
+from skbert._core.attention.relative import add_distances
 from skbert._core.checkpoints.merging import merge_adapter
 from skbert._core.checkpoints.tokenizer_files import TokenizerFiles
 from skbert._core.checkpoints.vet import Checkpoint
@@ -58,9 +57,8 @@ from skbert._core.runtime.interrupts import deferred_interrupts
 from skbert._core.runtime.modes import default_modes, single_precision
 from skbert.exceptions import InputError, ModelError, SkbertError
 
-__all__ = ["PreTrainedModel", "PreTrainedTokenizerBase", "copy_encoder", "drop_pooler",
-           "has_configured_shapes", "network_of", "new_tokenizer", "open_network",
-           "write_folder"]  # fmt: skip
+__all__ = ["PreTrainedModel", "PreTrainedTokenizerBase", "as_configured", "copy_encoder",
+           "drop_pooler", "network_of", "new_tokenizer", "open_network", "quiet"]  # fmt: skip
 
 _OF_A_HEAD = ("skbert_targets", "skbert_max_length")  # settings that a new head does not take on
 
@@ -208,8 +206,8 @@ def _make(new_model: NewModel, head: Head, dtype: torch.dtype, pooling: str) -> 
     config.vocab_size = max(config.vocab_size, len(tokenizer))  # some classes add tokens
     positions, padding = config.max_position_embeddings, config.pad_token_id
     tokenizer.model_max_length = family.max_length(positions, padding)
-    with _quiet(), single_precision():  # weights are drawn in float32 and converted afterwards
-        model = _as_configured(getattr(transformers, head_class.name))(config).to(dtype).eval()
+    with quiet(), single_precision():  # weights are drawn in float32 and converted afterwards
+        model = as_configured(getattr(transformers, head_class.name))(config).to(dtype).eval()
     return model, tokenizer
 
 
@@ -238,7 +236,7 @@ def new_tokenizer(kind: TokenizerFormat, pieces: Pieces, lowercase: Lowercase) -
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Show no progress bar and no report of the library; restore its settings at the end."""
     verbosity, bar = library_logging.get_verbosity(), library_logging.is_progress_bar_enabled()
     library_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
@@ -258,10 +256,10 @@ def _quietly_load(
     head_class = checkpoint.family.head_class(head.job)
     settings = checkpoint.config | head_class.pooled_settings(pooling, checkpoint.config)
     model_class = getattr(transformers, head_class.name)
-    loader = _as_configured(model_class, settings.pop("pruned_heads", None), head)
+    loader = as_configured(model_class, settings.pop("pruned_heads", None), head)
     if not keep_head:
         settings = {k: v for k, v in settings.items() if k not in _OF_A_HEAD}
-    with _quiet():
+    with quiet():
         config = transformers.AutoConfig.for_model(**checkpoint.family.own_settings(settings))
         config.is_decoder = head.is_causal
         if not keep_head:
@@ -281,7 +279,7 @@ def _quietly_load(
     return model, {*loaded["missing_keys"], *(name for name, *_ in loaded["mismatched_keys"])}
 
 
-def _as_configured(
+def as_configured(
     model_class: Any, pruned: dict[str, list[int]] | None = None, head: Head | None = None
 ) -> Any:
     """A class that makes models of ``model_class``, with relative positions and pruned heads.
@@ -336,7 +334,7 @@ def _read_tokenizer(
     Whether it makes text lower case is passed on, as the library would assume that it does.
     """
     declared = {"do_lower_case": lowercase, "vocab": None if words is None else dict(words)}
-    with temporary_folder(dict(members)) as scratch, _quiet():
+    with temporary_folder(dict(members)) as scratch, quiet():
         tokenizer = transformers.AutoTokenizer.from_pretrained(
             scratch,
             local_files_only=True,
@@ -357,36 +355,3 @@ def drop_pooler(network: Network) -> None:
         home, _, name = network.family.encoder.pooler.rpartition(".")
         setattr(network.model.base_model.get_submodule(home), name, None)
     network.anatomy = anatomy_of(network.model)
-
-
-def has_configured_shapes(model: Any, head: Head) -> bool:
-    """Whether a model made from this one's configuration has weights of the same shapes."""
-    config = copy.deepcopy(model.config)
-    pruned, config.pruned_heads = getattr(config, "pruned_heads", None), {}
-    with torch.device("meta"):
-        remade = _as_configured(type(model), pruned, head)(config)
-    sizes = {name: weight.shape for name, weight in remade.named_parameters()}
-    return all(sizes.get(name) == weight.shape for name, weight in model.named_parameters())
-
-
-@deferred_interrupts()
-def write_folder(network: Network, folder: Path, *, weights: bool = True) -> None:
-    """Write a plain transformers folder: configuration, safetensors and tokenizer files."""
-    model = network.model
-    if not (has_own_modules(network) and has_configured_shapes(model, network.head)):
-        raise ModelError(
-            "Modules of model_ were replaced or added, and such a model cannot be opened again. "
-            "Put back those it had, merge the adapter (merge_and_unload in peft), or pickle the "
-            "estimator."
-        )
-    config = network.model.config
-    pruned, positions = getattr(config, "pruned_heads", None), kind_of_positions(config)
-    if weights and (pruned or positions != "absolute"):
-        why = f"has lost the heads {pruned}" if pruned else f"has {positions!r} positions"
-        raise ModelError(
-            f"The model {why}, and transformers cannot open such a model. Use save(path): every "
-            "estimator takes that folder as model=. To predict without torch, use export(path)."
-        )
-    with _quiet():
-        (network.model if weights else config).save_pretrained(folder)
-        network.tokenizer.save_pretrained(folder)

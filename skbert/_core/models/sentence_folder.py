@@ -1,7 +1,7 @@
 """Writes a model whose head transformers has no class for as a folder of sentence-transformers.
 
 The modules of such a folder are the encoder, a pooling, and the head's layers: what its `encode`
-gives are the logits. Depends on torch, safetensors and `opening`.
+gives are the logits. Depends on torch, safetensors, `opening` and `writing`.
 """
 
 from __future__ import annotations
@@ -18,12 +18,8 @@ from skbert._core.attention.pooling import TOKEN_POOLINGS
 from skbert._core.checkpoints.sentences import CHAIN, HEAD, SETTINGS
 from skbert._core.items import Head
 from skbert._core.models.network import Network, has_own_modules
-from skbert._core.models.opening import (
-    copy_encoder,
-    drop_pooler,
-    has_configured_shapes,
-    write_folder,
-)
+from skbert._core.models.opening import copy_encoder, drop_pooler
+from skbert._core.models.writing import is_as_configured, write_folder
 from skbert.exceptions import ModelError
 
 __all__ = ["has_class", "write_sentence_folder"]
@@ -51,7 +47,7 @@ def write_sentence_folder(network: Network, folder: Path, max_length: int) -> No
     encoder = copy_encoder(network, Head("embedding", 0), network.pooling, network.dtype)
     named = {"class": network.head_class.name, "layers": [layer.path for layer in layers]}
     setattr(encoder.model.config, HEAD, named)  # goes into config.json
-    if has_own_modules(encoder) and not has_configured_shapes(encoder.model, encoder.head):
+    if has_own_modules(encoder) and not is_as_configured(encoder.model, encoder.head):
         drop_pooler(encoder)  # which some classes make for a head only
     write_folder(encoder, folder)
     size = layers[0].linear.in_features

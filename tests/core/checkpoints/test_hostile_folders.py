@@ -19,7 +19,8 @@ from skbert import BertClassifier
 from skbert._core.checkpoints import strict, tokenizer_files, tokenizer_settings, vet
 from skbert._core.items import Head
 from skbert._core.models import opening
-from skbert._core.models.opening import open_network, write_folder
+from skbert._core.models.opening import open_network
+from skbert._core.models.writing import write_folder
 from skbert.exceptions import ModelError, NonFiniteError
 
 if TYPE_CHECKING:

@@ -468,6 +468,22 @@ def test_normed_for_inference_as_in_training(dtype: torch.dtype, n_tokens: int, 
     assert torch.equal(found[1], trained[1])
 
 
+@pytest.mark.parametrize("with_grad", [False, True])
+@pytest.mark.parametrize("dtype", WITHIN)
+@pytest.mark.parametrize(("n_tokens", "size"), [(1, 32), (37, 48)])
+def test_a_token_whose_variance_overflows_has_no_norm(
+    n_tokens: int, size: int, dtype: torch.dtype, with_grad: bool
+) -> None:
+    x, residual = torch.randn(n_tokens, size).to(dtype), torch.randn(n_tokens, size)
+    residual[-1] *= 1e30
+    with torch.set_grad_enabled(with_grad):
+        x.requires_grad_(with_grad)
+        found = fused.fused_layernorm(x, residual, torch.ones(size), torch.ones(size), 1e-6, 0.0)
+    for states in found:
+        assert states[-1].isnan().all()
+        assert states[:-1].isfinite().all()
+
+
 @pytest.mark.parametrize("dtype", WITHIN)
 def test_no_bias_is_a_bias_of_zeros(dtype: torch.dtype) -> None:
     x, residual, weight, bias = inputs_of_norm(dtype)

@@ -124,7 +124,7 @@ def test_settings_are_those_of_the_configuration_class(family: Family) -> None:
     for name, size in family.sizes.items():
         assert getattr(config, family.settings.get(name, name)) == size.default
         assert size.least <= size.default <= size.most
-    known = {*family.rates, *family.choices, *family.arithmetic} - {"position_embedding_type"}
+    known = {*family.rates, *family.choices} - {"position_embedding_type"}
     known -= {"norm_rel_ebd", "conv_act"}  # which only some checkpoints name
     missing = [name for name in known if not hasattr(config, family.settings.get(name, name))]
     assert missing == []

@@ -121,6 +121,14 @@ def test_norms_of_other_tensors_are_left_to_torch(at: int, what: str) -> None:
     assert not fused.can_fuse_layernorm(*tensors)
 
 
+@pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning")  # of Triton's interpreter
+def test_a_token_whose_variance_overflows_has_no_norm() -> None:
+    x = drawn(5, 48)
+    x[3] *= 1e30
+    found, _ = fused.fused_layernorm(x, torch.zeros_like(x), x[0], None, 1e-5, 0.0)
+    assert found.isnan().all(1).tolist() == [False, False, False, True, False]
+
+
 def test_norms_without_gradients_save_nothing() -> None:
     x = drawn(3, 16).requires_grad_()
     with torch.no_grad():

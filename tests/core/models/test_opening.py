@@ -30,9 +30,10 @@ from skbert._core.batches import Batch, collate
 from skbert._core.checkpoints.vet import vet
 from skbert._core.items import Head
 from skbert._core.models.network import Network
-from skbert._core.models.opening import open_network, write_folder
+from skbert._core.models.opening import open_network
 from skbert._core.models.output import grow_output, scale_output
 from skbert._core.models.shared import hand_out_tokenizer
+from skbert._core.models.writing import write_folder
 from skbert._core.runtime.device import seeded
 from skbert.exceptions import ModelError, SkbertWarning
 

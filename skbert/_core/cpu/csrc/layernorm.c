@@ -71,7 +71,7 @@ BF16_DOT INLINE void forward_plain(const LayerNorm *a, int64_t token, int n) {
             squares[i] += centered * centered;
         }
     for (int i = 0; i < n; i++)
-        a->rstd[token + i] = rstd[i] = 1 / sqrtf(sum(squares[i]) / size + a->epsilon);
+        a->rstd[token + i] = rstd[i] = reciprocal_root(sum(squares[i]) / size, a->epsilon);
     for (int64_t j = 0; j < size; j += 2 * LANES) {
         floats weight[2], bias[2] = {0};
         memcpy(weight, a->weight + j, sizeof weight);

@@ -7,14 +7,19 @@
 
 #include "vectors.h"
 
-/* 1 / deviation of a token, whose mean is known. */
+/* 1 / deviation; of a variance too large for float32 NaN, as 0 would make a token the bias. */
+INLINE float reciprocal_root(float variance, float epsilon) {
+    return variance < INFINITY ? 1 / sqrtf(variance + epsilon) : NAN;
+}
+
+/* The same of a token, whose mean is known. */
 INLINE float reciprocal_deviation(const float *x, int64_t size, float mean, float epsilon) {
     floats squares = {0};
     for (int64_t j = 0; j < size; j += LANES) {
         floats centered = *(const floats *)(x + j) - mean;
         squares += centered * centered;
     }
-    return 1 / sqrtf(sum(squares) / size + epsilon);
+    return reciprocal_root(sum(squares) / size, epsilon);
 }
 
 #endif

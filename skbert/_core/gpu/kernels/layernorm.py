@@ -31,6 +31,8 @@ def layernorm_forward(
     centered = values - tl.sum(values, 1)[:, None] / size
     variance = tl.sum(tl.where(is_column, centered * centered, 0.0), 1) / size
     inverse = 1.0 / tl.sqrt(variance + epsilon)
+    # Of a variance too large for float32: 0 would make a token the bias.
+    inverse = tl.where(variance < float("inf"), inverse, float("nan"))
     normal = centered * inverse[:, None]
     tl.store(rstd + tokens, inverse, tokens < n_tokens)
     if normalized is not None:
