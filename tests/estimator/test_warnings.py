@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import shutil
 import sys
 import warnings
@@ -120,6 +121,13 @@ def cached(fitted: Fitted, name: str, content: bytes | None) -> BertTransformer:
     return fresh
 
 
+def hooked(fitted: Fitted) -> BertTransformer:
+    """A transformer whose model has a hook."""
+    own = copy.deepcopy(fitted.transformer)
+    own.model_.register_forward_hook(lambda *_: None)
+    return own
+
+
 Call = Callable[[Fitted], Any]
 # What is checked, and the function that warns -> calls of a user, each a lambda on one line.
 CALLS: dict[str, list[Call]] = {
@@ -205,6 +213,10 @@ CALLS: dict[str, list[Call]] = {
     ],
     "attributions._warn_of_residuals": [
         lambda f: attributions(f.classifier, TEXTS[:1], tolerance=1e-9, max_steps=12),
+    ],
+    "writing.write_folder": [
+        lambda f: hooked(f).save(f.folder / "saved"),
+        lambda f: hooked(f).save_pretrained(f.folder / "plain"),
     ],
     "schemes.codes": [
         lambda f: new(f, BertTokenTagger).fit(["good film", "bad film"], [[(0, 3, "X")], []]),

@@ -888,11 +888,15 @@ def test_what_is_not_finite_is_handed_on(value: float) -> None:
 
 
 def test_bfloat16_is_rounded_as_torch_does() -> None:
-    numbers = torch.randn(100, 16) * 10.0 ** torch.randint(-30, 30, (100, 16))
+    numbers = torch.randn(100, 16) * 10.0 ** torch.randint(-30, 30, (100, 1))
     numbers[0, :3] = torch.tensor([1.00390625, 1.01171875, 3.4e38])  # halfway, halfway, overflow
     x = torch.zeros(100, 16, dtype=torch.bfloat16)
     normed, rounded = fused.fused_layernorm(x, numbers, torch.ones(16), torch.zeros(16), 1e-6, 0.0)
-    assert torch.equal(rounded.view(torch.int16), normed.bfloat16().view(torch.int16))
+    is_number = ~normed.isnan()  # for the variance of a token with huge ones overflows
+    bits = [x[is_number].view(torch.int16) for x in (rounded, normed.bfloat16())]
+    assert torch.equal(*bits)
+    assert rounded[~is_number].isnan().all()
+    assert 0.3 < is_number.double().mean() < 1.0
 
 
 def test_where_they_serve(monkeypatch: pytest.MonkeyPatch) -> None:
