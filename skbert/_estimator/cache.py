@@ -101,7 +101,7 @@ def _hash_of_all(network: Network) -> str:
 def _hash_of_frozen(network: Network, freeze: int | str) -> str:
     trained = trainable_parameters(network.model, network.head_class.prefixes, freeze)
     ids = {*map(id, trained)}
-    digest = hashlib.sha256(f"{network.family.model_type} {network.pooling}".encode())
+    digest = hashlib.sha256(network.pooling.encode())
     _add_weights(digest, network, {
         name: tensor.detach()
         for name, tensor in network.model.state_dict(keep_vars=True).items()

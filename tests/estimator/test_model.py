@@ -10,6 +10,7 @@ import textwrap
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -503,14 +504,10 @@ def test_what_is_no_weight_is_in_the_key_of_kept_vectors(
         how = {"pooling": "mean", "precision": "float32"}
         return BertTransformer(tiny_model, memory=memory, **how).fit(TEXTS)
 
-    class Encoder:
-        def __init__(self, transformer: BertTransformer) -> None:
-            self.bert = transformer.model_
-
     keeping, without = fitted(tmp_path), fitted(None)
     before = keeping.transform(TEXTS)
     for transformer in (keeping, without):
-        change(Encoder(transformer))
+        change(SimpleNamespace(bert=transformer.model_))
     after = keeping.transform(TEXTS)
     assert np.abs(after - before).max() > 1e-3
     np.testing.assert_allclose(after, without.transform(TEXTS), atol=1e-6)

@@ -10,13 +10,16 @@ from typing import Any, Protocol
 
 import torch
 
+from skbert._arrays import is_arange
 from skbert._core.cpu.embedding import UsedRowsEmbedding
 from skbert._core.cpu.layers import Layers
 from skbert._core.cpu.tables import can_sum
 from skbert._core.families.record import Family, encoder_part, optional_part
 from skbert._core.task import Batch, Layout
 
-__all__ = ["embedded_apart", "embeddings_of", "packed_inputs", "reads_token_types"]
+__all__ = [
+    "counts_positions", "embedded_apart", "embeddings_of", "packed_inputs", "reads_token_types",
+]  # fmt: skip
 
 
 class Encoder(Protocol):
@@ -72,6 +75,13 @@ def _positions(network: Encoder, batch: Batch) -> torch.Tensor:
     if not network.family.counts_from_padding:
         return batch.position_ids
     return batch.position_ids + network.family.first_position(network.model.config.pad_token_id)
+
+
+def counts_positions(network: Encoder) -> bool:
+    """Whether the positions that a model keeps for its embeddings are 0, 1, 2, ..."""
+    embeddings = encoder_part(network.model, network.family.encoder.embeddings)
+    kept = getattr(embeddings, "position_ids", None)
+    return kept is None or is_arange(kept[0].cpu().numpy(), kept.shape[1])
 
 
 def reads_token_types(network: Encoder) -> bool:

@@ -10,7 +10,6 @@ import copy
 from collections.abc import Callable
 from itertools import chain
 from numbers import Number
-from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -22,7 +21,6 @@ __all__ = [
 
 Anatomy = tuple[tuple[str, type, Callable[..., Any], tuple[tuple[str, object], ...]], ...]
 
-_FUNCTIONS = FunctionType, MethodType, BuiltinFunctionType
 _PLAIN = Number, str, tuple, torch.dtype
 # What says where a model comes from or how it is run, or what weights say themselves.
 _BESIDE = {
@@ -42,7 +40,7 @@ def _functions_of(module: torch.nn.Module) -> tuple[tuple[str, object], ...]:
     return tuple(
         (name, getattr(value, "__func__", value))
         for name, value in vars(module).items()
-        if isinstance(value, _FUNCTIONS) and not name.startswith("_")
+        if callable(value) and not name.startswith("_")
     )
 
 
@@ -67,12 +65,11 @@ def has_global_hooks() -> bool:
 
 
 def is_hooked(model: torch.nn.Module) -> bool:
-    """Whether a module of the model has hooks, or a forward function of its own."""
+    """Whether a module of the model has hooks."""
     return has_global_hooks() or any(
         module._forward_pre_hooks
         or module._backward_hooks
         or module._backward_pre_hooks
-        or "forward" in vars(module)
         or any(not _is_recorder(hook) for hook in module._forward_hooks.values())
         for module in model.modules()
     )

@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-from skbert._arrays import is_arange
 from skbert._core.attention import packed
 from skbert._core.attention.pooling import LayerJoin
 from skbert._core.cpu.embedding import UsedRowsEmbedding
@@ -22,6 +21,7 @@ from skbert._core.families import family_of
 from skbert._core.families.record import Family, HeadClass, encoder_part, optional_part
 from skbert._core.items import Head
 from skbert._core.models.embeddings import (
+    counts_positions,
     embedded_apart,
     embeddings_of,
     packed_inputs,
@@ -298,16 +298,9 @@ def can_pack(network: Network) -> bool:
         _supports_packing(model)
         and (_has_layers(network) or model.config._attn_implementation == packed.NAME)
         and is_as_opened(network)
-        and _counts_positions(network)
+        and counts_positions(network)
         and (not family.has_kernels or all(can_compute(family, x) for x in family.layers(model)))
     )
-
-
-def _counts_positions(network: Network) -> bool:
-    """Whether the positions that a model keeps for its embeddings are 0, 1, 2, ..."""
-    embeddings = encoder_part(network.model, network.family.encoder.embeddings)
-    kept = getattr(embeddings, "position_ids", None)
-    return kept is None or is_arange(kept[0].cpu().numpy(), kept.shape[1])
 
 
 # --- forward -------------------------------------------------------------------------------------
