@@ -1,28 +1,33 @@
-"""A step of AdamW over many tensors, in one pass over memory, on a GPU.
+"""Steps of AdamW over many tensors, and the norm of gradients, each in one pass, on a GPU.
 
-The kernel goes through a table of the tensors, which is kept for other steps in which all of them
+The kernels go through a table of the tensors, which is kept for other steps in which all of them
 are where they were. Depends on torch, ``batches`` and the kernels.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from operator import attrgetter
 
 import numpy as np
 import torch
 
-from skbert._arrays import IntArray
 from skbert._core.batches import in_one_copy
 from skbert._core.gpu.kernels import adamw as kernels
 from skbert._core.runtime.autograd import AdamWTensor
 
-__all__ = ["adamw_step"]
+__all__ = ["adamw_step", "grad_norm"]
 
 _CHUNK = 4096  # numbers of a tensor that a program computes,
 _NUMBERS = 512  # and that it computes together: four, which are 16 bytes, by each thread
 _WARPS = 4  # of 32 threads
 _ALIGNMENT = 16  # of what is read and written in vectors, in bytes
+_MOST_TABLES = 32
+# Read of many tensors at once, which is faster.
+_address, _n_numbers, _dtype = torch.Tensor.data_ptr, torch.Tensor.numel, attrgetter("dtype")
+
+_tables: dict[tuple[bytes, torch.device], torch.Tensor] = {}
 
 
 def adamw_step(
@@ -39,53 +44,84 @@ def adamw_step(
     divisor of 1, and for a step that has not failed. There is at least one tensor.
     """
     device = tensors[0].weight.device
-    table = _table(tensors)
-    factors = [(t.decay, t.step_size, t.bias_correction2_sqrt) for t in tensors]
-    sent = in_one_copy({"factors": torch.from_numpy(np.array(factors, np.float32))}, device)
-    programs, (beta1, beta2) = _programs(tuple(table[6].tolist()), device), betas
+    weights, gradients, exp_avgs, exp_avg_sqs, *factors, copies = zip(*tensors, strict=True)
+    sizes = [*map(_n_numbers, weights)]
+    rows = [
+        *([*map(_address, column)] for column in (weights, gradients, exp_avgs, exp_avg_sqs)),
+        [0 if x is None else x.data_ptr() for x in copies],
+        _are_bf16(gradients),
+        sizes,
+    ]
+    table = _table(rows, 5, device, lambda: _check(tensors))
+    factors_of_each = torch.from_numpy(np.array(factors, np.float32).T.copy())
+    sent = in_one_copy({"factors": factors_of_each}, device)
+    programs, (beta1, beta2) = _programs(tuple(sizes), device), betas
     kernels.adamw_step[(len(programs),)](
-        _sent(table.tobytes(), device), sent["factors"], programs, divisor, failed,
+        table, sent["factors"], programs, divisor, failed,
         epsilon, 1.0 - beta1, beta2, 1.0 - beta2,
         NUMBERS=_NUMBERS, CHUNK=_CHUNK, num_warps=_WARPS,
     )  # fmt: skip
 
 
-def _table(tensors: Sequence[AdamWTensor]) -> IntArray:
-    """``(7, n)``: five addresses of each tensor, whether its gradient is in bfloat16, its size."""
-    weights, gradients, exp_avgs, exp_avg_sqs, _, _, _, copies = zip(*tensors, strict=True)
-    sizes, device = [weight.numel() for weight in weights], weights[0].get_device()
+def grad_norm(*, gradients: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Euclidean norm of all gradients together, in float32; the GPU is not waited for.
 
-    def addresses(column: Sequence[torch.Tensor | None], *dtypes: torch.dtype) -> list[int]:
-        for x, size in zip(column, sizes, strict=True):
+    They are contiguous, in float32 or bfloat16, and have at least one number.
+    """
+    device, sizes = gradients[0].device, [*map(_n_numbers, gradients)]
+    rows = [[*map(_address, gradients)], _are_bf16(gradients), sizes]
+    programs = _programs(tuple(sizes), device)
+    sums = torch.empty(len(programs), dtype=torch.float32, device=device)
+    kernels.sum_squares[(len(programs),)](
+        _table(rows, 1, device), programs, sums, NUMBERS=_NUMBERS, CHUNK=_CHUNK, num_warps=_WARPS
+    )
+    return sums.sum().sqrt()
+
+
+def _are_bf16(gradients: Sequence[torch.Tensor]) -> list[int]:
+    return [dtype == torch.bfloat16 for dtype in map(_dtype, gradients)]
+
+
+def _check(tensors: Sequence[AdamWTensor]) -> None:
+    """ValueError for tensors that the kernel would read or write wrongly."""
+    single, rounded = {torch.float32}, {torch.bfloat16}
+    for t in tensors:
+        columns = (
+            (t.weight, single), (t.gradient, single | rounded), (t.exp_avg, single),
+            (t.exp_avg_sq, single), (t.bf16_weight, rounded),
+        )  # fmt: skip
+        for x, dtypes in columns:
             if x is None:
                 continue
-            fits = x.dtype in dtypes and x.numel() == size and x.get_device() == device
-            if not fits or not x.is_contiguous():
+            like = t.weight.numel(), tensors[0].weight.device
+            if x.dtype not in dtypes or (x.numel(), x.device) != like or not x.is_contiguous():
                 raise ValueError(
                     f"a kernel was given {tuple(x.shape)} of {x.dtype} on {x.device}, which is to"
-                    f" be {size} numbers of {dtypes[-1]}, contiguous, all on one device"
+                    f" be {like[0]} numbers of {min(dtypes, key=str)}, contiguous, all on"
+                    " one device"
                 )
-        return [0 if x is None else x.data_ptr() for x in column]
-
-    rows = [
-        addresses(weights, torch.float32),
-        addresses(gradients, torch.bfloat16, torch.float32),
-        addresses(exp_avgs, torch.float32),
-        addresses(exp_avg_sqs, torch.float32),
-        addresses(copies, torch.bfloat16),
-        [gradient.dtype == torch.bfloat16 for gradient in gradients],
-        sizes,
-    ]
-    return np.array(rows, np.int64)
 
 
-@functools.lru_cache(maxsize=32)
-def _sent(table: bytes, device: torch.device) -> torch.Tensor:
-    """A table on the device, tensor by tensor, and for each whether all can be read in vectors."""
-    rows = np.frombuffer(table, np.int64).reshape(7, -1)
-    is_aligned = (rows[:5] % _ALIGNMENT == 0).all(axis=0)
-    sent = torch.from_numpy(np.vstack([rows, is_aligned]).T.copy())
-    return in_one_copy({"tensors": sent}, device)["tensors"]
+def _table(
+    rows: Sequence[Sequence[int]],
+    n_addresses: int,
+    device: torch.device,
+    check: Callable[[], None] = lambda: None,
+) -> torch.Tensor:
+    """Rows on the device, tensor by tensor, with whether all addresses can be read in vectors.
+
+    The first are addresses. What is not in another table that is kept is checked.
+    """
+    table = np.array(rows, np.int64)
+    key = table.tobytes(), device
+    if key not in _tables:
+        check()
+        while len(_tables) >= _MOST_TABLES:
+            del _tables[next(iter(_tables))]
+        is_aligned = (table[:n_addresses] % _ALIGNMENT == 0).all(axis=0)
+        sent = torch.from_numpy(np.vstack([table, is_aligned]).T.copy())
+        _tables[key] = in_one_copy({"tensors": sent}, device)["tensors"]
+    return _tables[key]
 
 
 @functools.lru_cache(maxsize=4)

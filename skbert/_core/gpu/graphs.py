@@ -2,16 +2,19 @@
 
 The layers of a step start some hundred kernels, which takes Python longer than it takes a GPU to
 compute those of a small step; a graph starts them in one call. It is recorded for a number of
-tokens, when the first batch comes that no other fits: that takes little longer than a step without
-one. Batches with fewer tokens are filled up with more rows, which nothing reads.
+tokens, which takes as long as a step without one. Batches with fewer tokens are filled up with
+more rows, which nothing reads, until what was computed for nothing would have been worth a graph
+of their own.
 Depends on torch, seeds and a batch's layout.
 """
 
 from __future__ import annotations
 
 import weakref
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 
 import numpy as np
 import torch
@@ -33,9 +36,9 @@ __all__ = ["LayerGraphs", "Recorder", "graphs_on"]
 
 _MOST = 24  # graphs, which all keep their inputs and outputs
 _FINEST = 64  # tokens that sizes differ by at least
-# Numbers in the states of a batch up to which a GPU computes twice as many in the time that Python
-# takes for what is left of a step. Above, an eighth is filled up at most.
-_FEW = 3 << 20
+# Numbers in the states of tokens that a GPU computes forward and backward while a graph of the
+# same layers is recorded.
+_WORTH_A_GRAPH = 16 << 20
 
 Compute = Callable[[torch.Tensor, Layout], list[torch.Tensor]]
 
@@ -90,7 +93,9 @@ class LayerGraphs:
     def __init__(self, recorder: Recorder, rounded_grads: RoundedGrads) -> None:
         self.recorder, self.rounded_grads = recorder, rounded_grads
         self.is_enabled = True
+        # None is recorded before its layers have run once, so that all kernels are compiled.
         self.graphs: dict[Hashable, list[_Graph]] = {}
+        self.wasted: Counter[tuple[Hashable, int]] = Counter()  # numbers, by the size to be saved
         # The run whose backward pass is yet to come: all graphs share the memory between.
         self.open_run: Callable[[], object] = lambda: None
 
@@ -104,32 +109,45 @@ class LayerGraphs:
     ) -> list[torch.Tensor]:
         """What ``compute`` returns of states and layout, by a graph where there is one."""
         shift = seed_of_a_run()
-        graph = self._graph_for(made_for, compute, weights, (states, layout))
-        if graph is not None:
-            return self._run(graph, states, layout, shift)
-        with seeds_of_a_run(shift):
-            return compute(states, layout)
+        key = made_for, layout.max_seqlen <= SHORT, states.requires_grad
+        can_run = self._can_run(weights)
+        if can_run and key in self.graphs:
+            graph = self._graph_for(key, compute, weights, (states, layout))
+            if graph is not None:
+                return self._run(graph, states, layout, shift)
+        with seeds_of_a_run(torch.full((1,), shift, dtype=torch.int32, device=states.device)):
+            outputs = compute(states, layout)
+        if can_run and key not in self.graphs:
+            outputs[-1].register_hook(partial(self._note_backward, key))
+        return outputs
+
+    def _note_backward(self, key: Hashable, _: torch.Tensor) -> None:
+        """From now on such layers can be recorded."""
+        self.graphs.setdefault(key, [])
 
     def _graph_for(
         self,
-        made_for: Hashable,
+        key: Hashable,
         compute: Compute,
         weights: Sequence[torch.Tensor],
         batch: tuple[torch.Tensor, Layout],
     ) -> _Graph | None:
-        """The graph that fills a batch up least, which is recorded where none fits."""
-        if not self._can_run(weights):
-            return None
-        states, layout = batch
-        key = made_for, layout.max_seqlen <= SHORT, states.requires_grad
-        fitting = [graph for graph in self.graphs.get(key, ()) if graph.fits(states)]
-        if fitting:
-            return min(fitting, key=lambda graph: len(graph.states))
-        if sum(map(len, self.graphs.values())) >= _MOST:
-            return None
-        graph = self._record(compute, weights, batch)
+        """The graph that fills a batch up least, or a new one where that would fill up less."""
+        states, _ = batch
+        n_tokens, width = states.shape
+        graphs, size = self.graphs[key], _size_of(n_tokens, sizes_per_octave=8)
+        fitting = [graph for graph in graphs if len(graph.states) >= n_tokens]
+        best = min(fitting, key=lambda graph: len(graph.states), default=None)
+        if best is None:
+            size = _size_of(n_tokens, sizes_per_octave=2)
+        else:
+            self.wasted[key, size] += (len(best.states) - size) * width
+        is_needed = best is None or self.wasted[key, size] > _WORTH_A_GRAPH
+        if not is_needed or sum(map(len, self.graphs.values())) >= _MOST:
+            return best
+        graph = self._record(compute, weights, batch, size)
         if graph is not None:
-            self.graphs.setdefault(key, []).append(graph)
+            graphs.append(graph)
         return graph
 
     def _can_run(self, weights: Sequence[torch.Tensor]) -> bool:
@@ -143,9 +161,10 @@ class LayerGraphs:
         compute: Compute,
         weights: Sequence[torch.Tensor],
         batch: tuple[torch.Tensor, Layout],
+        size: int,
     ) -> _Graph | None:
         try:
-            return _Graph(self, compute, weights, batch)
+            return _Graph(self, compute, weights, batch, size)
         except Exception as error:  # noqa: BLE001 - CUDA's, Triton's or a compiler's
             self.is_enabled, self.graphs = False, {}
             for weight in weights:
@@ -175,19 +194,10 @@ def graphs_on(
     return LayerGraphs(Recorder(device), rounded_grads) if is_fit else None
 
 
-def _most_tokens(states: torch.Tensor) -> int:
-    """How many tokens a graph may have at most that computes these."""
-    n_tokens = len(states)
-    more = n_tokens if states.numel() < _FEW else n_tokens >> 3
-    return n_tokens + max(_FINEST, more)
-
-
-def _recorded_tokens(states: torch.Tensor) -> int:
-    """How many tokens a graph gets that is recorded for these: two or eight sizes per octave."""
-    n_tokens = len(states)
+def _size_of(n_tokens: int, sizes_per_octave: int) -> int:
+    """How many tokens a graph gets that is recorded for so many."""
     octave = 1 << (n_tokens.bit_length() - 1)
-    step = max(_FINEST, octave >> (1 if states.numel() < _FEW else 3))
-    return n_tokens + -n_tokens % step
+    return n_tokens + -n_tokens % max(_FINEST, octave // sizes_per_octave)
 
 
 class _Graph:
@@ -199,9 +209,10 @@ class _Graph:
         compute: Compute,
         weights: Sequence[torch.Tensor],
         batch: tuple[torch.Tensor, Layout],
+        n_tokens: int,
     ) -> None:
         like, layout = batch
-        n_tokens, device = _recorded_tokens(like), like.device
+        device = like.device
         self.compute, self.weights, self.needs_grad = compute, weights, like.requires_grad
         self.rounded_grads = owner.rounded_grads
         self.outputs: list[torch.Tensor] = []
@@ -217,18 +228,11 @@ class _Graph:
         self.spare_rows, self.spare_ends = places // SHORT, (places.int() + 1) * SHORT
         self.read(like, layout, 0)
         with owner.recorder.aside():
-            self._forward()  # once before, so that all kernels are compiled
-            self.grad_outputs = [torch.zeros_like(output) for output in self.outputs]
-            self._backward()
-            self._take_grads()
             self.run_forward = owner.recorder.record(self._forward)
+            self.grad_outputs = [torch.zeros_like(output) for output in self.outputs]
             self.run_backward = owner.recorder.record(self._backward)
             self.grads = self._take_grads()
         self.outputs = [output.detach() for output in self.outputs]
-
-    def fits(self, states: torch.Tensor) -> bool:
-        """Whether the graph has room for such states, and not too much."""
-        return len(states) <= len(self.states) <= _most_tokens(states)
 
     def _forward(self) -> None:
         with torch.enable_grad(), seeds_of_a_run(self.shift):

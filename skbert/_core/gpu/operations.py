@@ -23,8 +23,9 @@ from skbert.exceptions import warn
 
 __all__ = [
     "SHORT", "adamw_step", "can_fuse_adamw", "can_fuse_attention", "can_fuse_gate",
-    "can_fuse_gelu", "can_fuse_layernorm", "can_fuse_rotary", "can_sum_tokens",
-    "fused_attention", "gelu_backward", "is_on_gpu", "kernels", "on_device_of", "sum_tokens",
+    "can_fuse_gelu", "can_fuse_grad_norm", "can_fuse_layernorm", "can_fuse_rotary",
+    "can_sum_tokens", "fused_attention", "gelu_backward", "grad_norm", "is_on_gpu", "kernels",
+    "on_device_of", "sum_tokens",
 ]  # fmt: skip
 
 _HEAD_SIZES = (16, 32, 64, 128)
@@ -200,3 +201,18 @@ def adamw_step(
         kernels("adamw").adamw_step(
             tensors=tensors, divisor=divisor, failed=failed, epsilon=epsilon, betas=betas
         )
+
+
+def can_fuse_grad_norm(gradients: Sequence[torch.Tensor]) -> bool:
+    """Whether `grad_norm` can be used."""
+    if not any(x.numel() for x in gradients) or not is_on_gpu(gradients[0]):
+        return False
+    fits = {x.dtype for x in gradients} <= {torch.bfloat16, torch.float32}
+    return fits and len({x.device for x in gradients}) == 1 and _has_kernel("adamw", gradients[0])
+
+
+def grad_norm(gradients: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Euclidean norm of all gradients together, a tensor on their device."""
+    with on_device_of(gradients[0]):
+        norm: torch.Tensor = kernels("adamw").grad_norm(gradients=gradients)
+    return norm

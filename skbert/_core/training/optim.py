@@ -6,7 +6,7 @@ Depends on torch and the kernels; knows of a model what its family's record says
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -325,12 +325,7 @@ class _CompiledAdamW(AdamW):
 
     def step(self, closure: Any = None) -> Any:  # noqa: ARG002 - as in torch
         """Take a step."""
-        tensors = [
-            self._prepare(group, weight, gradient.contiguous())
-            for group in self.param_groups
-            for weight in group["params"]
-            if (gradient := self.gradient(weight)) is not None
-        ]
+        tensors = [tensor for group in self.param_groups for tensor in self._prepared(group)]
         if tensors:
             self._run_kernel(tensors, self.defaults["eps"], self.defaults["betas"])
 
@@ -342,26 +337,24 @@ class _CompiledAdamW(AdamW):
             tensors=tensors, divisor=divisor, epsilon=epsilon, betas=betas, states=self._states
         )
 
-    def _prepare(
-        self, group: dict[str, Any], weight: torch.Tensor, gradient: torch.Tensor
-    ) -> AdamWTensor:
-        """A weight with all that its next step needs; the step is counted."""
-        state, rate, copies = self.state[weight], group["lr"], self.bf16_state.weights or {}
-        if not state:
-            state["step"] = 0
-            state["exp_avg"], state["exp_avg_sq"] = weight.new_zeros(2, *weight.shape)
-        state["step"] += 1
-        first, second = _corrections(state["step"], *self.defaults["betas"])
-        return AdamWTensor(
-            weight=weight,
-            gradient=gradient,
-            exp_avg=state["exp_avg"],
-            exp_avg_sq=state["exp_avg_sq"],
-            decay=1.0 - rate * group["weight_decay"],
-            step_size=rate / first,
-            bias_correction2_sqrt=second,
-            bf16_weight=copies.get(weight),
-        )
+    def _prepared(self, group: dict[str, Any]) -> Iterator[AdamWTensor]:
+        """The weights of a group with all that their next step needs; the step is counted."""
+        rate, betas, copies = group["lr"], self.defaults["betas"], self.bf16_state.weights or {}
+        decay = 1.0 - rate * group["weight_decay"]
+        for weight in group["params"]:
+            gradient = self.gradient(weight)
+            if gradient is None:
+                continue
+            state = self.state[weight]
+            if not state:
+                state["step"] = 0
+                state["exp_avg"], state["exp_avg_sq"] = weight.new_zeros(2, *weight.shape)
+            state["step"] += 1
+            first, second = _corrections(state["step"], *betas)
+            moments, copy = (state["exp_avg"], state["exp_avg_sq"]), copies.get(weight)
+            yield AdamWTensor(
+                weight, gradient.contiguous(), *moments, decay, rate / first, second, copy
+            )
 
 
 @lru_cache(8)  # most weights have taken as many steps
@@ -384,6 +377,8 @@ def gradient_norm(gradients: Iterable[torch.Tensor]) -> torch.Tensor:
     gradients = [gradient.contiguous() for gradient in gradients]
     if can_fuse_grad_norm(gradients):
         return grad_norm(gradients=gradients)
+    if operations.can_fuse_grad_norm(gradients):
+        return operations.grad_norm(gradients)
     norms: list[torch.Tensor] = []
     for dtype in dict.fromkeys(gradient.dtype for gradient in gradients):  # one at a time
         own = [gradient for gradient in gradients if gradient.dtype == dtype]

@@ -245,18 +245,27 @@ def test_one_optimizer_goes_on_from_another(first: int, then: int) -> None:
 # --- the norm ------------------------------------------------------------------------------------
 
 
-def test_the_norm_is_over_gradients_of_all_types(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("has_kernel", [True, False])
+def test_the_norm_is_over_gradients_of_all_types(
+    has_kernel: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("skbert._core.training.optim.can_fuse_grad_norm", lambda _: False)
-    first, second, third = drawn([(17,), (200, 30), ()], 0)
-    gradients = [first, second.bfloat16(), third, third.bfloat16()]
+    monkeypatch.setattr(operations, "is_on_gpu", lambda _: has_kernel)
+    first, second, third, fourth = drawn([(17,), (200, 30), (), (CHUNK + 600,)], 0)
+    gradients = [first, second.bfloat16(), third, third.bfloat16(), fourth[:0]]
+    gradients += [misplaced(fourth, torch.float32), misplaced(fourth, torch.bfloat16)]
     exact = torch.cat([gradient.flatten().double() for gradient in gradients]).norm()
+    assert operations.can_fuse_grad_norm(gradients) is has_kernel
     norm = gradient_norm(gradients)
     assert (norm.dtype, norm.shape) == (torch.float32, ())
     torch.testing.assert_close(norm.double(), exact, rtol=1e-6, atol=0)
     torch.testing.assert_close(gradient_norm([second.double()]), second.double().norm())
-    for place, value in ((0, torch.inf), (1, torch.nan)):
+    torch.testing.assert_close(gradient_norm([fourth[:0]]), torch.zeros_like(third))
+    for place, value in ((0, torch.inf), (1, torch.nan), (6, torch.inf)):
+        kept = gradients[place].clone()
         gradients[place].view(-1)[3] = value
         assert not gradient_norm(gradients).isfinite()
+        gradients[place] = kept
 
 
 # --- on a GPU ------------------------------------------------------------------------------------
