@@ -27,11 +27,17 @@ class Layout:
     runs: tuple[tuple[int, int, int], ...]  # (first token, how many rows, their length)
     cu_seqlens: torch.Tensor  # (n_rows + 1,) int32, cumulative lengths
     row_of_token: torch.Tensor  # (n_tokens,) int64
+    longest: int | None = None  # tokens of a row at most, where the device alone knows the rows
 
     @cached_property
     def max_seqlen(self) -> int:
         """Tokens in the longest row."""
-        return int(self.lengths.max())
+        return int(self.lengths.max()) if self.longest is None else self.longest
+
+    @cached_property
+    def mean_seqlen(self) -> float:
+        """Tokens in the row of a token, on average: so many others each of them attends to."""
+        return float(self.lengths @ self.lengths / self.lengths.sum())
 
     @cached_property
     def n_tokens(self) -> int:

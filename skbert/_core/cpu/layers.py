@@ -162,7 +162,7 @@ class Layers:
         self, work: _Work, states: torch.Tensor, layout: Layout
     ) -> list[torch.Tensor]:
         """The trained weights of layers that can be recorded; none where a kernel is missing."""
-        key = work.made_for, layout.max_seqlen <= operations.SHORT
+        key = work.made_for, operations.has_short_rows(layout)
         if key not in self.recorded:
             can = self._has_kernels(work, states.new_empty(0, dtype=work.dtype), layout)
             every = (weight for module in work.with_norms for weight in module.parameters())

@@ -19,7 +19,7 @@ from functools import partial
 import numpy as np
 import torch
 
-from skbert._core.gpu.operations import SHORT
+from skbert._core.gpu.operations import SHORT, has_short_rows
 from skbert._core.runtime.autograd import (
     Context,
     RoundedGrads,
@@ -109,7 +109,7 @@ class LayerGraphs:
     ) -> list[torch.Tensor]:
         """What ``compute`` returns of states and layout, by a graph where there is one."""
         shift = seed_of_a_run()
-        key = made_for, layout.max_seqlen <= SHORT, states.requires_grad
+        key = made_for, has_short_rows(layout), states.requires_grad
         can_run = self._can_run(weights)
         if can_run and key in self.graphs:
             graph = self._graph_for(key, compute, weights, (states, layout))
@@ -118,7 +118,7 @@ class LayerGraphs:
         with seeds_of_a_run(torch.full((1,), shift, dtype=torch.int32, device=states.device)):
             outputs = compute(states, layout)
         if can_run and key not in self.graphs:
-            outputs[-1].register_hook(partial(self._note_backward, key))
+            outputs[-1].register_hook(partial(self._note_backward, key))  # type: ignore[no-untyped-call]
         return outputs
 
     def _note_backward(self, key: Hashable, _: torch.Tensor) -> None:
@@ -219,10 +219,11 @@ class _Graph:
         self.states = like.new_zeros(n_tokens, like.shape[1], requires_grad=self.needs_grad)
         self.shift = torch.zeros(1, dtype=torch.int32, device=device)
         self.layout = Layout(  # as many rows as there are tokens, of which the last are empty
-            np.array([SHORT if layout.max_seqlen <= SHORT else n_tokens]),
+            np.array([SHORT if has_short_rows(layout) else n_tokens]),
             (),
             torch.empty(n_tokens + 1, dtype=torch.int32, device=device),
             torch.empty(n_tokens, dtype=torch.int64, device=device),
+            longest=n_tokens,
         )
         places = torch.arange(n_tokens, device=device)
         self.spare_rows, self.spare_ends = places // SHORT, (places.int() + 1) * SHORT
@@ -232,6 +233,14 @@ class _Graph:
             self.grad_outputs = [torch.zeros_like(output) for output in self.outputs]
             self.run_backward = owner.recorder.record(self._backward)
             self.grads = self._take_grads()
+        pairs = zip(self.weights, self.grads, strict=True)
+        given = {weight: grad for weight, grad in pairs if grad is not None}
+        keeps_rounded = self.rounded_grads is not None
+        self.rounded = {
+            weight: grad for weight, grad in given.items()
+            if keeps_rounded and grad.dtype != weight.dtype
+        }  # fmt: skip
+        self.others = [pair for pair in given.items() if pair[0] not in self.rounded]
         self.outputs = [output.detach() for output in self.outputs]
 
     def _forward(self) -> None:
@@ -263,15 +272,18 @@ class _Graph:
 
     def backward(self, n_tokens: int, grad_outputs: Sequence[torch.Tensor]) -> torch.Tensor | None:
         """Add to the gradients of the weights; the gradient of the states, if it is needed."""
+        given = [*self.rounded.items()]
         if self.rounded_grads or self.weights[0].grad is not None:
             self._move_gradients()
+        elif self.rounded_grads is not None:
+            given = []
+            self.rounded_grads.update(self.rounded)  # all at once, which is faster
         for own, grad in zip(self.grad_outputs, grad_outputs, strict=True):
             own[:n_tokens].copy_(grad)
             own[n_tokens:].zero_()
         self.run_backward()
-        for weight, own_grad in zip(self.weights, self.grads, strict=True):
-            if own_grad is not None:
-                add_gradient(weight, own_grad, self.rounded_grads)
+        for weight, own_grad in (*given, *self.others):
+            add_gradient(weight, own_grad, self.rounded_grads)
         return self.found[-1][:n_tokens] if self.needs_grad else None
 
     def _move_gradients(self) -> None:

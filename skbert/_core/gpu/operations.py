@@ -24,12 +24,14 @@ from skbert.exceptions import warn
 __all__ = [
     "SHORT", "adamw_step", "can_fuse_adamw", "can_fuse_attention", "can_fuse_gate",
     "can_fuse_gelu", "can_fuse_grad_norm", "can_fuse_layernorm", "can_fuse_rotary",
-    "can_sum_tokens", "fused_attention", "gelu_backward", "grad_norm", "is_on_gpu", "kernels",
-    "on_device_of", "sum_tokens",
+    "can_sum_tokens", "fused_attention", "gelu_backward", "grad_norm", "has_short_rows",
+    "is_on_gpu", "kernels", "on_device_of", "sum_tokens",
 ]  # fmt: skip
 
 _HEAD_SIZES = (16, 32, 64, 128)
-SHORT = 256  # tokens of a row up to which torch's kernel, which starts with each row, is no faster
+# Tokens in the rows of tokens, on average, up to which torch's kernel, which starts anew with each
+# row, is no faster.
+SHORT = 256
 
 
 def is_on_gpu(x: torch.Tensor) -> bool:
@@ -80,9 +82,14 @@ def _can_run(device: torch.device) -> bool:
 def can_fuse_attention(qkv: torch.Tensor, layout: Layout, settings: AttentionSettings) -> bool:
     """Whether `fused_attention` can be used, and is not slower than torch's operations."""
     is_half = qkv.dtype in (torch.bfloat16, torch.float16)
-    is_faster = settings.dropout > 0 or layout.max_seqlen <= SHORT
+    is_faster = settings.dropout > 0 or has_short_rows(layout)
     fits = is_half and settings.head_size in _HEAD_SIZES
     return fits and is_faster and _has_kernel("attention", qkv)
+
+
+def has_short_rows(layout: Layout) -> bool:
+    """Whether `fused_attention` is not slower for such rows."""
+    return layout.mean_seqlen <= SHORT
 
 
 def fused_attention(

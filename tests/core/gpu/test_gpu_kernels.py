@@ -313,3 +313,14 @@ def test_a_large_seed_is_taken() -> None:
             epsilon=1e-5, dropout=0.5, seed=seed, with_normalized=False,
         )  # fmt: skip
         assert result.rstd.isfinite().all()
+
+
+def test_rows_are_short_where_tokens_attend_to_few_others() -> None:
+    mixed, long = layout_of([300, *[10] * 60], WHERE), layout_of([300, 200], WHERE)
+    assert (mixed.max_seqlen, mixed.mean_seqlen) == (300, (300**2 + 60 * 10**2) / 900)
+    qkv = drawn(1, 48, dtype=torch.bfloat16)
+    for dropout, layout, is_used in [
+        (0.0, mixed, True), (0.0, long, False), (0.1, mixed, True), (0.1, long, True),
+    ]:  # fmt: skip
+        settings = AttentionSettings(16, 0.25, False, dropout)
+        assert operations.can_fuse_attention(qkv, layout, settings) is is_used

@@ -12,7 +12,16 @@ from conftest import tiny_vocabulary
 from support.families import save_tiny
 from support.interpreter import with_large_programs
 from support.jobs import JOBS
-from support.networks import CPU, GPU, Labels, assert_all_close, layout_of, open_model, watch
+from support.networks import (
+    CPU,
+    GPU,
+    Labels,
+    assert_all_close,
+    layout_of,
+    open_model,
+    sentences,
+    watch,
+)
 from support.training import GENTLE, make_items, run, weights_of
 from torch.autograd.graph import saved_tensors_hooks
 
@@ -420,6 +429,31 @@ def test_where_graphs_are_not_used(
     assert graphs.graphs_on(CPU, 1, None) is None
     run(tiny_model, replace(LONG, gradient_checkpointing=True), precision="float32")
     assert recorder.n_recorded == 0
+
+
+@pytest.mark.parametrize(("first", "n_repeated"), [([8] * 3, 3), ([8, 8, 40], 2)])
+def test_a_graph_computes_longer_rows_than_it_was_recorded_for(
+    any_model: Path, recorder: Repeating, monkeypatch: pytest.MonkeyPatch,
+    first: list[int], n_repeated: int,
+) -> None:  # fmt: skip
+    """As long as rows are short on average; rows that are not are other rows."""
+    monkeypatch.setattr(operations, "SHORT", 20)
+    texts = sentences([*first, 22, *[4] * 6])
+
+    def losses() -> list[float]:
+        network = open_model(any_model, dtype=torch.float32, pooling="mean")
+        taking = stepper.Stepper(network, Labels(), LONG, stepper.Precision("float32", CPU), 100)
+        taking.set_items(
+            Labels().encode((texts, None), torch.arange(10).numpy() % 2, network.text_tokenizer)
+        )
+        for rows in [range(3)] * 2 + [range(3, 10)] * 2:
+            taking.step(torch.tensor(rows).numpy())
+        return [loss for loss, _ in taking.results(wait=True)]
+
+    got = losses()
+    assert recorder.n_repeated == 2 * n_repeated
+    without_graphs(monkeypatch)
+    assert losses() == pytest.approx(got)
 
 
 # --- on a GPU ------------------------------------------------------------------------------------
