@@ -2,9 +2,9 @@
 
 The layers of a step start some hundred kernels, which takes Python longer than it takes a GPU to
 compute those of a small step; a graph starts them in one call. It is recorded for a number of
-tokens, which takes as long as a step without one. Batches with fewer tokens are filled up with
-more rows, which nothing reads, until what was computed for nothing would have been worth a graph
-of their own.
+tokens, which takes about as long as a step without one. Batches with fewer tokens are filled up
+with more rows, which nothing reads, until as much was computed for nothing as to record a graph
+for their own number would have cost.
 Depends on torch, seeds and a batch's layout.
 """
 
@@ -36,9 +36,9 @@ __all__ = ["LayerGraphs", "Recorder", "graphs_on"]
 
 _MOST = 24  # graphs, which all keep their inputs and outputs
 _FINEST = 64  # tokens that sizes differ by at least
-# Numbers in the states of tokens that a GPU computes forward and backward while a graph of the
-# same layers is recorded.
-_WORTH_A_GRAPH = 16 << 20
+# Numbers in the states of tokens that a fast GPU computes, forward and backward, while a graph of
+# the same layers is recorded.
+_WORTH_A_GRAPH = 8 << 20
 
 Compute = Callable[[torch.Tensor, Layout], list[torch.Tensor]]
 
@@ -135,15 +135,15 @@ class LayerGraphs:
         """The graph that fills a batch up least, or a new one where that would fill up less."""
         states, _ = batch
         n_tokens, width = states.shape
-        graphs, size = self.graphs[key], _size_of(n_tokens, sizes_per_octave=8)
+        graphs, size = self.graphs[key], _size_of(n_tokens)
         fitting = [graph for graph in graphs if len(graph.states) >= n_tokens]
         best = min(fitting, key=lambda graph: len(graph.states), default=None)
-        if best is None:
-            size = _size_of(n_tokens, sizes_per_octave=2)
-        else:
-            self.wasted[key, size] += (len(best.states) - size) * width
-        is_needed = best is None or self.wasted[key, size] > _WORTH_A_GRAPH
-        if not is_needed or sum(map(len, self.graphs.values())) >= _MOST:
+        if best is not None:
+            wasted = len(best.states) - size
+            self.wasted[key, size] += wasted * width
+            if not wasted or self.wasted[key, size] < _WORTH_A_GRAPH:
+                return best
+        if sum(map(len, self.graphs.values())) >= _MOST:
             return best
         graph = self._record(compute, weights, batch, size)
         if graph is not None:
@@ -194,10 +194,10 @@ def graphs_on(
     return LayerGraphs(Recorder(device), rounded_grads) if is_fit else None
 
 
-def _size_of(n_tokens: int, sizes_per_octave: int) -> int:
-    """How many tokens a graph gets that is recorded for so many."""
+def _size_of(n_tokens: int) -> int:
+    """How many tokens a graph gets that is recorded for so many: one of eight sizes per octave."""
     octave = 1 << (n_tokens.bit_length() - 1)
-    return n_tokens + -n_tokens % max(_FINEST, octave // sizes_per_octave)
+    return n_tokens + -n_tokens % max(_FINEST, octave // 8)
 
 
 class _Graph:

@@ -389,18 +389,20 @@ def test_layers_run_once_before_they_are_recorded() -> None:
 
 
 def test_a_graph_computes_smaller_batches_with_any_number_of_rows() -> None:
-    assert sizes_recorded_for([1, 1, 64, 65, 128, 300, 200, 190, 500, 1000, 513, 9]) == [
-        64, 128, 384, 512, 1024,
+    assert sizes_recorded_for([1, 1, 64, 65, 128, 300, 200, 190, 500, 1100, 513, 9]) == [
+        64, 128, 320, 512, 1152,
     ]  # fmt: skip
 
 
 def test_what_is_filled_up_again_and_again_gets_a_graph_of_its_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(graphs, "_WORTH_A_GRAPH", 4 * 1000)
-    assert sizes_recorded_for([1, 1000, *[700] * 3], size=4) == [1024]
-    assert sizes_recorded_for([1, 1000, *[700] * 4], size=4) == [1024, 704]
-    assert sizes_recorded_for([1, 1000, *[700, 600, 1024] * 3], size=4) == [1024, 640]
+    monkeypatch.setattr(graphs, "_WORTH_A_GRAPH", 4 * 900)
+    assert sizes_recorded_for([1, 1000, *[700] * 2], size=4) == [1024]
+    assert sizes_recorded_for([1, 1000, *[700] * 9], size=4) == [1024, 704]
+    assert sizes_recorded_for([1, 1000, *[700, 600, 1024] * 2], size=4) == [1024]
+    assert sizes_recorded_for([1, 1000, *[700, 600, 1024] * 9], size=4) == [1024, 704, 640]
+    assert sizes_recorded_for([1, 1000, 700, 700, 650], size=4) == [1024, 704]
 
 
 def test_no_more_than_so_many_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
