@@ -1,14 +1,14 @@
 """Ragged tables of token ids, exact truncation and windows.
 
-Depends on numpy, ``tokenizers`` and its neighbours; knows no model and no device. All that follows
-the tokenizer's own call is vectorised.
+Depends on numpy, ``tokenizers`` and its neighbours; knows no model and no device. All
+that follows the tokenizer's own call is vectorised.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from typing import Any, Literal, NamedTuple
 
@@ -16,6 +16,7 @@ import numpy as np
 from tokenizers import Tokenizer, models
 
 from skbert._arrays import Array, BoolArray, IntArray, arange_within, differences, is_arange
+from skbert._core.text.ahead import computed_ahead
 from skbert._core.text.places import located, with_marks
 from skbert._core.text.prefix import BytePrefix, WordPrefix
 from skbert._core.text.skim import Skimmer
@@ -33,6 +34,7 @@ _LONG = 1 << 16  # characters from which a text is skimmed for endless words bef
 # What a piece begins with that begins a word: blank, tab and ends of lines as byte-level BPE
 # writes them, and the blank of Unigram.
 _BLANKS = ("\u0120", "\u0109", "\u010a", "\u010d", "\u2581")
+_TOGETHER = 1024  # texts that are encoded at once, while the ids of those before are read
 _GATHERED = 1 << 22  # values that are copied at once
 _MAX_TIED = 8000  # ids beyond which the texts of a pair count as equally long
 
@@ -267,8 +269,13 @@ class TextTokenizer:
         return located(text, encoding.offsets, self._is_blank[encoding.ids])
 
     def _batch(self, texts: Sequence[str], most: int | None = None) -> Ragged:
-        encode = self.backend.encode_batch_fast  # looks for no places in the text
-        return _table([e.ids for e in encode(list(texts), add_special_tokens=False)], most)
+        # which looks for no places in the text
+        encode = partial(self.backend.encode_batch_fast, add_special_tokens=False)
+        starts = range(0, max(1, len(texts)), _TOGETHER)
+        parts = [list(texts[start : start + _TOGETHER]) for start in starts]
+        tables = [_table([e.ids for e in part], most) for part in computed_ahead(encode, parts)]
+        lengths = np.concatenate([table.lengths for table in tables])
+        return Ragged.of(np.concatenate([table.values for table in tables]), lengths)
 
 
 def _table(ids: Sequence[Sequence[int]], most: int | None = None) -> Ragged:
