@@ -23,7 +23,7 @@ _CHUNK = 4096  # numbers of a tensor that a program computes,
 _NUMBERS = 512  # and that it computes together: four, which are 16 bytes, by each thread
 _WARPS = 4  # of 32 threads
 _ALIGNMENT = 16  # of what is read and written in vectors, in bytes
-_MOST_TABLES = 32
+_MOST_TABLES = 128  # two for each graph of layers, and some
 # Read of many tensors at once, which is faster.
 _address, _n_numbers, _dtype = torch.Tensor.data_ptr, torch.Tensor.numel, attrgetter("dtype")
 
@@ -52,6 +52,8 @@ def adamw_step(
         _are_bf16(gradients),
         sizes,
     ]
+    if not all(map(torch.Tensor.is_contiguous, weights)):
+        _check(tensors)
     table = _table(rows, 5, device, lambda: _check(tensors))
     factors_of_each = torch.from_numpy(np.array(factors, np.float32).T.copy())
     sent = in_one_copy({"factors": factors_of_each}, device)
@@ -84,10 +86,10 @@ def _are_bf16(gradients: Sequence[torch.Tensor]) -> list[int]:
 
 def _check(tensors: Sequence[AdamWTensor]) -> None:
     """ValueError for tensors that the kernel would read or write wrongly."""
-    single, rounded = {torch.float32}, {torch.bfloat16}
+    single, rounded = (torch.float32,), (torch.bfloat16,)
     for t in tensors:
         columns = (
-            (t.weight, single), (t.gradient, single | rounded), (t.exp_avg, single),
+            (t.weight, single), (t.gradient, rounded + single), (t.exp_avg, single),
             (t.exp_avg_sq, single), (t.bf16_weight, rounded),
         )  # fmt: skip
         for x, dtypes in columns:
@@ -97,8 +99,7 @@ def _check(tensors: Sequence[AdamWTensor]) -> None:
             if x.dtype not in dtypes or (x.numel(), x.device) != like or not x.is_contiguous():
                 raise ValueError(
                     f"a kernel was given {tuple(x.shape)} of {x.dtype} on {x.device}, which is to"
-                    f" be {like[0]} numbers of {min(dtypes, key=str)}, contiguous, all on"
-                    " one device"
+                    f" be {like[0]} numbers of {dtypes[-1]}, contiguous, all on one device"
                 )
 
 
@@ -110,18 +111,20 @@ def _table(
 ) -> torch.Tensor:
     """Rows on the device, tensor by tensor, with whether all addresses can be read in vectors.
 
-    The first are addresses. What is not in another table that is kept is checked.
+    The first are addresses. Tensors are checked unless the same table is kept.
     """
     table = np.array(rows, np.int64)
     key = table.tobytes(), device
-    if key not in _tables:
+    sent = _tables.get(key)
+    if sent is None:
         check()
-        while len(_tables) >= _MOST_TABLES:
-            del _tables[next(iter(_tables))]
         is_aligned = (table[:n_addresses] % _ALIGNMENT == 0).all(axis=0)
-        sent = torch.from_numpy(np.vstack([table, is_aligned]).T.copy())
-        _tables[key] = in_one_copy({"tensors": sent}, device)["tensors"]
-    return _tables[key]
+        by_tensor = torch.from_numpy(np.vstack([table, is_aligned]).T.copy())
+        sent = in_one_copy({"tensors": by_tensor}, device)["tensors"]
+        for oldest in [*_tables][: len(_tables) + 1 - _MOST_TABLES]:  # other threads add some, too
+            _tables.pop(oldest, None)
+        _tables[key] = sent
+    return sent
 
 
 @functools.lru_cache(maxsize=4)

@@ -19,7 +19,7 @@ from functools import partial
 import numpy as np
 import torch
 
-from skbert._core.gpu.operations import SHORT, has_short_rows
+from skbert._core.gpu.operations import SHORT
 from skbert._core.runtime.autograd import (
     Context,
     RoundedGrads,
@@ -93,7 +93,8 @@ class LayerGraphs:
     def __init__(self, recorder: Recorder, rounded_grads: RoundedGrads) -> None:
         self.recorder, self.rounded_grads = recorder, rounded_grads
         self.is_enabled = True
-        # None is recorded before its layers have run once, so that all kernels are compiled.
+        # None is recorded for layers before a backward pass has reached them, as all kernels have
+        # to be compiled.
         self.graphs: dict[Hashable, list[_Graph]] = {}
         self.wasted: Counter[tuple[Hashable, int]] = Counter()  # numbers, by the size to be saved
         # The run whose backward pass is yet to come: all graphs share the memory between.
@@ -109,10 +110,10 @@ class LayerGraphs:
     ) -> list[torch.Tensor]:
         """What ``compute`` returns of states and layout, by a graph where there is one."""
         shift = seed_of_a_run()
-        key = made_for, has_short_rows(layout), states.requires_grad
+        key = made_for, states.requires_grad
         can_run = self._can_run(weights)
         if can_run and key in self.graphs:
-            graph = self._graph_for(key, compute, weights, (states, layout))
+            graph = self._graph_for(key, compute, weights, states)
             if graph is not None:
                 return self._run(graph, states, layout, shift)
         with seeds_of_a_run(torch.full((1,), shift, dtype=torch.int32, device=states.device)):
@@ -130,10 +131,9 @@ class LayerGraphs:
         key: Hashable,
         compute: Compute,
         weights: Sequence[torch.Tensor],
-        batch: tuple[torch.Tensor, Layout],
+        states: torch.Tensor,
     ) -> _Graph | None:
-        """The graph that fills a batch up least, or a new one where that would fill up less."""
-        states, _ = batch
+        """The graph that fills a batch up least, or a new one that is worth it."""
         n_tokens, width = states.shape
         graphs, size = self.graphs[key], _size_of(n_tokens)
         fitting = [graph for graph in graphs if len(graph.states) >= n_tokens]
@@ -145,7 +145,7 @@ class LayerGraphs:
                 return best
         if sum(map(len, self.graphs.values())) >= _MOST:
             return best
-        graph = self._record(compute, weights, batch, size)
+        graph = self._record(compute, weights, states, size)
         if graph is not None:
             graphs.append(graph)
         return graph
@@ -160,11 +160,11 @@ class LayerGraphs:
         self,
         compute: Compute,
         weights: Sequence[torch.Tensor],
-        batch: tuple[torch.Tensor, Layout],
+        like: torch.Tensor,
         size: int,
     ) -> _Graph | None:
         try:
-            return _Graph(self, compute, weights, batch, size)
+            return _Graph(self, compute, weights, like, size)
         except Exception as error:  # noqa: BLE001 - CUDA's, Triton's or a compiler's
             self.is_enabled, self.graphs = False, {}
             for weight in weights:
@@ -195,7 +195,7 @@ def graphs_on(
 
 
 def _size_of(n_tokens: int) -> int:
-    """How many tokens a graph gets that is recorded for so many: one of eight sizes per octave."""
+    """How many tokens a graph gets that is recorded for so many: up to eight sizes per octave."""
     octave = 1 << (n_tokens.bit_length() - 1)
     return n_tokens + -n_tokens % max(_FINEST, octave // 8)
 
@@ -208,10 +208,9 @@ class _Graph:
         owner: LayerGraphs,
         compute: Compute,
         weights: Sequence[torch.Tensor],
-        batch: tuple[torch.Tensor, Layout],
+        like: torch.Tensor,
         n_tokens: int,
     ) -> None:
-        like, layout = batch
         device = like.device
         self.compute, self.weights, self.needs_grad = compute, weights, like.requires_grad
         self.rounded_grads = owner.rounded_grads
@@ -219,15 +218,14 @@ class _Graph:
         self.states = like.new_zeros(n_tokens, like.shape[1], requires_grad=self.needs_grad)
         self.shift = torch.zeros(1, dtype=torch.int32, device=device)
         self.layout = Layout(  # as many rows as there are tokens, of which the last are empty
-            np.array([SHORT if has_short_rows(layout) else n_tokens]),
+            np.array([SHORT]),
             (),
-            torch.empty(n_tokens + 1, dtype=torch.int32, device=device),
-            torch.empty(n_tokens, dtype=torch.int64, device=device),
+            torch.zeros(n_tokens + 1, dtype=torch.int32, device=device),
+            torch.zeros(n_tokens, dtype=torch.int64, device=device),
             longest=n_tokens,
         )
         places = torch.arange(n_tokens, device=device)
         self.spare_rows, self.spare_ends = places // SHORT, (places.int() + 1) * SHORT
-        self.read(like, layout, 0)
         with owner.recorder.aside():
             self.run_forward = owner.recorder.record(self._forward)
             self.grad_outputs = [torch.zeros_like(output) for output in self.outputs]

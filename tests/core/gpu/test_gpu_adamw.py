@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 pytest.importorskip("triton", reason="kernels for GPUs are written in Triton: it is missing")
 
+from skbert._core.gpu import adamw as gpu_adamw
 from skbert._core.gpu.adamw import _CHUNK as CHUNK
 from skbert._core.gpu.adamw import _programs
 
@@ -173,7 +174,22 @@ def test_a_weight_that_was_replaced_is_not_changed_any_longer() -> None:
     torch.testing.assert_close(new.detach(), before[1] - 0.1)
 
 
-@pytest.mark.parametrize("what", ["strided", "in float64", "of another size"])
+def test_few_tables_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The newest, and each of them is sent once."""
+    monkeypatch.setattr(gpu_adamw, "_MOST_TABLES", 3)
+    monkeypatch.setattr(gpu_adamw, "_tables", {})
+    checked: list[int] = []
+    tables = [
+        gpu_adamw._table([[16 * n], [0], [8]], 1, WHERE, lambda n=n: checked.append(n))
+        for n in (1, 2, 3, 1, 4, 2, 4, 1)
+    ]
+    assert checked == [1, 2, 3, 4, 1]
+    assert len(gpu_adamw._tables) == 3
+    assert tables[0] is tables[3]
+    assert [table.tolist() for table in tables[:1]] == [[[16, 0, 8, 1]]]
+
+
+@pytest.mark.parametrize("what", ["strided", "turned", "in float64", "of another size"])
 def test_weights_that_became_something_else_are_refused(what: str) -> None:
     start = drawn([(6, 16)], 0)[0]
     weight = torch.nn.Parameter(start)
@@ -181,10 +197,10 @@ def test_weights_that_became_something_else_are_refused(what: str) -> None:
     optimizer.bf16_state.grads[weight] = start.bfloat16()
     optimizer.step()
     weight.data = {
-        "strided": torch.stack([start, start], -1)[..., 0], "in float64": start.double(),
-        "of another size": start[:3],
+        "strided": torch.stack([start, start], -1)[..., 0], "turned": weight.data.t(),
+        "in float64": start.double(), "of another size": start[:3],
     }[what]  # fmt: skip
-    with pytest.raises(ValueError, match=r"a kernel was given \(\d, 16\) of torch"):
+    with pytest.raises(ValueError, match=r"a kernel was given \(\d+, \d+\) of torch.*float32, "):
         optimizer.step()
 
 
