@@ -47,9 +47,14 @@ def pca_of(vectors: Array, n_components: int) -> dict[str, Array]:
             f"n_samples = {len(vectors)} different texts, with vectors of {vectors.shape[1]} "
             "numbers. Use fewer, or None."
         )
-    pca = PCA(n_components, svd_solver="covariance_eigh").fit(vectors.astype(np.float64))
-    names = ("components_", "mean_", "explained_variance_ratio_")
-    return {name: getattr(pca, name) for name in names}
+    with np.errstate(invalid="ignore"):
+        pca = PCA(n_components, svd_solver="covariance_eigh").fit(vectors.astype(np.float64))
+    ratio = np.nan_to_num(pca.explained_variance_ratio_)  # of equal vectors there is no variance
+    return {
+        "components_": pca.components_,
+        "mean_": pca.mean_,
+        "explained_variance_ratio_": ratio,
+    }
 
 
 def _resolve_layers(layers: int | Sequence[int] | None, depth: int) -> tuple[int, ...] | None:

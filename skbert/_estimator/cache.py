@@ -31,6 +31,7 @@ from skbert._core.attention.pooling import POOLER
 from skbert._core.models.intact import attributes_of
 from skbert._core.models.network import Network
 from skbert._core.runtime.device import Precision
+from skbert._core.runtime.interrupts import deferred_interrupts
 from skbert._core.training.optim import trainable_parameters
 from skbert.exceptions import InputError, warn
 
@@ -245,15 +246,16 @@ class VectorCache:
                 while not is_done.wait(_BEAT):
                     path.touch()
 
-        thread = threading.Thread(target=beat, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            is_done.set()
-            thread.join()
-            with suppress(OSError):
-                path.unlink()
+        with deferred_interrupts():  # which would leave a thread that nobody stops
+            thread = threading.Thread(target=beat, daemon=True)
+            thread.start()
+            try:
+                yield
+            finally:
+                is_done.set()
+                thread.join()
+                with suppress(OSError):
+                    path.unlink()
 
     def _read(
         self,

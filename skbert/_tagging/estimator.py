@@ -22,7 +22,7 @@ from skbert._estimator.plan import TrainingPlan
 from skbert._estimator.run import Run
 from skbert._estimator.validation_set import ValidationInput
 from skbert._tagging.predicting import PredictsTags
-from skbert._tagging.schemes import guess_scheme, warn_if_prefixed
+from skbert._tagging.schemes import guess_scheme, warn_if_prefixed, whole_words
 from skbert._tagging.targets import (
     checked_names,
     checked_targets,
@@ -354,8 +354,9 @@ class BertTokenTagger(PredictsTags, CalibratedEstimator):
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the F1 of entities; without a scheme, the share of words with the right tag.
 
-        An entity counts only if its first word, its last word and its type are all right. Tags
-        that break their scheme, in ``y`` too, are read as by the conlleval script.
+        An entity counts only if its first word, its last word and its type are all right; a span
+        of ``y`` stands for the whole words that it touches, as in ``fit``. Tags that break their
+        scheme, in ``y`` too, are read as by the conlleval script.
 
         Parameters
         ----------
@@ -377,7 +378,10 @@ class BertTokenTagger(PredictsTags, CalibratedEstimator):
         """
         fitted = self._state()
         rows = self._rows(X, fitted.record)
-        true, predicted = checked_targets(y, rows), self._tags(fitted, rows)
+        true, scored = checked_targets(y, rows), self._outputs(fitted, rows)
+        if not isinstance(rows, WordRows):
+            true = whole_words(true, [row.places for row in scored])
+        predicted = self._tags(fitted, rows, scored)
         return f1(true, predicted, fitted.attributes["scheme_"], sample_weight)
 
     def _prepare_targets(

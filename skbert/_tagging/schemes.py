@@ -28,6 +28,7 @@ from skbert.exceptions import warn
 
 __all__ = [
     "Chain", "CharacterSpans", "convert", "follow", "guess_scheme", "warn_if_prefixed",
+    "whole_words",
 ]  # fmt: skip
 
 _PREFIXED = re.compile("[BIbi][-_]")
@@ -146,16 +147,10 @@ class CharacterSpans:
         code = {tag: position for position, tag in enumerate(self.tags)}
         coded, moved = [], []
         for row, (entities, words) in enumerate(zip(self.rows, places, strict=True)):
-            in_words: list[Entity] = []
-            for start, end, label in entities:
-                first = int(np.searchsorted(words[:, 1], start, side="right"))
-                first = max(first, in_words[-1][1] if in_words else 0)
-                last = int(np.searchsorted(words[:, 0], end, side="left"))
-                if first < last:
-                    in_words.append((first, last, label))
-                if first >= last or (words[first, 0], words[last - 1, 1]) != (start, end):
-                    moved.append(f"row {row}, {(start, end, label)}")
-            named = tags_of(in_words, len(words), self.scheme)
+            found = _words_of(entities, words)
+            pairs = zip(entities, _in_characters(found, words), strict=True)
+            moved += [f"row {row}, {entity}" for entity, whole in pairs if entity != whole]
+            named = tags_of([each for each in found if each is not None], len(words), self.scheme)
             coded.append(np.array([code[tag] for tag in named], np.int64))
         if moved:
             msg = (
@@ -165,6 +160,38 @@ class CharacterSpans:
             )
             warn(msg)
         return coded
+
+
+def whole_words(rows: Sequence[list[Entity]], places: Sequence[Array]) -> list[list[Entity]]:
+    """The entities of each text with whole words, as they are learned and predicted.
+
+    Those that touch no word stay as they are.
+    """
+    widened: list[list[Entity]] = []
+    for entities, words in zip(rows, places, strict=True):
+        wholes = _in_characters(_words_of(entities, words), words)
+        pairs = zip(entities, wholes, strict=True)
+        widened.append([entity if whole is None else whole for entity, whole in pairs])
+    return widened
+
+
+def _words_of(entities: Sequence[Entity], words: Array) -> list[Entity | None]:
+    """The words that each entity of a text touches, and none before it; None for no words."""
+    found: list[Entity | None] = []
+    free = 0
+    for start, end, label in entities:
+        first = max(free, int(np.searchsorted(words[:, 1], start, side="right")))
+        last = int(np.searchsorted(words[:, 0], end, side="left"))
+        found.append((first, last, label) if first < last else None)
+        free = last if first < last else free
+    return found
+
+
+def _in_characters(entities: Sequence[Entity | None], words: Array) -> list[Entity | None]:
+    """The same entities in characters."""
+    return [
+        each and (int(words[each[0], 0]), int(words[each[1] - 1, 1]), each[2]) for each in entities
+    ]
 
 
 class Chain:

@@ -15,7 +15,14 @@ import numpy as np
 from skbert._arrays import Array, IntArray
 from skbert._estimator.conformity import Conformity
 from skbert._tagging.decoding import chances_of, decoded
-from skbert._tagging.schemes import Chain, CharacterSpans, convert, follow, guess_scheme
+from skbert._tagging.schemes import (
+    Chain,
+    CharacterSpans,
+    convert,
+    follow,
+    guess_scheme,
+    whole_words,
+)
 from skbert._validation.entities import (
     Entity,
     check_spans,
@@ -90,7 +97,10 @@ def plan_tags(
 
     def score(scored: Array, held: Array) -> float:
         predicted = decoded(chain, scored, scheme, in_words=in_words)
-        return f1([gold[row] for row in held], predicted, scheme, None)
+        true = [gold[row] for row in held]
+        if not in_words:
+            true = whole_words(true, [row.places for row in scored])
+        return f1(true, predicted, scheme, None)
 
     def conform(scored: Array, held: Array) -> dict[str, Any]:
         codes = _codes_of(targets, scored, held)

@@ -117,6 +117,8 @@ def _keys(estimator: Predicts, X: object) -> list[tuple[Hashable, ...]]:
     if isinstance(rows, WordRows):
         return [*map(tuple, rows.words)]
     parts: list[Any] = rows.columns
+    if isinstance(rows, Texts) and rows.features is not None:
+        parts = [*parts, map(tuple, rows.features.tolist())]
     if isinstance(rows, Choices):
         parts = [*parts, [tuple(options) for options in rows.options]]
     return [*zip(*parts, strict=True)]

@@ -133,8 +133,10 @@ class _Classes(Uncoloured):
         return surprise(self.chances())
 
     def confidences(self) -> Confidences:
-        rights = [self.is_right(row) for row in range(len(self.predicted))]
-        return Confidences("the predicted classes", self.probabilities.max(axis=1), rights)
+        rows, place = range(len(self.predicted)), {c: at for at, c in enumerate(self.classes)}
+        # Which need not be the most probable ones, as with a threshold.
+        chances = self.probabilities[rows, [place[label] for label in self.predicted]]
+        return Confidences("the predicted classes", chances, [*map(self.is_right, rows)])
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import textwrap
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -122,6 +123,28 @@ def test_a_search_with_two_workers(
     tokens.clear()
     plain(tiny_model, memory=tmp_path).fit_transform(sentiment.texts)
     assert tokens == []
+
+
+def test_ctrl_c_leaves_no_heart_beating(
+    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where it comes as the thread starts."""
+    transformer = plain(tiny_model, memory=tmp_path).fit(["a"])
+    threads: list[threading.Thread] = []
+    start = threading.Thread.start
+
+    def interrupted(thread: threading.Thread) -> None:
+        start(thread)
+        if "(beat)" in thread.name:
+            threads.append(thread)
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(module.threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        transformer.transform(["b"])
+    assert threads
+    assert not any(thread.is_alive() for thread in threads)
+    assert not [*tmp_path.rglob("*.busy")]
 
 
 PROCESS = """

@@ -288,6 +288,14 @@ def test_pca_of_the_different_texts(tiny_model: Path, spy: list[int]) -> None:
     assert transformer.transform(TEXTS).shape == (len(TEXTS), 32)
 
 
+def test_pca_of_equal_vectors(tiny_model: Path, tmp_path: Path) -> None:
+    transformer = plain(tiny_model, n_components=1)
+    found = transformer.fit_transform(["a b", "A B", "a  b"])
+    assert_close(found, np.zeros((3, 1)))
+    assert transformer.explained_variance_ratio_.tolist() == [0.0]
+    transformer.save(tmp_path / "saved")
+
+
 def test_pca_wants_enough_texts(tiny_model: Path) -> None:
     for X, most in (([*TEXTS[:3], *TEXTS[:3]], 2), (["a"], 0)):
         transformer = plain(tiny_model, n_components=3)

@@ -6,11 +6,14 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score, log_loss, mean_absolute_error, r2_score
+from sklearn.model_selection import FixedThresholdClassifier
 from sklearn.pipeline import make_pipeline
 
 from skbert import (
@@ -145,6 +148,27 @@ def test_scores_and_intervals_of_classes_by_hand(classifier: BertClassifier) -> 
     check_line(text, "mean loss", loss(every), interval_by_hand(loss, 12, 7))
     error = error_by_hand(chances.max(axis=1), right)
     assert f"Expected calibration error: {error:.3f}" in text
+
+
+def test_calibration_of_predictions_that_are_not_most_probable(classifier: BertClassifier) -> None:
+    strict = FixedThresholdClassifier(FrozenEstimator(classifier), threshold=0.9, pos_label="yes")
+    X, y = TEXTS, LABELS
+    predicted, chances = strict.fit(X, y).predict(X), strict.predict_proba(X)
+    assert (predicted != strict.classes_[chances.argmax(axis=1)]).any()
+    own = chances[range(len(X)), [[*strict.classes_].index(label) for label in predicted]]
+    text = str(report(strict, X, y, random_state=0))
+    error = error_by_hand(own, predicted == np.array(y))
+    assert calibration_error(text) == pytest.approx(error, abs=6e-4)
+
+
+@pytest.mark.filterwarnings("ignore:.*too long for max_length")
+def test_rows_with_other_numbers_are_others(tiny_model: Path) -> None:
+    X = pd.DataFrame({"text": ["a film", "a movie"] * 4, "age": range(8)})
+    y = ["no", "yes"] * 4
+    model = BertClassifier(tiny_model, **USUAL, text_columns="text", feature_columns=["age"])
+    text = str(report(model.fit(X, y), X, y, X_train=X.assign(age=9), y_train=y, random_state=0))
+    assert line_of(text, "the same as") == ["the same as an earlier row", "0", "0.0 %"]
+    assert line_of(text, "also in X_train") == ["also in X_train", "0", "0.0 %"]
 
 
 def test_scores_and_intervals_of_numbers_by_hand(tiny_model: Path) -> None:

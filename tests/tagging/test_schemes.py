@@ -17,6 +17,7 @@ from skbert._tagging.schemes import (
     convert,
     follow,
     guess_scheme,
+    whole_words,
 )
 from skbert._validation.entities import entities_of, tag_names, tags_of
 from skbert.exceptions import InputError, SkbertWarning
@@ -313,6 +314,12 @@ def on_words(*entities: Entity, scheme: str = "IOB2") -> list[str]:
     (codes,) = CharacterSpans([list(entities)], tags, scheme).codes([PLACES])
     assert codes.dtype == np.int64
     return [tags[code] for code in codes]
+
+
+def test_spans_stand_for_the_whole_words_that_they_touch() -> None:
+    given = [(0, 5, "X"), (6, 8, "Y"), (9, 11, "X"), (11, 12, "X")]
+    want = [(0, 4, "X"), (5, 10, "Y"), (10, 11, "X"), (11, 12, "X")]
+    assert whole_words([given, []], [PLACES, PLACES]) == [want, []]
 
 
 def test_spans_that_fit_become_tags_without_a_word() -> None:

@@ -376,6 +376,19 @@ def test_spans_inside_words_are_widened_with_one_warning(tiny_model: Path) -> No
         fitted = tagger(tiny_model, **LEARNS).fit(TEXTS, inside)
     assert len(caught) == 1
     assert fitted.predict(TEXTS).tolist() == SPANS
+    assert fitted.score(TEXTS, inside) == 1.0
+
+
+@pytest.mark.filterwarnings("ignore:[0-9]+ span:skbert.exceptions.SkbertWarning")
+def test_spans_with_parts_of_words_are_right_in_validation(tiny_model: Path) -> None:
+    inside = [[(start + 1, end, label) for start, end, label in row] for row in SPANS]
+    learner = tagger(tiny_model, **LEARNS, validation_fraction=0.5)
+    want, got = (
+        [each["validation_score"] for each in learner.fit(TEXTS * 2, spans * 2).history_]
+        for spans in (SPANS, inside)
+    )
+    assert got == want
+    assert max(got) > 0
 
 
 # --- long rows, and words of all kinds -----------------------------------------------------------
