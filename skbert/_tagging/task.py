@@ -6,6 +6,7 @@ estimator's ``classes_``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,7 +17,8 @@ from skbert._arrays import Array, IntArray
 from skbert._core.items import Head, Items
 from skbert._core.text.tokens import Ragged, TextTokenizer, assemble
 from skbert._core.text.windows import is_read_here, mean_by_place, whole_word_windows
-from skbert._tagging.schemes import CharacterSpans
+from skbert._tagging.schemes import CharacterSpans, whole_words
+from skbert._validation.entities import Entity
 from skbert._validation.texts import Texts
 from skbert._validation.words import WordRows
 from skbert.exceptions import InputError
@@ -86,6 +88,13 @@ class WordTags:
             places=Ragged(places, tokens.ids.starts),
         )  # fmt: skip
         return items if y is None else _with_targets(items, y, _words_alone(rows, numbers))
+
+    def widened(
+        self, spans: Sequence[list[Entity]], X: Texts, tokenizer: TextTokenizer
+    ) -> list[list[Entity]]:
+        """Return the spans of each text with whole words, as they are learned and predicted."""
+        _, rows, numbers = _cut_texts(X, tokenizer, _LONGEST_WORD)
+        return whole_words(spans, [*_words_alone(rows, numbers).arrays()])
 
     def head(self) -> Head:
         """Return a head with one logit per tag, for every token."""

@@ -116,6 +116,9 @@ def entities(estimator: Estimator, X: object, y: object) -> Outcomes:
             true = [*map(_in_characters, _true_tags(y, rows, scheme), rows.words)]
     else:
         texts, true = rows.first, None if y is None else check_spans(y, rows.first)
+        if true is not None and isinstance(estimator, TrainedEstimator):
+            fitted = estimator._state()
+            true = fitted.task.widened(true, rows, fitted.network.text_tokenizer)
     tags = [tag for tag in np.asarray(estimator.classes_).tolist() if tag != "O"]
     known = sorted({tag if scheme is None else split_tag(tag)[1] for tag in tags})
     more = {label for row in [*predicted, *(true or [])] for _, _, label in row}

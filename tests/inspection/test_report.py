@@ -24,7 +24,7 @@ from skbert import (
     BertTokenTagger,
     BertTransformer,
 )
-from skbert.exceptions import InputError, InputTypeError
+from skbert.exceptions import InputError, InputTypeError, SkbertWarning
 from skbert.inspection import report, worst_errors
 from skbert.metrics import entity_f1, squad_em
 from skbert.testing._samples import sample_of
@@ -148,6 +148,21 @@ def test_scores_and_intervals_of_classes_by_hand(classifier: BertClassifier) -> 
     check_line(text, "mean loss", loss(every), interval_by_hand(loss, 12, 7))
     error = error_by_hand(chances.max(axis=1), right)
     assert f"Expected calibration error: {error:.3f}" in text
+
+
+def test_spans_stand_for_the_words_that_they_touch(tiny_model: Path) -> None:
+    texts, spans = ["the phone works", "my phone broke", "a phone"] * 3, []
+    for text in texts:
+        start = text.index("phone")
+        spans.append([(start, start + 5, "THING")])
+    inside = [[(start, end - 1, label) for start, end, label in row] for row in spans]
+    learned = {**USUAL, "epochs": 6, "learning_rate": 3e-3, "head_learning_rate": 1e-2}
+    fitted = BertTokenTagger(tiny_model, **learned).fit(texts, spans)
+    assert fitted.score(texts, inside) == 1.0
+    want = str(report(fitted, texts, spans, random_state=0))
+    assert line_of(want, "F1")[1] == "1.000"
+    with pytest.warns(SkbertWarning, match="span"):
+        assert str(report(fitted, texts, inside, random_state=0)) == want
 
 
 def test_calibration_of_predictions_that_are_not_most_probable(classifier: BertClassifier) -> None:
