@@ -22,15 +22,16 @@ from skbert._estimator.plan import TrainingPlan
 from skbert._estimator.run import Run
 from skbert._estimator.validation_set import ValidationInput
 from skbert._tagging.predicting import PredictsTags
-from skbert._tagging.schemes import guess_scheme, warn_if_prefixed, whole_words
+from skbert._tagging.schemes import guess_scheme, warn_if_prefixed
 from skbert._tagging.targets import (
     checked_names,
     checked_targets,
     f1,
     plan_tags,
 )
-from skbert._tagging.task import WordTags
+from skbert._tagging.task import WordTags, widened
 from skbert._validation.entities import SCHEMES, entities_of
+from skbert._validation.texts import Texts
 from skbert._validation.words import WordRows
 
 __all__ = ["BertTokenTagger"]
@@ -378,11 +379,13 @@ class BertTokenTagger(PredictsTags, CalibratedEstimator):
         """
         fitted = self._state()
         rows = self._rows(X, fitted.record)
-        true, scored = checked_targets(y, rows), self._outputs(fitted, rows)
+        true, predicted = checked_targets(y, rows), self._tags(fitted, rows)
         if not isinstance(rows, WordRows):
-            true = whole_words(true, [row.places for row in scored])
-        predicted = self._tags(fitted, rows, scored)
+            true = self._whole_words(true, rows)
         return f1(true, predicted, fitted.attributes["scheme_"], sample_weight)
+
+    def _whole_words(self, spans: list[Any], rows: Texts) -> list[Any]:
+        return widened(spans, rows, self._state().network.text_tokenizer)
 
     def _prepare_targets(
         self,

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from skbert._core.task import Batch
 
-__all__ = ["ScoredWords", "WordTags"]
+__all__ = ["ScoredWords", "WordTags", "widened"]
 
 _LONGEST_WORD = 16  # pieces of a word that are read
 _NO_LABEL = -100  # target of a token that is not learned from
@@ -89,13 +89,6 @@ class WordTags:
         )  # fmt: skip
         return items if y is None else _with_targets(items, y, _words_alone(rows, numbers))
 
-    def widened(
-        self, spans: Sequence[list[Entity]], X: Texts, tokenizer: TextTokenizer
-    ) -> list[list[Entity]]:
-        """Return the spans of each text with whole words, as they are learned and predicted."""
-        _, rows, numbers = _cut_texts(X, tokenizer, _LONGEST_WORD)
-        return whole_words(spans, [*_words_alone(rows, numbers).arrays()])
-
     def head(self) -> Head:
         """Return a head with one logit per tag, for every token."""
         return Head("token classification", self.n_tags, reads="tokens", ridge=_RIDGE)
@@ -124,6 +117,14 @@ class WordTags:
         for row in range(len(samples)):
             words[row] = ScoredWords(logits[row], places[row])
         return words
+
+
+def widened(
+    spans: Sequence[list[Entity]], X: Texts, tokenizer: TextTokenizer
+) -> list[list[Entity]]:
+    """Return the spans of each text with whole words, as they are learned and predicted."""
+    _, rows, numbers = _cut_texts(X, tokenizer, _LONGEST_WORD)
+    return whole_words(spans, [*_words_alone(rows, numbers).arrays()])
 
 
 # The pieces of each word, the (start, end) of each row's words, and their numbers in the row: -1

@@ -115,10 +115,7 @@ def entities(estimator: Estimator, X: object, y: object) -> Outcomes:
         if y is not None:
             true = [*map(_in_characters, _true_tags(y, rows, scheme), rows.words)]
     else:
-        texts, true = rows.first, None if y is None else check_spans(y, rows.first)
-        if true is not None and isinstance(estimator, TrainedEstimator):
-            fitted = estimator._state()
-            true = fitted.task.widened(true, rows, fitted.network.text_tokenizer)
+        texts, true = rows.first, None if y is None else _true_spans(estimator, y, rows)
     tags = [tag for tag in np.asarray(estimator.classes_).tolist() if tag != "O"]
     known = sorted({tag if scheme is None else split_tag(tag)[1] for tag in tags})
     more = {label for row in [*predicted, *(true or [])] for _, _, label in row}
@@ -141,6 +138,13 @@ def _true_tags(y: object, rows: WordRows, scheme: str | None) -> list[list[Entit
     if scheme is not None:
         return [entities_of(row, place=f"row {at} of y") for at, row in enumerate(tags)]
     return [[(at, at + 1, tag) for at, tag in enumerate(row) if tag != "O"] for row in tags]
+
+
+def _true_spans(estimator: Estimator, y: object, rows: Texts) -> list[list[Entity]]:
+    """The entities of y, with whole words as those that are predicted."""
+    spans = check_spans(y, rows.first)
+    widen = getattr(estimator, "_whole_words", None)
+    return spans if widen is None else widen(spans, rows)
 
 
 def _in_characters(spans: list[Entity], words: list[str]) -> list[Entity]:
