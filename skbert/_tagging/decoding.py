@@ -12,9 +12,8 @@ import numpy as np
 
 from skbert._arrays import Array, FloatArray, objects
 from skbert._core.scores import log_softmax, softmax
-from skbert._tagging.schemes import Chain, convert
+from skbert._tagging.schemes import Chain, convert, in_characters
 from skbert._tagging.task import ScoredWords
-from skbert._validation.entities import Entity
 from skbert._validation.texts import Texts
 from skbert._validation.words import WordRows
 
@@ -35,7 +34,7 @@ def decoded(
             tags = [chain.tags[code] for code in codes]
             rows.append(tags if scheme in (None, chain.scheme) else convert(tags, scheme))
         else:
-            rows.append([(*_bounds(row, each), each[2]) for each in chain.entities(codes)])
+            rows.append([in_characters(each, row.places) for each in chain.entities(codes)])
     return rows
 
 
@@ -51,21 +50,15 @@ def entity_table(
         entities = chain.entities(chain.best(chances))
         scores = chain.probabilities(chances, entities)
         for each, score in zip(entities, scores, strict=True):
-            start, end = _bounds(row, each)
+            start, end, label = in_characters(each, row.places)
             if isinstance(rows, WordRows):
                 text = " ".join(rows.words[number][start:end])
             else:
                 text = rows.first[number][start:end]
-            lines.append((number, start, end, each[2], score, text))
+            lines.append((number, start, end, label, score, text))
     # A label as it was learned may hold lone surrogates, which pandas' own type of text refuses.
     kinds = {"row": int, "start": int, "end": int, "label": object, "score": float, "text": str}
     return pd.DataFrame(lines, columns=list(kinds), dtype=object).astype(kinds)
-
-
-def _bounds(row: ScoredWords, entity: Entity) -> tuple[int, int]:
-    """Where an entity starts and ends, in the terms of the places."""
-    start, end, _ = entity
-    return int(row.places[start, 0]), int(row.places[end - 1, 1])
 
 
 def tag_sets(scored: Array, tags: list[str], level: FloatArray) -> Array:

@@ -27,8 +27,8 @@ from skbert._validation.entities import (
 from skbert.exceptions import warn
 
 __all__ = [
-    "Chain", "CharacterSpans", "convert", "follow", "guess_scheme", "warn_if_prefixed",
-    "whole_words",
+    "Chain", "CharacterSpans", "convert", "follow", "guess_scheme", "in_characters",
+    "warn_if_prefixed", "whole_words",
 ]  # fmt: skip
 
 _PREFIXED = re.compile("[BIbi][-_]")
@@ -148,8 +148,10 @@ class CharacterSpans:
         coded, moved = [], []
         for row, (entities, words) in enumerate(zip(self.rows, places, strict=True)):
             found = _words_of(entities, words)
-            pairs = zip(entities, _in_characters(found, words), strict=True)
-            moved += [f"row {row}, {entity}" for entity, whole in pairs if entity != whole]
+            moved += [
+                f"row {row}, {entity}" for entity, own in zip(entities, found, strict=True)
+                if own is None or in_characters(own, words) != entity
+            ]  # fmt: skip
             named = tags_of([each for each in found if each is not None], len(words), self.scheme)
             coded.append(np.array([code[tag] for tag in named], np.int64))
         if moved:
@@ -169,9 +171,8 @@ def whole_words(rows: Sequence[list[Entity]], places: Sequence[Array]) -> list[l
     """
     widened: list[list[Entity]] = []
     for entities, words in zip(rows, places, strict=True):
-        wholes = _in_characters(_words_of(entities, words), words)
-        pairs = zip(entities, wholes, strict=True)
-        widened.append([entity if whole is None else whole for entity, whole in pairs])
+        pairs = zip(entities, _words_of(entities, words), strict=True)
+        widened.append([each if own is None else in_characters(own, words) for each, own in pairs])
     return widened
 
 
@@ -187,11 +188,10 @@ def _words_of(entities: Sequence[Entity], words: Array) -> list[Entity | None]:
     return found
 
 
-def _in_characters(entities: Sequence[Entity | None], words: Array) -> list[Entity | None]:
-    """The same entities in characters."""
-    return [
-        each and (int(words[each[0], 0]), int(words[each[1] - 1, 1]), each[2]) for each in entities
-    ]
+def in_characters(entity: Entity, words: Array) -> Entity:
+    """The same entity in the terms of the places of words, ``(n_words, 2)``."""
+    start, end, label = entity
+    return int(words[start, 0]), int(words[end - 1, 1]), label
 
 
 class Chain:

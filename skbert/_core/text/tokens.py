@@ -274,6 +274,8 @@ class TextTokenizer:
         starts = range(0, max(1, len(texts)), _TOGETHER)
         parts = [list(texts[start : start + _TOGETHER]) for start in starts]
         tables = [_table([e.ids for e in part], most) for part in computed_ahead(encode, parts)]
+        if len(tables) == 1:
+            return tables[0]
         lengths = np.concatenate([table.lengths for table in tables])
         return Ragged.of(np.concatenate([table.values for table in tables]), lengths)
 

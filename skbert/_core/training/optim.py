@@ -375,10 +375,10 @@ class GpuAdamW(_CompiledAdamW):
 def gradient_norm(gradients: Iterable[torch.Tensor]) -> torch.Tensor:
     """Euclidean norm of all gradients together, a tensor on their device."""
     gradients = [gradient.contiguous() for gradient in gradients]
-    if can_fuse_grad_norm(gradients):
-        return grad_norm(gradients=gradients)
     if operations.can_fuse_grad_norm(gradients):
         return operations.grad_norm(gradients)
+    if can_fuse_grad_norm(gradients):
+        return grad_norm(gradients=gradients)
     norms: list[torch.Tensor] = []
     for dtype in dict.fromkeys(gradient.dtype for gradient in gradients):  # one at a time
         own = [gradient for gradient in gradients if gradient.dtype == dtype]
