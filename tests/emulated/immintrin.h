@@ -63,6 +63,35 @@ EMULATED e_wholes e_to_wholes(e_numbers x) {
     return found;
 }
 
+EMULATED __m256i e_to_words(e_bits x) {
+    uint16_t found[16];
+    EACH found[i] = x[i];
+    return *(__m256i_u *)found;
+}
+
+EMULATED e_wholes e_larger(e_wholes x, e_wholes y) {
+    EACH y[i] = x[i] > y[i] ? x[i] : y[i];
+    return y;
+}
+
+EMULATED uint32_t e_common_bits(__m512i x, __m512i y, int size) { /* of numbers of so many bytes */
+    uint8_t left[64], right[64];
+    uint32_t found = 0;
+    memcpy(left, &x, sizeof left);
+    memcpy(right, &y, sizeof right);
+    for (int i = 0; i < 64; i++)
+        if (left[i] & right[i]) found |= 1u << i / size;
+    return found;
+}
+
+EMULATED __m512i e_less_bytes(__m512i x, __m512i y) {
+    uint8_t left[64], right[64];
+    memcpy(left, &x, sizeof left);
+    memcpy(right, &y, sizeof right);
+    for (int i = 0; i < 64; i++) left[i] -= right[i];
+    return *(__m512i_u *)left;
+}
+
 EMULATED __m128i e_to_bytes(e_bits x) {
     uint8_t found[16];
     EACH found[i] = x[i] > 255 ? 255 : x[i];
@@ -232,6 +261,7 @@ EMULATED void e_tile_dot_bytes(int sums, int x, int y) {
 #define _mm_minpos_epu16(x) e_least_word(x)
 #define _mm512_abs_ps(x) ((__m512)((e_bits)(x) & 0x7fffffff))
 #define _mm512_cvtepi32_ps(x) ((__m512)__builtin_convertvector((e_wholes)(x), e_numbers))
+#define _mm512_cvtepi32_epi16(x) e_to_words((e_bits)(x))
 #define _mm512_cvtepu16_epi32(x) ((__m512i)e_from_words(x))
 #define _mm512_cvtne2ps_pbh(x, y) ((__m512bh)e_both_to_bf16(AS_NUMBERS(x), AS_NUMBERS(y)))
 #define _mm512_cvtps_epi32(x) ((__m512i)e_to_wholes(AS_NUMBERS(x)))
@@ -245,6 +275,7 @@ EMULATED void e_tile_dot_bytes(int sums, int x, int y) {
 #define _mm512_loadu_ps(from) ((__m512)e_loaded(from))
 #define _mm512_loadu_si512(from) e_loaded(from)
 #define _mm512_max_epi16(x, y) e_words(x, y, 1, 0x8000)
+#define _mm512_max_epi32(x, y) ((__m512i)e_larger((e_wholes)(x), (e_wholes)(y)))
 #define _mm512_max_epu16(x, y) e_words(x, y, 1, 0)
 #define _mm512_max_ps(x, y) ((__m512)e_each_max(AS_NUMBERS(x), AS_NUMBERS(y)))
 #define _mm512_min_epu16(x, y) e_words(x, y, 0, 0)
@@ -262,7 +293,10 @@ EMULATED void e_tile_dot_bytes(int sums, int x, int y) {
 #define _mm512_set1_ps(x) ((__m512)((e_numbers){0} + (float)(x)))
 #define _mm512_setzero_si512() ((__m512i){0})
 #define _mm512_storeu_si512(to, x) e_stored(to, (__m512i)(x))
+#define _mm512_sub_epi8(x, y) e_less_bytes(x, y)
 #define _mm512_sub_ps(x, y) ((__m512)(AS_NUMBERS(x) - AS_NUMBERS(y)))
+#define _mm512_test_epi16_mask(x, y) e_common_bits(x, y, 2)
+#define _mm512_test_epi32_mask(x, y) e_common_bits(x, y, 4)
 #define _mm512_unpackhi_epi16(x, y) e_interleaved(x, y, 4)
 #define _mm512_unpacklo_epi16(x, y) e_interleaved(x, y, 0)
 #define _tile_dpbf16ps(sums, x, y) e_tile_dot_bf16(sums, x, y)

@@ -178,7 +178,7 @@ class ProductCache:
 
     def _int8(self) -> LayerProducts:
         qkv, attention_out, mlp_in, mlp_out = self.linears
-        products = Int8Linear(qkv), Int8Linear(attention_out)
+        products = Int8Linear(qkv, outliers=True), Int8Linear(attention_out)
         mlp = Int8MLP(mlp_in, mlp_out, self.activation)
         weights = [each.weights for each in (*products, mlp.mlp_in, mlp.mlp_out)]
         return LayerProducts(*products, mlp, lambda n_tokens: None if self.is_alone else weights)

@@ -1,7 +1,8 @@
 """The products of an encoder layer in int8, for inference on a CPU that multiplies int8.
 
 Weights are rounded by output and inputs by token, each between its least and its largest number,
-so that no calibration is needed. Depends on torch, ``activation`` and ``bindings``.
+so that no calibration is needed. What products read of norms has outliers, which get more than 8
+bits. Depends on torch, ``activation`` and ``bindings``.
 """
 
 from __future__ import annotations
@@ -19,11 +20,16 @@ __all__ = ["Int8Linear", "Int8MLP"]
 class Int8Linear:
     """Linear layers side by side, as one product in int8."""
 
-    def __init__(self, linears: Sequence[torch.nn.Linear], *, gelu: bool = False) -> None:
+    def __init__(
+        self, linears: Sequence[torch.nn.Linear], *, gelu: bool = False, outliers: bool = False
+    ) -> None:
         weights = [linear.weight.detach().float() for linear in linears]
         biases = [linear.bias.detach().float() for linear in linears if linear.bias is not None]
         self.weights = Int8Weights(
-            weight=torch.cat(weights), bias=torch.cat(biases) if biases else None, gelu=gelu
+            weight=torch.cat(weights),
+            bias=torch.cat(biases) if biases else None,
+            gelu=gelu,
+            outliers=outliers,
         )
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
@@ -40,7 +46,8 @@ class Int8MLP:
         activation: TensorFunction,
     ) -> None:
         self.activation, self.gelu = activation, is_gelu(activation)
-        self.mlp_in, self.mlp_out = Int8Linear(mlp_in, gelu=self.gelu), Int8Linear(mlp_out)
+        self.mlp_in = Int8Linear(mlp_in, gelu=self.gelu, outliers=True)
+        self.mlp_out = Int8Linear(mlp_out)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         if self.gelu:

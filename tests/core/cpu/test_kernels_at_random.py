@@ -491,8 +491,10 @@ def int8_whole_numbers(draw: Draw) -> Case:
 def int8_case(
     draw: Draw, tensors: Tensors, *, gelu: bool, exact: torch.Tensor, within: torch.Tensor
 ) -> Case:
+    outliers = draw(st.booleans())
+
     def compute(t: Tensors) -> Tensors:
-        weights = Int8Weights(weight=t["weight"], bias=t["bias"], gelu=gelu)
+        weights = Int8Weights(weight=t["weight"], bias=t["bias"], gelu=gelu, outliers=outliers)
         return {"output": int8_linears(x=t["x"], layers=[weights])}
 
     return Case(

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from skbert import BertClassifier, BertTransformer
 from skbert._core.cpu.bindings import module
 from skbert._core.cpu.bindings.gemm_int8 import Int8Weights, int8_linears
-from skbert._core.cpu.quantized import Int8MLP
+from skbert._core.cpu.quantized import Int8Linear, Int8MLP
 from skbert._core.infer import infer
 from skbert._core.runtime.device import Precision, uses_int8
 from skbert.exceptions import InputError
@@ -40,7 +40,9 @@ def two_layers(n_in: int, n_between: int, n_out: int) -> list[Int8Weights]:
     def draw(*shape: int) -> torch.Tensor:
         return torch.randn(shape, generator=generator) / shape[-1] ** 0.5
 
-    first = Int8Weights(weight=draw(n_between, n_in), bias=draw(n_between), gelu=True)
+    first = Int8Weights(
+        weight=draw(n_between, n_in), bias=draw(n_between), gelu=True, outliers=True
+    )
     return [first, Int8Weights(weight=draw(n_out, n_between), bias=None)]
 
 
@@ -75,13 +77,98 @@ def test_numbers_of_bfloat16_are_rounded_as_those_of_float32(n_in: int, in_tiles
     x[0], x[1], x[2], x[3], x[4] = x[0].abs(), -x[1].abs(), 0, -0.0, -1.5
     x[5, n_in - 1], x[6, 0], x[7, n_in // 2] = 1000, -1000, 1e-20
     x[8, n_in - 1], x[9, 0], x[10, n_in // 2] = torch.inf, -torch.inf, torch.nan
-    layers = [Int8Weights(weight=torch.randn(64, n_in), bias=torch.randn(64))]
+    layers = [Int8Weights(weight=torch.randn(64, n_in), bias=torch.randn(64), outliers=True)]
     with mock.patch.object(module.kernels, "has_amx", in_tiles and module.kernels.has_amx):
         found = int8_linears(x=x, layers=layers)
         exact = int8_linears(x=x.float(), layers=layers)
     np.testing.assert_array_equal(found.float(), exact.bfloat16().float())
     assert found[8:11].isnan().all()
     assert found[11:].isfinite().all()
+
+
+def with_outliers(n_in: int, outliers: dict[int, float]) -> torch.Tensor:
+    """Tokens of whole numbers from 0 to 255, and some far from these at the same inputs."""
+    x = torch.randint(0, 256, (40, n_in), generator=torch.Generator().manual_seed(n_in))
+    x[:, 1], x[:, 2] = 0, 255
+    for at, value in outliers.items():
+        x[:, at] = int(value)
+    return x
+
+
+@needs_int8
+@pytest.mark.parametrize("n_in", [208, 384])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("in_tiles", [False, True])
+@pytest.mark.parametrize(
+    "outliers",
+    [{0: 4000}, {-1: -4000}, {3: 2000, -1: -2000}, {5: -2000, 6: -1984}, {33: 4096}],
+)
+def test_products_of_outliers_are_exact(
+    n_in: int, dtype: torch.dtype, in_tiles: bool, outliers: dict[int, float]
+) -> None:
+    """Beside them the others, from 0 to 255, are not rounded."""
+    x = with_outliers(n_in, outliers)
+    weight = torch.randint(-127, 128, (64, n_in), generator=torch.Generator().manual_seed(1))
+    weight[:, 1] = -127
+    layers = [Int8Weights(weight=weight.float(), bias=None, outliers=True)]
+    with mock.patch.object(module.kernels, "has_amx", in_tiles and module.kernels.has_amx):
+        found = int8_linears(x=x.to(dtype), layers=layers)
+        few = int8_linears(x=x[:3].to(dtype), layers=layers)
+    exact = F.linear(x.float(), weight.float())
+    np.testing.assert_array_equal(found.float(), exact.to(dtype).float())
+    np.testing.assert_array_equal(few.float(), found[:3].float())
+
+
+@needs_int8
+def test_outliers_are_found_only_where_they_are_looked_for() -> None:
+    x = torch.randn(40, 384, generator=torch.Generator().manual_seed(0))
+    x[:, 7] = 30
+    linear = torch.nn.Linear(384, 64)
+    with torch.inference_mode():
+        exact = F.linear(x.double(), linear.weight.double(), linear.bias.double())
+        found = [Int8Linear([linear], outliers=outliers)(x) for outliers in (False, True)]
+    without, with_them = (float((each - exact).norm()) for each in found)
+    assert with_them < 0.5 * without
+
+
+@needs_int8
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    "outliers",
+    [{0: 4416}, {-1: -4416}, {3: 2500, -1: -2500}, dict.fromkeys(range(9), 1000), {5: 1e30}],
+)
+def test_too_many_pieces_of_outliers_make_the_range_wider(
+    dtype: torch.dtype, outliers: dict[int, float]
+) -> None:
+    x = with_outliers(384, {}).to(dtype)
+    for at, value in outliers.items():
+        x[:, at] = value
+    weight = torch.randn(64, 384, generator=torch.Generator().manual_seed(1))
+    found = int8_linears(x=x, layers=[Int8Weights(weight=weight, bias=None, outliers=True)])
+    step = (x.double().amax(1) - x.double().amin(1)) / 255
+    scale = weight.abs().amax(1) / 127
+    off = 0.5 * step[:, None] * weight.abs().sum(1)
+    off = off + 0.5 * scale * (x.double().abs() + step[:, None]).sum(1)[:, None]
+    exact = F.linear(x.double(), weight.double())
+    assert ((found.double() - exact).abs() <= 1.01 * off + 0.01 * exact.abs()).all()
+
+
+@needs_int8
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("size", "most"), [(1e-35, 0.05), (1e-15, 0.01), (1, 0.01), (1e15, 0.01), (1e30, 0.05)]
+)
+def test_outliers_of_any_size(dtype: torch.dtype, size: float, most: float) -> None:
+    """Where squares are zeros, or infinite, there are no outliers, and errors are larger."""
+    x = torch.randn(20, 384, generator=torch.Generator().manual_seed(0))
+    x[:, 7], x[:5, 8] = 30, -30
+    x = (x.double() * size).to(dtype)
+    x[-1], x[-1, 7] = 0, 30 * size
+    weight = torch.randn(64, 384, generator=torch.Generator().manual_seed(1))
+    found = int8_linears(x=x, layers=[Int8Weights(weight=weight, bias=None, outliers=True)])
+    exact = F.linear(x.double(), weight.double())
+    off = (found.double() - exact).norm(dim=1) / exact.norm(dim=1)
+    assert (off < most).all()
 
 
 @needs_int8

@@ -196,7 +196,7 @@ def packed(kind: type, n_out: int, n_in: int, *, gelu: bool = False) -> Any:
         return PackedWeights(weight=weight.bfloat16(), bias=bias)
     if kind is Float32Weights:
         return Float32Weights(weight=weight, bias=bias)
-    return Int8Weights(weight=weight, bias=bias, gelu=gelu)
+    return Int8Weights(weight=weight, bias=bias, gelu=gelu, outliers=n_out > n_in)
 
 
 def layer_of(kind: type, size: int = 64, mlp_size: int = 96) -> EncoderLayer:

@@ -105,7 +105,9 @@ class EncoderWeights:
             columns = weights.columns if isinstance(weights, Int8Weights) else weights.bias
             if isinstance(weights, Int8Weights) and weights.gelu != gelu:
                 raise ValueError("a kernel takes layers in which GELU follows mlp_in, no other")
-            row += [*addresses(weights.panels, columns), weights.n_in, weights.n_out, gelu]
+            outliers = isinstance(weights, Int8Weights) and weights.outliers
+            sizes = weights.n_in, weights.n_out
+            row += [*addresses(weights.panels, columns), *sizes, gelu, outliers]
         for norm in layer.norms:
             check_real("epsilon", norm.epsilon, 0)
             row.append(address_of("weight", norm.weight, (self.size,), torch.float32))

@@ -43,11 +43,14 @@ class Int8Weights:
         In float32.
     gelu : bool
         Whether GELU follows.
+    outliers : bool
+        Whether inputs that are much larger than others of a token get more than 8 bits.
     """
 
     def __init__(
-        self, *, weight: torch.Tensor, bias: torch.Tensor | None, gelu: bool = False
-    ) -> None:
+        self, *, weight: torch.Tensor, bias: torch.Tensor | None, gelu: bool = False,
+        outliers: bool = False,
+    ) -> None:  # fmt: skip
         self.n_out, self.n_in = shape = shape_of("weight", weight, 2)
         check_multiple("a number of outputs", self.n_out, PANEL)
         check_multiple("a number of inputs", self.n_in, LANES)
@@ -61,11 +64,12 @@ class Int8Weights:
         added = torch.zeros_like(sums) if bias is None else bias.detach()
         self.columns = torch.stack([scale, sums, added])
         self.panels = _packed(whole.to(torch.int8))
-        self.gelu = bool(gelu)
+        self.gelu, self.outliers = bool(gelu), bool(outliers)
 
     def row(self) -> list[int]:
         """What C reads of it."""
-        return [*addresses(self.panels, self.columns), self.n_in, self.n_out, self.gelu]
+        sizes = self.n_in, self.n_out
+        return [*addresses(self.panels, self.columns), *sizes, self.gelu, self.outliers]
 
 
 def int8_linears(*, x: torch.Tensor, layers: Sequence[Int8Weights]) -> torch.Tensor:

@@ -29,7 +29,7 @@ __all__ = [
 LANES = 16  # numbers in a vector, of which sizes are multiples
 PANEL = 32  # columns of a product that are computed together
 DTYPES = (torch.float32, torch.bfloat16)
-INTERFACE_VERSION = 14  # of the functions that are called; module.c says when to raise it
+INTERFACE_VERSION = 15  # of the functions that are called; module.c says when to raise it
 
 try:
     built: Any = import_module("skbert._core.cpu.kernels")

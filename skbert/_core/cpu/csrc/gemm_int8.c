@@ -1,9 +1,8 @@
 /* Linear layers in int8, with weights rounded by column and inputs rounded by token.
 
-A token's numbers x become low + step * q, with q from 0 to 255 between the least and the largest
-of them, and a column's weights scale * w, with w from -127 to 127. Then x weights is
-step * scale * sum(q w) + low * scale * sum(w): a product of integers, exact in any order, and a
-sum that is known before. A thread takes a block of tokens through one layer after another, so
+A token's numbers x become low + step * q, with q from 0 to 255 but for a few outliers, and a column's
+weights scale * w, with w from -127 to 127. Then x weights is step * scale * sum(q w) + low * scale *
+sum(w): a product of integers, exact in any order, and a sum that is known before. A thread takes a block of tokens through one layer after another, so
 that what lies between them stays in its cache; of few tokens all threads compute a layer together,
 each some columns. */
 
@@ -27,7 +26,8 @@ each some columns. */
 
 typedef struct {
     uint8_t *quantized; /* (n_tokens, padded n_in) */
-    Range *ranges;      /* of each token */
+    Token *tokens;
+    Piece *pieces; /* (n_tokens, MOST_PIECES) */
     const PackedWeight *weight;
     char *output; /* (n_tokens, n_out) */
     int n_tokens, is_bf16, use_amx;
@@ -35,17 +35,24 @@ typedef struct {
 
 typedef struct { /* what follows the sums of some tokens, from a column on */
     const float *columns; /* scale, sum of weights and bias */
-    const Range *ranges;
+    const int8_t *weights; /* of the panel */
+    const Token *tokens;
+    const Piece *pieces; /* of each */
     char *output;
     int64_t n_out;
     int is_bf16, gelu;
 } Epilogue;
 
+INLINE const int8_t *weights_at(const Block *a, int64_t column) {
+    return (const int8_t *)a->weight->packed + column * padded(a->weight->n_in);
+}
+
 INLINE Epilogue epilogue_at(const Block *a, int64_t column, int first) {
     const PackedWeight *weight = a->weight;
     int64_t offset = (first * weight->n_out + column) << (2 - a->is_bf16);
-    return (Epilogue){weight->columns + column, a->ranges + first, a->output + offset,
-                      weight->n_out, a->is_bf16, (int)weight->gelu};
+    return (Epilogue){weight->columns + column, weights_at(a, column), a->tokens + first,
+                      a->pieces + first * MOST_PIECES, a->output + offset, weight->n_out,
+                      a->is_bf16, (int)weight->gelu};
 }
 
 typedef struct { /* of a vector of columns */
@@ -66,6 +73,22 @@ INT8_DOT INLINE floats numbers_of(const Columns *a, Range range, int gelu, __m51
     return gelu ? coarse_gelu(x) : x;
 }
 
+/* Adds the products of a token's pieces to its sums. */
+INT8_DOT INLINE void add_outlying(const Epilogue *a, int row, __m512i sums[2]) {
+    const Piece *piece = a->pieces + row * MOST_PIECES, *end = piece + a->tokens[row].n_pieces;
+    for (; piece < end; piece++) {
+        const int8_t *weights = a->weights + piece->fours * 4 * PANEL;
+        __m512i left = _mm512_loadu_si512(weights), right = _mm512_loadu_si512(weights + 64);
+        __m512i four = _mm512_set1_epi32(piece->four);
+        if (piece->is_negative) {
+            left = _mm512_sub_epi8(_mm512_setzero_si512(), left);
+            right = _mm512_sub_epi8(_mm512_setzero_si512(), right);
+        }
+        sums[0] = _mm512_dpbusd_epi32(sums[0], four, left);
+        sums[1] = _mm512_dpbusd_epi32(sums[1], four, right);
+    }
+}
+
 /* A sum, and the products of four numbers and four weights for each number of the sum. */
 INT8_DOT INLINE __m512i add_products(__m512i sum, __m512i four, __m512i weights) {
     sum = _mm512_dpbusd_epi32(sum, four, weights);
@@ -79,7 +102,7 @@ INT8_DOT INLINE void compute_rows(const Block *a, int64_t column, int first, int
                                   int fetches) {
     int64_t width = padded(a->weight->n_in);
     const uint8_t *q = a->quantized + first * width;
-    const int8_t *weights = (const int8_t *)a->weight->packed + column * width;
+    const int8_t *weights = weights_at(a, column);
     __m512i total[VECTOR_ROWS][2];
     for (int row = 0; row < n_rows; row++)
         total[row][0] = total[row][1] = _mm512_setzero_si512();
@@ -95,11 +118,12 @@ INT8_DOT INLINE void compute_rows(const Block *a, int64_t column, int first, int
         }
     }
     Epilogue epilogue = epilogue_at(a, column, first);
+    for (int row = 0; row < n_rows; row++) add_outlying(&epilogue, row, total[row]);
     for (int half = 0; half < 2; half++) {
         Columns columns = columns_at(&epilogue, half);
         for (int row = 0; row < n_rows; row++)
             store(epilogue.output, row * epilogue.n_out + half * LANES,
-                  numbers_of(&columns, epilogue.ranges[row], epilogue.gelu, total[row][half]),
+                  numbers_of(&columns, epilogue.tokens[row].range, epilogue.gelu, total[row][half]),
                   a->is_bf16);
     }
 }
@@ -134,12 +158,13 @@ AMX INLINE void finish_rows(const void *rows, int first, int end) {
     Columns left = columns_at(epilogue, 0), right = columns_at(epilogue, 1);
     int gelu = epilogue->gelu, is_bf16 = epilogue->is_bf16;
     int64_t row_bytes = epilogue->n_out << (2 - is_bf16);
-    const Range *range = epilogue->ranges + first;
     const int32_t *sums = a->sums + first * PANEL;
     char *to = epilogue->output + first * row_bytes;
-    for (; first < end; first++, range++, sums += PANEL, to += row_bytes) {
-        floats x = numbers_of(&left, *range, gelu, _mm512_load_si512(sums));
-        floats y = numbers_of(&right, *range, gelu, _mm512_load_si512(sums + LANES));
+    for (; first < end; first++, sums += PANEL, to += row_bytes) {
+        __m512i both[] = {_mm512_load_si512(sums), _mm512_load_si512(sums + LANES)};
+        add_outlying(epilogue, first, both);
+        floats x = numbers_of(&left, epilogue->tokens[first].range, gelu, both[0]);
+        floats y = numbers_of(&right, epilogue->tokens[first].range, gelu, both[1]);
         if (is_bf16) store_bf16(to, x, y);
         else *(floats *)to = x, *(floats *)(to + sizeof x) = y;
     }
@@ -158,9 +183,8 @@ INLINE Prefetch next_panel(const Block *a, int64_t column, int first) {
 AMX INLINE void multiply_in_tiles(const Block *a, int64_t column, int first, int is_half,
                                   const TileProduct *before) {
     int64_t width = padded(a->weight->n_in);
-    const int8_t *weights = (const int8_t *)a->weight->packed + column * width;
     TileFactor x = {a->quantized + first * width, width, TILE_BYTES};
-    multiply_tiles(x, weights, width, is_half, 0, next_panel(a, column, first), before,
+    multiply_tiles(x, weights_at(a, column), width, is_half, 0, next_panel(a, column, first), before,
                    finish_rows);
 }
 
@@ -197,19 +221,22 @@ int find_amx(void) {
 
 /* ---- Layers ---- */
 
+INLINE Numbers numbers_at(const Block *a, const char *x, int64_t token) {
+    int64_t n_in = a->weight->n_in;
+    return (Numbers){x + (token * n_in << (2 - a->is_bf16)), n_in, a->is_bf16};
+}
+
 /* Tokens from the first to the one before the last: ranges of all come first, as a token's numbers
 wait for its range. */
 INT8_DOT static void quantize_tokens(const Block *a, const char *x, int64_t first, int64_t last) {
-    int64_t n_in = a->weight->n_in, width = padded(n_in);
-    const uint16_t *bf16 = (const uint16_t *)x;
-    const float *numbers = (const float *)x;
-    for (int64_t token = first; token < last; token++)
-        if (a->is_bf16) a->ranges[token] = range_of_bf16(bf16 + token * n_in, n_in);
-        else a->ranges[token] = range_of(numbers + token * n_in, n_in);
     for (int64_t token = first; token < last; token++) {
-        Range range = a->ranges[token];
-        if (a->is_bf16) round_bf16(bf16 + token * n_in, n_in, range, a->quantized + token * width);
-        else round_floats(numbers + token * n_in, n_in, range, a->quantized + token * width);
+        Numbers numbers = numbers_at(a, x, token);
+        find_range(&numbers, a->weight->outliers, a->tokens + token);
+    }
+    for (int64_t token = first; token < last; token++) {
+        Numbers numbers = numbers_at(a, x, token);
+        round_token(&numbers, a->tokens + token, a->pieces + token * MOST_PIECES,
+                    a->quantized + token * padded(numbers.n_in));
     }
 }
 
@@ -232,10 +259,13 @@ INT8_DOT static void compute_columns(const Block *a, int64_t first, int64_t last
     if (a->use_amx) finish_all(&in_tiles);
 }
 
+#define TOKEN_BYTES (sizeof(Token) + MOST_PIECES * sizeof(Piece))
+
 /* A block of so many tokens in memory of a thread. */
 static Block block_in(const Int8Linears *a, int n_tokens, char *memory) {
-    return (Block){.ranges = (Range *)memory,
-                   .quantized = (uint8_t *)memory + BLOCK_TOKENS * sizeof(Range),
+    return (Block){.tokens = (Token *)memory,
+                   .pieces = (Piece *)(memory + BLOCK_TOKENS * sizeof(Token)),
+                   .quantized = (uint8_t *)memory + BLOCK_TOKENS * TOKEN_BYTES,
                    .n_tokens = n_tokens, .is_bf16 = a->is_bf16, .use_amx = a->use_amx};
 }
 
@@ -244,7 +274,7 @@ static size_t bytes_of_block(const Int8Linears *a) {
     int64_t width = 0;
     for (int i = 0; i < a->n_weights; i++)
         if (padded(a->weights[i].n_in) > width) width = padded(a->weights[i].n_in);
-    return BLOCK_TOKENS * (sizeof(Range) + width);
+    return BLOCK_TOKENS * (TOKEN_BYTES + width);
 }
 
 static size_t bytes_between(const Int8Linears *a) {

@@ -165,6 +165,7 @@ typedef struct {
     const float *columns; /* the bias, or NULL; in int8 (3, n_out): of each column the scale, the
                              sum of weights, the bias */
     int64_t n_in, n_out, gelu;
+    int64_t outliers; /* in int8: whether some numbers of a token may need more than 8 bits */
 } PackedWeight;
 
 /* A linear layer in float32. */
