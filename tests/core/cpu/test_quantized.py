@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from skbert import BertClassifier, BertTransformer
 from skbert._core.cpu.bindings import module
 from skbert._core.cpu.bindings.gemm_int8 import Int8Weights, int8_linears
+from skbert._core.cpu.linear import ProductCache
 from skbert._core.cpu.quantized import Int8Linear, Int8MLP
 from skbert._core.infer import infer
 from skbert._core.runtime.device import Precision, uses_int8
@@ -53,7 +54,9 @@ def two_layers(n_in: int, n_between: int, n_out: int) -> list[Int8Weights]:
 def test_two_layers_are_one_after_another(
     n_tokens: int, dtype: torch.dtype, sizes: tuple[int, int, int]
 ) -> None:
-    x, layers = torch.randn(n_tokens, sizes[0]).to(dtype), two_layers(*sizes)
+    x, layers = torch.randn(n_tokens, sizes[0]), two_layers(*sizes)
+    x[::3, 5] = 30  # an outlier
+    x = x.to(dtype)
     found = []
     for in_tiles in {0, module.kernels.has_amx}:
         for n_threads in (1, 3):
@@ -77,6 +80,7 @@ def test_numbers_of_bfloat16_are_rounded_as_those_of_float32(n_in: int, in_tiles
     x[0], x[1], x[2], x[3], x[4] = x[0].abs(), -x[1].abs(), 0, -0.0, -1.5
     x[5, n_in - 1], x[6, 0], x[7, n_in // 2] = 1000, -1000, 1e-20
     x[8, n_in - 1], x[9, 0], x[10, n_in // 2] = torch.inf, -torch.inf, torch.nan
+    x[11, n_in - 1] = 60
     layers = [Int8Weights(weight=torch.randn(64, n_in), bias=torch.randn(64), outliers=True)]
     with mock.patch.object(module.kernels, "has_amx", in_tiles and module.kernels.has_amx):
         found = int8_linears(x=x, layers=layers)
@@ -87,16 +91,16 @@ def test_numbers_of_bfloat16_are_rounded_as_those_of_float32(n_in: int, in_tiles
 
 
 def with_outliers(n_in: int, outliers: dict[int, float]) -> torch.Tensor:
-    """Tokens of whole numbers from 0 to 255, and some far from these at the same inputs."""
+    """Tokens of whole numbers from 0 to 255, and for every other one some far from these."""
     x = torch.randint(0, 256, (40, n_in), generator=torch.Generator().manual_seed(n_in))
     x[:, 1], x[:, 2] = 0, 255
     for at, value in outliers.items():
-        x[:, at] = int(value)
+        x[::2, at] = int(value)
     return x
 
 
 @needs_int8
-@pytest.mark.parametrize("n_in", [208, 384])
+@pytest.mark.parametrize("n_in", [208, 240, 384])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("in_tiles", [False, True])
 @pytest.mark.parametrize(
@@ -120,6 +124,16 @@ def test_products_of_outliers_are_exact(
 
 
 @needs_int8
+def test_outliers_are_looked_for_in_what_norms_give(tiny_model: Path) -> None:
+    network = open_model(tiny_model)
+    module = network.model.bert.encoder.layer[0]
+    cache = ProductCache(network.family.layer_parts(module))
+    weights = cache(torch.bfloat16, training=False, int8=True).packed(1)
+    assert weights is not None
+    assert [getattr(each, "outliers", None) for each in weights] == [True, False, True, False]
+
+
+@needs_int8
 def test_outliers_are_found_only_where_they_are_looked_for() -> None:
     x = torch.randn(40, 384, generator=torch.Generator().manual_seed(0))
     x[:, 7] = 30
@@ -135,7 +149,7 @@ def test_outliers_are_found_only_where_they_are_looked_for() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(
     "outliers",
-    [{0: 4416}, {-1: -4416}, {3: 2500, -1: -2500}, dict.fromkeys(range(9), 1000), {5: 1e30}],
+    [{0: 4416}, {-1: -4416}, {3: 2500, -1: -2500}, dict.fromkeys(range(5), 1500), {5: 1e30}],
 )
 def test_too_many_pieces_of_outliers_make_the_range_wider(
     dtype: torch.dtype, outliers: dict[int, float]

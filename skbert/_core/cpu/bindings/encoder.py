@@ -106,8 +106,8 @@ class EncoderWeights:
             if isinstance(weights, Int8Weights) and weights.gelu != gelu:
                 raise ValueError("a kernel takes layers in which GELU follows mlp_in, no other")
             outliers = isinstance(weights, Int8Weights) and weights.outliers
-            sizes = weights.n_in, weights.n_out
-            row += [*addresses(weights.panels, columns), *sizes, gelu, outliers]
+            places = addresses(weights.panels, columns)
+            row += [*places, weights.n_in, weights.n_out, gelu, outliers]
         for norm in layer.norms:
             check_real("epsilon", norm.epsilon, 0)
             row.append(address_of("weight", norm.weight, (self.size,), torch.float32))

@@ -22,7 +22,7 @@ from skbert._core.cpu.bindings.module import DTYPES, LANES, PANEL, has_int8_prod
 
 __all__ = ["Int8Weights", "can_multiply_int8", "int8_linears"]
 
-_MOST_INPUTS = 1 << 16  # whose sum fits in 32 bits
+_MOST_INPUTS = 1 << 16  # whose sum fits in 32 bits, with outliers
 _TILE = 64  # inputs in a row of a tile
 _MOST_LAYERS = 2  # of a call
 

@@ -1,10 +1,10 @@
 /* Linear layers in int8, with weights rounded by column and inputs rounded by token.
 
-A token's numbers x become low + step * q, with q from 0 to 255 but for a few outliers, and a column's
-weights scale * w, with w from -127 to 127. Then x weights is step * scale * sum(q w) + low * scale *
-sum(w): a product of integers, exact in any order, and a sum that is known before. A thread takes a block of tokens through one layer after another, so
-that what lies between them stays in its cache; of few tokens all threads compute a layer together,
-each some columns. */
+A token's numbers x become low + step * q, with q from 0 to 255 but for a few outliers, and a
+column's weights scale * w, with w from -127 to 127. Then x weights is step * scale * sum(q w) +
+low * scale * sum(w): a product of integers, exact in any order, and a sum that is known before. A
+thread takes a block of tokens through one layer after another, so that what lies between them stays
+in its cache; of few tokens all threads compute a layer together, each some columns. */
 
 #include <omp.h>
 #include <stddef.h>
@@ -184,8 +184,8 @@ AMX INLINE void multiply_in_tiles(const Block *a, int64_t column, int first, int
                                   const TileProduct *before) {
     int64_t width = padded(a->weight->n_in);
     TileFactor x = {a->quantized + first * width, width, TILE_BYTES};
-    multiply_tiles(x, weights_at(a, column), width, is_half, 0, next_panel(a, column, first), before,
-                   finish_rows);
+    multiply_tiles(x, weights_at(a, column), width, is_half, 0, next_panel(a, column, first),
+                   before, finish_rows);
 }
 
 INLINE TileProduct product_of(TileRows *a) {

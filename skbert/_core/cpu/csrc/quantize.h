@@ -1,8 +1,8 @@
 /* A token's numbers in 8 bits: low + step * q, with q from 0 to 255 between the least and the
 largest of them. A few that are much larger than the others would make the steps wide for all: what
-8 bits do not hold of such outliers is written down beside the token, in pieces of up to 255. So
-products with them are exact as well (Dettmers et al. 2022, "LLM.int8(): 8-bit matrix multiplication
-for transformers at scale", multiply outliers in a higher precision). */
+8 bits do not hold of such outliers is written down beside the token, in pieces of up to 255, so
+that sums with them are of whole numbers, too (Dettmers et al. 2022, "LLM.int8(): 8-bit matrix
+multiplication for transformers at scale", multiply outliers in a higher precision). */
 
 #ifndef SKBERT_QUANTIZE_H
 #define SKBERT_QUANTIZE_H
@@ -14,8 +14,8 @@ for transformers at scale", multiply outliers in a higher precision). */
 #ifdef HAS_BF16_DOT
 #define INT8_DOT __attribute__((target("arch=x86-64-v4,avx512vnni")))
 #define OUTLIER 6      /* times the root of the mean square of a token's numbers */
-#define WIDER 1.5f     /* times that, if there were too many pieces */
-#define MOST_PIECES 16 /* of a token: with 6 most tokens of BERT have up to 3 */
+#define WIDER 1.5f     /* the next limit, where outliers need too many pieces */
+#define MOST_PIECES 16 /* of a token, which has two on average in MiniLM */
 
 typedef struct {
     float low, step;
@@ -71,8 +71,9 @@ INLINE floats within(floats x, float limit) {
     return zero_unless((x <= limit) & (x >= -limit), x);
 }
 
-/* The range of a token's numbers up to a limit; NaN where one of its numbers is none, or infinite.
-Two halves of it are read side by side, as a vector waits for the one before. */
+/* The range of a token's numbers up to a limit, with zeros instead of the others; NaN where one of
+its numbers is none, or infinite. Two halves of it are read side by side, as a vector waits for the
+one before. */
 INT8_DOT INLINE Range range_of(const float *x, int64_t n_in, float limit) {
     int64_t half = (n_in + 2 * LANES - 1) / (2 * LANES) * LANES;
     const float *second = x + n_in - half;
@@ -234,8 +235,9 @@ INT8_DOT INLINE float mean_square(const Numbers *a) {
 }
 
 /* Takes the range of numbers up to a limit, or a higher one, so that outliers are not too far from
-it; the range of all where none is. */
-INT8_DOT INLINE void set_range(const Numbers *a, Range all, float limit, Token *token) {
+it. There are none where the limit is above all numbers, or squares are zeros, or infinite. */
+INT8_DOT INLINE void set_range(const Numbers *a, float limit, Token *token) {
+    Range all = range_within(a, INFINITY);
     float high = high_of(all), most = high > -all.low ? high : -all.low;
     for (; limit > 0 && limit < most; limit *= WIDER) {
         Range range = range_within(a, limit);
@@ -250,7 +252,7 @@ INT8_DOT INLINE void set_range(const Numbers *a, Range all, float limit, Token *
 
 INT8_DOT INLINE void find_range(const Numbers *a, int64_t outliers, Token *token) {
     float limit = outliers ? OUTLIER * sqrtf(mean_square(a)) : INFINITY;
-    set_range(a, range_within(a, INFINITY), limit, token);
+    set_range(a, limit, token);
 }
 
 INT8_DOT INLINE int try_to_round(const Numbers *a, Token *token, Piece *pieces, uint8_t *to) {
@@ -262,7 +264,7 @@ INT8_DOT INLINE int try_to_round(const Numbers *a, Token *token, Piece *pieces, 
 /* A token whose range was found; it gets a wider one if there are too many pieces. */
 INT8_DOT INLINE void round_token(const Numbers *a, Token *token, Piece *pieces, uint8_t *to) {
     while (!try_to_round(a, token, pieces, to))
-        set_range(a, range_within(a, INFINITY), token->limit * WIDER, token);
+        set_range(a, token->limit * WIDER, token);
 }
 #endif
 
