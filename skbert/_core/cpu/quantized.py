@@ -1,7 +1,8 @@
 """The products of an encoder layer in int8, for inference on a CPU that multiplies int8.
 
 Weights are rounded by output and inputs by token, each between its least and its largest number,
-so that no calibration is needed. Only outliers, which norms give, get more than 8 bits. Depends on torch, ``activation`` and ``bindings``.
+so that no calibration is needed. Only outliers, which norms give, get more than 8 bits. Depends on
+torch, ``activation`` and ``bindings``.
 """
 
 from __future__ import annotations
