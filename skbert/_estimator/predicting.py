@@ -136,7 +136,8 @@ def is_one_chunk(n_rows: int) -> bool:
 def warn_if_cut(task: Task, n_cut: int, n_rows: int, name: str | None = None) -> None:
     """Say once if texts were cut; ``name`` is what they are part of."""
     if n_cut:
-        windows = "long_text='windows' reads all of a long text; " * hasattr(task, "long_text")
+        has_other = getattr(task, "long_text", "windows") != "windows"
+        windows = "long_text='windows' reads all of a long text; " * has_other
         what = getattr(task, "truncated", "rows") + (f" of {name}" if name else "")
         warn(
             f"{n_cut} of {n_rows} {what} were too long for max_length and were cut: "

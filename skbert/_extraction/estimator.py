@@ -142,8 +142,8 @@ class BertSpanExtractor(PredictsAnswers, CalibratedEstimator):
         1 shows progress bars: in training with loss and validation score, and with rows per second
         and time left wherever else computing takes more than a second.
     stride : int or None, default=None
-        Number of tokens that neighbouring windows of a long context share. None is 128, or half of
-        the tokens that a window holds of the context if that is less.
+        Number of tokens that neighbouring windows of a long context share, but at most half of
+        those that a window holds of the context. None is 128.
     max_answer_length : int, default=30
         Maximum length of a predicted answer, in tokens.
     on_ambiguous : {"raise", "first"}, default="raise"

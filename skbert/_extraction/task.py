@@ -37,6 +37,7 @@ MAX_ANSWERS = 20  # answers kept of each row, as in the scripts of the data set'
 OUT_OF_REACH = 2.0  # 1 minus the probability of an answer that is not among those kept
 _OVERLAP = 128  # tokens that neighbouring windows share, if windows are twice as long
 _MIN_CONTEXT = 64  # tokens that a question leaves to a long context
+_IN_TRAINING = -2  # place of the first token of a window that only training reads
 
 
 class RankedAnswers(NamedTuple):
@@ -69,7 +70,11 @@ class Answers:
             raise ValueError(f"max_answer_length={self.max_answer_length} tokens are no answer.")
 
     def encode(self, X: Texts, y: Any, tokenizer: TextTokenizer) -> Items:
-        """Return one item per window over a context, ``places`` being characters of it."""
+        """Return one item per window over a context, ``places`` being characters of it.
+
+        An answer that lies in no window gets one more, which `decode` does not read: rows to
+        predict have none such.
+        """
         assert X.second is not None
         questions, question = _distinct(X.first)
         contexts, context = _distinct(X.second)
@@ -85,21 +90,22 @@ class Answers:
         answers = None
         if y is not None:
             answers = _tokens_of(y, context, spans)
-            windows, answers = windows.holding(answers, n_context, space)
+            windows, answers, is_more = windows.holding(answers, n_context, space)
         samples, begins, sizes = windows.samples, windows.begins, windows.lengths
         second = ids.cut(context[samples], begins, sizes)
         first = question_ids.cut(question[samples], np.zeros_like(samples), keep[samples])
         tokens = assemble(tokenizer, first, second)
-        targets = None
+        places, targets = _places(tokens, spans.cut(context[samples], begins, sizes)), None
         if answers is not None:
             targets = _targets(tokens, answers[samples] - begins[:, None], sizes)
+            places.values[tokens.ids.starts[:-1][is_more]] = _IN_TRAINING
         return Items(
             tokens,
             rows=np.arange(len(samples) + 1),
             samples=samples,
             weights=windows.weights,
             targets=targets,
-            places=_places(tokens, spans.cut(context[samples], begins, sizes)),
+            places=places,
             n_truncated=int((keep < n_question).sum()),
         )
 
@@ -129,12 +135,17 @@ class Answers:
         assert items.places is not None
         logits = outputs.values.astype(np.float64)
         _, firsts = np.unique(items.samples, return_index=True)
-        nulls = np.minimum.reduceat(logits[outputs.starts[:-1]].sum(axis=1), firsts)
+        heads = outputs.starts[:-1]
+        is_read = items.places.values[heads, 0] != _IN_TRAINING
+        nulls = np.where(is_read, logits[heads].sum(axis=1), np.inf)
+        nulls = np.minimum.reduceat(nulls, firsts)
+        all_places = np.where(
+            np.repeat(is_read, outputs.lengths)[:, None], items.places.values, -1
+        )
         edges = [*outputs.starts[firsts].tolist(), len(logits)]
         ranked = np.empty(len(firsts), dtype=object)
         for i, (begin, end) in enumerate(pairwise(edges)):
-            places = items.places.values[begin:end]
-            best = _best_spans(logits[begin:end], places, self.max_answer_length)
+            best = _best_spans(logits[begin:end], all_places[begin:end], self.max_answer_length)
             ranked[i] = RankedAnswers(*best, float(nulls[i]))
         return ranked
 

@@ -38,7 +38,8 @@ class MaskedWords:
         """Return rows cut end to end from each text, to mask; without ``y`` texts with [MASK]."""
         if y is None:
             return encode_masked(X.texts(), tokenizer, self.max_length)
-        return _rows_of_text(X.texts(), tokenizer, self.max_length)
+        items = _rows_of_text(X.texts(), tokenizer, self.max_length)
+        return items.take(_maskable(tokenizer, items))
 
     def head(self) -> Head:
         """Return a head with a logit per word piece of the vocabulary, for each selected token."""
@@ -66,9 +67,11 @@ class NextWord(MaskedWords):
         if y is None:
             return encode_openings(X.texts(), tokenizer, self.max_length)
         items = _rows_of_text(X.texts(), tokenizer, self.max_length)
-        table, rows = items.tokens.ids, np.arange(len(items))
         goes_on = np.append(items.samples[1:] == items.samples[:-1], False)
-        counts = table.lengths - 1 - goes_on  # the end of a row within a text is no target
+        kept = _maskable(tokenizer, items)
+        items = items.take(kept)
+        table, rows = items.tokens.ids, np.arange(len(items))
+        counts = table.lengths - 1 - goes_on[kept]  # the end of a row within a text is no target
         targets = table.cut(rows, np.ones(len(rows), np.int64), counts)
         return Items(
             items.tokens, items.rows, items.samples, items.weights,
@@ -151,7 +154,7 @@ def _rows_of_text(texts: list[str], tokenizer: TextTokenizer, max_length: int) -
     pieces = tokenizer.pieces(texts)
     windows = Windows.end_to_end(pieces.lengths, max_tokens)
     tokens = assemble(tokenizer, pieces.windows(windows), None)
-    return _maskable(tokenizer, _items(tokens, windows.samples))
+    return _items(tokens, windows.samples)
 
 
 def _items(tokens: TokenTable, samples: IntArray, **more: Any) -> Items:
@@ -166,8 +169,8 @@ def _items(tokens: TokenTable, samples: IntArray, **more: Any) -> Items:
     )
 
 
-def _maskable(tokenizer: TextTokenizer, items: Items) -> Items:
-    """Return the items that hold a piece which can be masked."""
+def _maskable(tokenizer: TextTokenizer, items: Items) -> IntArray:
+    """Return the numbers of the items that hold a piece which can be masked."""
     table = items.tokens.ids
     can_mask = ~Vocabulary.of(tokenizer).special[table.values]
     usable = np.flatnonzero(np.logical_or.reduceat(can_mask, table.starts[:-1]))
@@ -177,7 +180,7 @@ def _maskable(tokenizer: TextTokenizer, items: Items) -> Items:
             "in characters that the model's vocabulary does not have. Look at how X was read, or "
             "choose a model that knows its language."
         )
-    return items.take(usable)
+    return usable
 
 
 def _runs_of_sentences(X: Documents, tokenizer: TextTokenizer, max_length: int) -> Items:

@@ -216,7 +216,7 @@ def _with(part: Part, columns: Columns) -> Any:
 
 
 def _inputs(model: Model, names: list[str], source: Path) -> list[str]:
-    """The columns of a file that a model reads."""
+    """The columns of a file that a model is given: all where it reads some by position."""
     record, chosen = model._state().record, model.text_columns
     if chosen is None:
         wanted: Sequence[str | int] = _columns_of_fit(record, names, source)
@@ -226,7 +226,7 @@ def _inputs(model: Model, names: list[str], source: Path) -> list[str]:
         wanted = [*texts, *(column for column, *_ in features)]
     inputs = [name if isinstance(name, str) else names[name] for name in wanted]
     check_columns(source, names, inputs, "--text-columns")
-    return inputs
+    return inputs if all(isinstance(name, str) for name in wanted) else names
 
 
 def _columns_of_fit(record: FitRecord | None, names: list[str], source: Path) -> Sequence[str]:

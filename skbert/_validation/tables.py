@@ -25,6 +25,7 @@ from skbert.exceptions import InputError, InputTypeError, warn
 CHUNK_ROWS = 8192  # rows of a stored table that are lists at the same time
 ROW_TYPES = (list, tuple, np.ndarray)  # what may hold the entries of one row
 MAX_NAMES = 5  # names or rows listed in one error
+TIMES = np.datetime64, np.timedelta64  # which are numbers to Python, in some units
 TWO_COLUMNS = (
     "Text pairs are a list of (text, second text), one tuple per row, or a frame of two columns: "
     "type list(zip(questions, contexts))."
@@ -215,6 +216,8 @@ def _refuse_shape(X: Any, name: str) -> None:
 
 def read_cells(column: Any, name: str = "X") -> list[Any]:
     """Return the cells as a new list, by position, whatever the index."""
+    if isinstance(column, np.ndarray) and column.dtype.kind in "mM":
+        return list(column)  # tolist makes numbers of times in nanoseconds
     for method in ("to_pylist", "to_list", "tolist"):  # pyarrow, polars and pandas, numpy
         listing = getattr(column, method, None)
         if callable(listing):
@@ -361,7 +364,7 @@ def read_number(cell: Any) -> float | None:
     """Return a cell as a float, NaN for a missing one, None if it is not a real number."""
     if is_missing(cell):
         return math.nan
-    if isinstance(cell, (str, bytes, np.ndarray, np.complexfloating)):
+    if isinstance(cell, (str, bytes, np.ndarray, np.complexfloating, *TIMES)):
         return None
     try:
         return float(cell)
@@ -373,7 +376,7 @@ def read_number(cell: Any) -> float | None:
 
 def _no_number_error(cell: object, name: str, place: str) -> InputError | InputTypeError:
     """Return the error for a cell that is not a real number."""
-    if isinstance(cell, Complex):
+    if isinstance(cell, Complex) and not isinstance(cell, TIMES):
         return complex_error(name, place)
     if isinstance(cell, (str, bytes)):
         return InputError(

@@ -16,6 +16,7 @@ import numpy as np
 from sklearn.utils.multiclass import check_classification_targets
 
 from skbert._validation.tables import (
+    TIMES,
     Table,
     check_finite,
     check_length,
@@ -258,12 +259,13 @@ def _family(kind: type) -> str:
     """Return "str" or "number" for what can be a label, else "odd"."""
     if issubclass(kind, str):
         return "str"
-    return "number" if issubclass(kind, (Real, np.bool_)) else "odd"
+    is_number = issubclass(kind, (Real, np.bool_)) and not issubclass(kind, TIMES)
+    return "number" if is_number else "odd"
 
 
 def _odd_label_error(label: object, place: str, name: str) -> InputError | InputTypeError:
     """Return the error for a cell that cannot be a label."""
-    if isinstance(label, Complex):
+    if isinstance(label, Complex) and not isinstance(label, TIMES):
         return complex_error(name, place)
     shown = f"{place} of {name} holds {reprlib.repr(label)}, of type {type(label).__name__}."
     if isinstance(label, bytes):

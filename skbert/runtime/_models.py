@@ -88,6 +88,9 @@ class ExportedChoiceRanker(RanksOptions, ExportedModel):
 class ExportedTransformer(TransformsTexts, ExportedModel):
     """A transformer that was exported."""
 
+    def _width(self, fitted: Exported) -> int:
+        return fitted.check_graph()
+
 
 MODELS: dict[str, Any] = {
     "BertClassifier": ExportedClassifier,

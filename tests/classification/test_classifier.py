@@ -17,7 +17,7 @@ from scipy.special import expit, logit, softmax
 from sklearn.metrics import accuracy_score, f1_score
 from sklearn.utils.class_weight import compute_sample_weight
 
-from skbert import BertClassifier, load
+from skbert import BertClassifier, BertRegressor, load
 from skbert.exceptions import InputError, InputTypeError, SkbertError, TruncationWarning
 
 if TYPE_CHECKING:
@@ -255,6 +255,24 @@ def test_label_smoothing_lowers_confidence(tiny_model: Path, sentiment: Sentimen
 
 WORDS = "good bad love hate great awful nice poor best worst happy sad fast slow".split()
 ROOM = 10  # words of one piece that fit beside [CLS] and [SEP] in 12 tokens
+
+
+def test_windows_are_not_recommended_to_who_has_them(
+    tiny_model: Path, sentiment: Sentiment
+) -> None:
+    pairs = [(" ".join(WORDS), text) for text in sentiment.texts]
+    with pytest.warns(TruncationWarning, match="were cut: a larger max_length"):
+        classifier(tiny_model, max_length=12, long_text="windows").fit(pairs, sentiment.labels)
+
+
+@pytest.mark.parametrize("unit", ["ns", "us", "D"])
+@pytest.mark.parametrize("kind", ["datetime64", "timedelta64"])
+def test_times_are_no_labels(kind: str, unit: str, tiny_model: Path, sentiment: Sentiment) -> None:
+    times = np.resize(np.array([1, 2], f"{kind}[{unit}]"), len(sentiment.texts))
+    with pytest.raises(InputError, match="Unknown label type"):
+        classifier(tiny_model).fit(sentiment.texts, times)
+    with pytest.raises(InputTypeError, match="y must hold real numbers"):
+        BertRegressor(tiny_model).fit(sentiment.texts, times)
 
 
 def test_truncate_and_head_tail(tiny_model: Path, sentiment: Sentiment) -> None:

@@ -36,14 +36,16 @@ from transformers import (
 from skbert import BertClassifier, BertSpanExtractor
 from skbert._core.batches import collate
 from skbert._core.checkpoints.vet import vet
+from skbert._core.infer import infer
 from skbert._core.items import Head, Items
 from skbert._core.models.network import Network
 from skbert._core.models.opening import open_network
-from skbert._core.runtime.device import seeded
+from skbert._core.runtime.device import Precision, seeded
 from skbert._core.task import Batch
 from skbert._core.text.tokens import Ragged
 from skbert._extraction.task import MAX_ANSWERS, Answers
 from skbert._validation.answers import warn_if_swapped
+from skbert._validation.texts import check_texts
 from skbert.datasets import load_questions
 from skbert.exceptions import (
     InputError,
@@ -283,6 +285,51 @@ def test_long_contexts_are_read_to_their_end(tiny_model: Path) -> None:
     learned = extractor(tiny_model, max_length=48, **LEARNS).fit(X, y)
     assert learned.n_truncated_ == 0
     assert learned.score(X, y) > 0.9
+
+
+def straddling(n: int = 24) -> tuple[list[tuple[str, str]], list[str]]:
+    """Answers of five words, many of which lie in no window, and some questions without one."""
+    rng = np.random.default_rng(0)
+    X, y = [], []
+    for row in range(n):
+        words = [*rng.choice(["we", "it", "was", "to", "my", "you"], 40)]
+        at = int(rng.integers(35))
+        words[at : at + 5] = ["good"] * 5
+        X.append(("which film?", " ".join(words)))
+        y.append("good good good good good" if row % 3 else "")
+    return X, y
+
+
+@pytest.mark.parametrize("stride", [0, 2])
+def test_rows_are_read_alike_with_and_without_their_answers(
+    stride: int, lively_model: Path
+) -> None:
+    X, y = straddling()
+    learned = extractor(lively_model, max_length=20, stride=stride, **STILL).fit(X, y)
+    state = learned._state()
+    texts = check_texts(X)
+    characters = np.array([[c.find(a), c.find(a) + len(a)] if a else [-1, -1]
+                           for (_, c), a in zip(X, y, strict=True)])  # fmt: skip
+    answers = []
+    for given in (characters, None):
+        items = state.task.encode(texts, given, state.network.text_tokenizer)
+        outputs = infer(state.network, items, Precision("float32", CPU))
+        answers.append((len(items), state.task.decode(outputs, items)))
+    (n_in_training, known), (n_alone, unknown) = answers
+    assert n_in_training > n_alone
+    for one, other in zip(known, unknown, strict=True):
+        assert one.spans.tolist() == other.spans.tolist()
+        np.testing.assert_allclose(one.scores, other.scores, atol=1e-5)
+        assert one.null == pytest.approx(other.null, abs=1e-5)
+
+
+def test_what_is_validated_is_the_score(tiny_model: Path) -> None:
+    X, y = straddling(36)
+    learned = extractor(tiny_model, max_length=20, stride=0, **{**LEARNS, "epochs": 20})
+    learned.set_params(no_answer_threshold=0.0).fit(X, y, X_val=X, y_val=y)
+    scores = [record["validation_score"] for record in learned.history_]
+    assert learned.score(X, y) in scores
+    assert 0 < max(scores) < 1
 
 
 def test_answers_are_cut_from_the_context_as_it_was_given(fitted: BertSpanExtractor) -> None:

@@ -202,6 +202,15 @@ def test_the_next_word_of_each_token(tokenizer: TextTokenizer) -> None:
         assert items.selected_tokens[row].tolist() == list(range(len(items.targets[row])))
 
 
+def test_a_row_that_is_left_out_is_no_end_of_its_text(tokenizer: TextTokenizer) -> None:
+    unknown = " ".join(["☂"] * 6)
+    items = NextWord(8).encode(
+        documents([[f"the movie is good and great {unknown}"]]), True, tokenizer
+    )
+    assert len(items) == 1
+    assert items.targets[0].tolist() == rows_of(items)[0][1:-1]
+
+
 # --- pairs ---------------------------------------------------------------------------------------
 
 STORIES = [

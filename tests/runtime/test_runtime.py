@@ -206,7 +206,11 @@ def test_poolings_layers_and_components(lively_model: Path, tmp_path: Path) -> N
     )):  # fmt: skip
         transformer = BertTransformer(lively_model, precision="float32", **params).fit(X)
         transformer.export(tmp_path / str(number))
-        assert_close(runtime.load(tmp_path / str(number)).transform(X), transformer.transform(X))
+        model = runtime.load(tmp_path / str(number))
+        assert_close(model.transform(X), transformer.transform(X))
+        assert model.get_feature_names_out().tolist() == (
+            transformer.get_feature_names_out().tolist()
+        )
 
 
 @pytest.mark.slow

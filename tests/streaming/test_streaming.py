@@ -146,6 +146,34 @@ def test_text_columns_of_a_model_without_names(
     assert written.to_pylist() == estimator.predict(pairs).tolist()
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"text_columns": [1, 0]},
+        {"text_columns": 2},
+        {"text_columns": 0, "feature_columns": [4, 3]},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("has_names", [True, False])
+def test_columns_by_position_are_those_of_the_file(
+    settings: dict[str, Any], has_names: bool, lively_model: Path, tmp_path: Path
+) -> None:
+    columns = {
+        "a": TEXTS, "b": TEXTS[::-1], "c": TEXTS, "n": [*map(float, range(len(TEXTS)))],
+        "m": [float(row % 2) for row in range(len(TEXTS))],
+    }  # fmt: skip
+    table = pa.table(columns)
+    X = table if has_names else table.to_pandas().to_numpy()
+    how = {"random_state": 0, "epochs": 2, "learning_rate": 3e-3, **settings}
+    estimator = skbert.BertClassifier(lively_model, **how).fit(X, LABELS)
+    estimator.save(tmp_path / "model")
+    source, out = write(table, tmp_path / "in.parquet"), tmp_path / "out.parquet"
+    run("predict", tmp_path / "model", source, out, "--probabilities")
+    found = parquet.read_table(out)["probability_good"].to_numpy()
+    np.testing.assert_allclose(found, estimator.predict_proba(X)[:, 1], atol=1e-6)
+
+
 KINDS: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "regressor": ("BertRegressor", [float(at) for at in range(len(TEXTS))], {}),
     "two numbers": ("BertRegressor", np.eye(len(TEXTS), 2), {}),

@@ -83,11 +83,12 @@ class Windows:
 
     def holding(
         self, spans: IntArray, lengths: IntArray, size: IntArray
-    ) -> tuple[Windows, IntArray]:
+    ) -> tuple[Windows, IntArray, BoolArray]:
         """These windows, and one more for each span that does not lie within one of them.
 
         ``spans`` is ``(n_sequences, 2)``, the first and last place of a span in each sequence,
-        -1 for none. They are returned too, cut at the end where longer than a window.
+        -1 for none. They are returned too, cut at the end where longer than a window, and which
+        windows are more.
         """
         first, last = spans[self.samples].T
         holds = (self.begins <= first) & (last < self.begins + self.lengths)
@@ -96,15 +97,10 @@ class Windows:
         begins = np.minimum(spans[lost, 0], lengths[lost] - sizes)
         spans = spans.copy()
         spans[lost, 1] = np.minimum(spans[lost, 1], begins + sizes - 1)
-        return self._merged(Windows(lost, begins, sizes)), spans
-
-    def _merged(self, other: Windows) -> Windows:
-        """These windows and the others, in order."""
-        samples = np.append(self.samples, other.samples)
-        begins = np.append(self.begins, other.begins)
+        samples, begins = np.append(self.samples, lost), np.append(self.begins, begins)
         order = np.lexsort((begins, samples))
-        lengths = np.append(self.lengths, other.lengths)
-        return Windows(samples[order], begins[order], lengths[order])
+        windows = Windows(samples[order], begins[order], np.append(self.lengths, sizes)[order])
+        return windows, spans, order >= len(self)
 
 
 def whole_word_windows(words: IntArray, rows: IntArray, size: int) -> Windows:

@@ -85,7 +85,7 @@ def test_a_window_for_a_span_that_none_holds() -> None:
     lengths, size = np.array([9, 5, 9, 9]), np.full(4, 4)
     windows = Windows.overlapping(lengths, size, 0)
     wanted = np.array([[2, 5], [1, 3], [-1, -1], [3, 8]])
-    held, spans = windows.holding(wanted, lengths, size)
+    held, spans, is_more = windows.holding(wanted, lengths, size)
     assert len(windows) == 11
     assert held.samples.tolist() == [0, 0, 0, 0, 1, 1, 2, 2, 2, 3, 3, 3, 3]
     assert held.begins.tolist() == [0, 2, 4, 5, 0, 1, 0, 4, 5, 0, 3, 4, 5]
@@ -93,6 +93,7 @@ def test_a_window_for_a_span_that_none_holds() -> None:
     assert held.weights[4:6].tolist() == [0.5, 0.5]
     assert spans.tolist() == [[2, 5], [1, 3], [-1, -1], [3, 6]]
     assert wanted[3].tolist() == [3, 8]
+    assert np.flatnonzero(is_more).tolist() == [1, 10]
 
 
 def test_neighbours_share_no_more_than_half() -> None:
