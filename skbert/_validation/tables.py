@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from numbers import Complex
+from numbers import Complex, Real
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from skbert.exceptions import InputError, InputTypeError, warn
 CHUNK_ROWS = 8192  # rows of a stored table that are lists at the same time
 ROW_TYPES = (list, tuple, np.ndarray)  # what may hold the entries of one row
 MAX_NAMES = 5  # names or rows listed in one error
-TIMES = np.datetime64, np.timedelta64  # which are numbers to Python, in some units
+TIMES = np.datetime64, np.timedelta64  # which float takes for numbers, in some units
 TWO_COLUMNS = (
     "Text pairs are a list of (text, second text), one tuple per row, or a frame of two columns: "
     "type list(zip(questions, contexts))."
@@ -216,8 +216,6 @@ def _refuse_shape(X: Any, name: str) -> None:
 
 def read_cells(column: Any, name: str = "X") -> list[Any]:
     """Return the cells as a new list, by position, whatever the index."""
-    if isinstance(column, np.ndarray) and column.dtype.kind in "mM":
-        return list(column)  # tolist makes numbers of times in nanoseconds
     for method in ("to_pylist", "to_list", "tolist"):  # pyarrow, polars and pandas, numpy
         listing = getattr(column, method, None)
         if callable(listing):
@@ -336,11 +334,11 @@ def is_missing(cell: object) -> bool:
 
 
 def read_column(values: Any, table: Table, column: int) -> np.ndarray | list[Any]:
-    """Return one column, as an array if it is an array of numbers or ``<U``, else as a list."""
+    """Return one column, as an array if it is one of numbers, times or ``<U``, else as a list."""
     dtype = getattr(values, "dtype", None)
-    if isinstance(dtype, np.dtype) and dtype.kind in "biufcU" and not np.ma.isMaskedArray(values):
-        array = np.asarray(values)
-        return array[:, column] if array.ndim == 2 else array
+    kinds = "biufcU" + "mM" * isinstance(values, np.ndarray)
+    if isinstance(dtype, np.dtype) and dtype.kind in kinds and not np.ma.isMaskedArray(values):
+        return np.asarray(np.atleast_2d(np.asarray(values).T)[column])
     return table.read(column)
 
 
@@ -376,7 +374,7 @@ def read_number(cell: Any) -> float | None:
 
 def _no_number_error(cell: object, name: str, place: str) -> InputError | InputTypeError:
     """Return the error for a cell that is not a real number."""
-    if isinstance(cell, Complex) and not isinstance(cell, TIMES):
+    if isinstance(cell, Complex) and not isinstance(cell, Real):
         return complex_error(name, place)
     if isinstance(cell, (str, bytes)):
         return InputError(

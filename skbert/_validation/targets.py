@@ -16,7 +16,6 @@ import numpy as np
 from sklearn.utils.multiclass import check_classification_targets
 
 from skbert._validation.tables import (
-    TIMES,
     Table,
     check_finite,
     check_length,
@@ -207,20 +206,26 @@ def _open_y(y: Any, n: int, estimator_name: str, hint: str) -> Table:
 def _plain_labels(y: Any, table: Table, column: int, name: str) -> np.ndarray:
     """Return the labels of one column as an array of one kind, without gaps."""
     labels = read_column(y, table, column)
-    if isinstance(labels, list):
-        refuse_gaps([r for r, cell in enumerate(labels) if is_missing(cell)], table, column, name)
-        _check_kinds(labels, table, column, name)
-        array = np.array(labels)
-        # NumPy drops a NUL at the end of a str, and rounds integers beyond 64 bits.
-        is_exact = array.tolist() == labels
-        is_foreign = array.dtype.kind == "U" and not isinstance(y, (list, tuple))
-        labels = array if is_exact and not is_foreign else np.array(labels, dtype=object)
+    if isinstance(labels, list) or labels.dtype.kind in "mM":
+        cells = list(labels)
+        refuse_gaps([r for r, cell in enumerate(cells) if is_missing(cell)], table, column, name)
+        _check_kinds(cells, table, column, name)
+        labels = _as_array(cells, is_foreign=not isinstance(y, (list, tuple)))
     if labels.dtype.kind == "c":
         raise complex_error(name, table.place(0, column))
     if labels.dtype.kind == "f":
         refuse_gaps(np.flatnonzero(np.isnan(labels)).tolist(), table, column, name)
         check_finite(labels, table, column, name)
     return labels
+
+
+def _as_array(labels: list[Any], *, is_foreign: bool) -> np.ndarray:
+    """Return labels as an array, of objects where one of a kind would change or name them."""
+    array = np.array(labels)
+    # NumPy drops a NUL at the end of a str, and rounds integers beyond 64 bits.
+    is_exact = array.tolist() == labels
+    is_foreign = is_foreign and array.dtype.kind == "U"
+    return array if is_exact and not is_foreign else np.array(labels, dtype=object)
 
 
 def _refuse_huge(labels: np.ndarray, name: str) -> None:
@@ -259,13 +264,13 @@ def _family(kind: type) -> str:
     """Return "str" or "number" for what can be a label, else "odd"."""
     if issubclass(kind, str):
         return "str"
-    is_number = issubclass(kind, (Real, np.bool_)) and not issubclass(kind, TIMES)
+    is_number = issubclass(kind, (Real, np.bool_)) and not issubclass(kind, np.timedelta64)
     return "number" if is_number else "odd"
 
 
 def _odd_label_error(label: object, place: str, name: str) -> InputError | InputTypeError:
     """Return the error for a cell that cannot be a label."""
-    if isinstance(label, Complex) and not isinstance(label, TIMES):
+    if isinstance(label, Complex) and not isinstance(label, Real):
         return complex_error(name, place)
     shown = f"{place} of {name} holds {reprlib.repr(label)}, of type {type(label).__name__}."
     if isinstance(label, bytes):
