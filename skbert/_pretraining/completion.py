@@ -21,7 +21,7 @@ from skbert._core.scores import softmax
 from skbert._core.task import Task
 from skbert._core.text.tokens import Ragged, TextTokenizer, TokenTable, assemble
 from skbert._pretraining.masking import Vocabulary
-from skbert._validation.tables import read_number
+from skbert._validation.features import read_number
 from skbert.exceptions import InputError, InputTypeError
 
 __all__ = [

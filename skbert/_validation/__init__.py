@@ -5,8 +5,8 @@ before them, and every other module on these six alone, but for `probabilities`,
 `targets`:
 
 - `parquet`: rows of parquet files and of Arrow's data sets
-- `tables`: any container as a table; its columns as lists or as numbers; lengths, missing y
-- `features`: columns of numbers and categories beside the texts
+- `tables`: any container as a table; its columns as lists; lengths, missing y
+- `features`: columns as numbers; those of numbers and categories beside the texts
 - `columns`: which columns hold the texts, and whether they are those of fit
 - `stored`: texts that are read when they are needed
 - `texts`: X of texts or pairs of texts

@@ -1,7 +1,7 @@
-"""Columns of numbers and categories beside the texts: read, checked, and told apart.
+"""Columns as numbers, and those of numbers and categories beside the texts: read and checked.
 
-What fit learns of such a column is a small record, from which any later X is read. Depends on
-`tables` and `skbert.exceptions`.
+What fit learns of a column beside the texts is a small record, from which any later X is read.
+Depends on `tables` and `skbert.exceptions`.
 """
 
 from __future__ import annotations
@@ -10,19 +10,20 @@ import datetime as dt
 import math
 import reprlib
 from collections.abc import Mapping, Sequence
-from numbers import Integral, Real
+from numbers import Complex, Integral, Real
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from skbert._arrays import FloatArray
-from skbert._validation.tables import Table, is_missing, read_number
+from skbert._validation.tables import Table, is_missing
 from skbert.exceptions import InputError, InputTypeError
 
 MOST_CATEGORIES = 1000
 _FARTHEST = 1e9  # standard deviations from the mean; float32 computes with nothing beyond
 
-_DATES = (dt.date, dt.time, dt.timedelta, np.datetime64, np.timedelta64)
+_TIMES = np.datetime64, np.timedelta64  # which float takes for numbers, in some units
+_DATES = (dt.date, dt.time, dt.timedelta, *_TIMES)
 
 
 class NumberColumn(NamedTuple):
@@ -192,7 +193,7 @@ def check_categories(labels: Sequence[str | None], column: str | int) -> None:
 def _number_of(cell: object) -> float | None:
     """A cell as a float; None if it is no real number."""
     is_number = isinstance(cell, (Real, np.number, np.bool_)) or type(cell).__name__ == "Decimal"
-    return read_number(cell) if is_number and not isinstance(cell, _DATES) else None
+    return read_number(cell) if is_number else None
 
 
 def _label_of(cell: Any) -> str | None:
@@ -231,3 +232,95 @@ def _text_among_numbers(row: int, text: str, table: Table, position: int) -> Inp
         "column of numbers. Give a number, or None where it is missing; type "
         "pandas.to_numeric(X[column], errors='coerce')."
     )
+
+
+# --- any column of numbers -----------------------------------------------------------------------
+
+
+def read_column(values: Any, table: Table, column: int) -> np.ndarray | list[Any]:
+    """Return one column, as an array if it is an array of numbers or ``<U``, else as a list."""
+    dtype = getattr(values, "dtype", None)
+    if isinstance(dtype, np.dtype) and dtype.kind in "biufcU" and not np.ma.isMaskedArray(values):
+        array = np.asarray(values)
+        return array[:, column] if array.ndim == 2 else array
+    return table.read(column)
+
+
+def read_numbers(values: Any, table: Table, column: int, name: str) -> np.ndarray:
+    """Return one column as float64 without gaps."""
+    cells = read_column(values, table, column)
+    if isinstance(cells, np.ndarray) and cells.dtype.kind in "biuf":
+        numbers = cells.astype(np.float64)
+    else:
+        numbers = np.empty(table.shape[0])
+        for row, cell in enumerate(cells):
+            number = read_number(cell)
+            if number is None:
+                raise _no_number_error(cell, name, table.place(row, column))
+            numbers[row] = number
+    refuse_gaps(np.flatnonzero(np.isnan(numbers)).tolist(), table, column, name)
+    return numbers
+
+
+def read_number(cell: Any) -> float | None:
+    """Return a cell as a float, NaN for a missing one, None if it is not a real number."""
+    if is_missing(cell):
+        return math.nan
+    if isinstance(cell, (str, bytes, np.ndarray, np.complexfloating, *_TIMES)):
+        return None
+    try:
+        return float(cell)
+    except OverflowError:
+        return math.inf
+    except (TypeError, ValueError):
+        return None
+
+
+def _no_number_error(cell: object, name: str, place: str) -> InputError | InputTypeError:
+    """Return the error for a cell that is not a real number."""
+    if is_complex(cell):
+        return complex_error(name, place)
+    if isinstance(cell, (str, bytes)):
+        return InputError(
+            f"could not convert string to float: {reprlib.repr(cell)}, in {place} of {name}. "
+            f"Give numbers; type {name} = [float(value) for value in {name}] if all are numbers."
+        )
+    return InputTypeError(
+        f"{name} must hold real numbers, but {place} holds {reprlib.repr(cell)}, of type "
+        f"{type(cell).__name__}. Give one number per row of X."
+    )
+
+
+def is_complex(cell: object) -> bool:
+    """Return whether a cell is a number, but no real one."""
+    return isinstance(cell, Complex) and not isinstance(cell, Real)
+
+
+def complex_error(name: str, place: str) -> InputError:
+    """Return the error for complex numbers, in scikit-learn's words."""
+    return InputError(
+        f"Complex data not supported. {name} holds complex numbers, the first in {place}. Give "
+        f"real numbers; type numpy.real({name})."
+    )
+
+
+def refuse_gaps(rows: list[int], table: Table, column: int, name: str) -> None:
+    """Raise when there are rows without a value, in scikit-learn's words."""
+    if rows:
+        msg = (
+            f"Input {name} contains NaN. It has {len(rows)} missing value(s), the first in "
+            f"{table.place(rows[0], column)}. Leave these rows out; for a Series or an array type "
+            f"keep = ~pandas.isna({name}), then X[keep] and {name}[keep]."
+        )
+        raise InputError(msg)
+
+
+def check_finite(numbers: np.ndarray, table: Table, column: int, name: str) -> None:
+    """Raise when a number is infinite, in scikit-learn's words."""
+    infinite = np.isinf(numbers)
+    if infinite.any():
+        msg = (
+            f"Input {name} contains infinity or a value too large for {numbers.dtype!r}. The "
+            f"first is in {table.place(int(np.argmax(infinite)), column)}. Give finite numbers."
+        )
+        raise InputError(msg)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from skbert._validation.tables import check_length, is_missing, open_values, read_column
+from skbert._validation.features import read_column
+from skbert._validation.tables import check_length, is_missing, open_values
 from skbert.exceptions import InputError, InputTypeError
 
 

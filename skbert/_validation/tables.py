@@ -1,4 +1,4 @@
-"""Any accepted container as a table, its columns as lists or as numbers, or an error.
+"""Any accepted container as a table, its columns as lists, or an error.
 
 Depends on numpy, `parquet` and `skbert.exceptions`. pandas, polars, pyarrow, datasets and scipy
 are recognised by what their objects can do and are never imported. Which cells are right is up to
@@ -14,7 +14,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from numbers import Complex, Real
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,6 @@ from skbert.exceptions import InputError, InputTypeError, warn
 CHUNK_ROWS = 8192  # rows of a stored table that are lists at the same time
 ROW_TYPES = (list, tuple, np.ndarray)  # what may hold the entries of one row
 MAX_NAMES = 5  # names or rows listed in one error
-TIMES = np.datetime64, np.timedelta64  # which float takes for numbers, in some units
 TWO_COLUMNS = (
     "Text pairs are a list of (text, second text), one tuple per row, or a frame of two columns: "
     "type list(zip(questions, contexts))."
@@ -216,6 +214,8 @@ def _refuse_shape(X: Any, name: str) -> None:
 
 def read_cells(column: Any, name: str = "X") -> list[Any]:
     """Return the cells as a new list, by position, whatever the index."""
+    if getattr(getattr(column, "dtype", None), "kind", "") in {"m", "M"}:
+        return list(column)  # numpy's tolist would make numbers of times in nanoseconds
     for method in ("to_pylist", "to_list", "tolist"):  # pyarrow, polars and pandas, numpy
         listing = getattr(column, method, None)
         if callable(listing):
@@ -328,90 +328,3 @@ def is_missing(cell: object) -> bool:
     if isinstance(cell, (float, np.floating)):
         return math.isnan(cell)
     return cell is None or type(cell).__name__ in {"NAType", "NaTType"}
-
-
-# --- columns of numbers --------------------------------------------------------------------------
-
-
-def read_column(values: Any, table: Table, column: int) -> np.ndarray | list[Any]:
-    """Return one column, as an array if it is one of numbers, times or ``<U``, else as a list."""
-    dtype = getattr(values, "dtype", None)
-    kinds = "biufcU" + "mM" * isinstance(values, np.ndarray)
-    if isinstance(dtype, np.dtype) and dtype.kind in kinds and not np.ma.isMaskedArray(values):
-        return np.asarray(np.atleast_2d(np.asarray(values).T)[column])
-    return table.read(column)
-
-
-def read_numbers(values: Any, table: Table, column: int, name: str) -> np.ndarray:
-    """Return one column as float64 without gaps."""
-    cells = read_column(values, table, column)
-    if isinstance(cells, np.ndarray) and cells.dtype.kind in "biuf":
-        numbers = cells.astype(np.float64)
-    else:
-        numbers = np.empty(table.shape[0])
-        for row, cell in enumerate(cells):
-            number = read_number(cell)
-            if number is None:
-                raise _no_number_error(cell, name, table.place(row, column))
-            numbers[row] = number
-    refuse_gaps(np.flatnonzero(np.isnan(numbers)).tolist(), table, column, name)
-    return numbers
-
-
-def read_number(cell: Any) -> float | None:
-    """Return a cell as a float, NaN for a missing one, None if it is not a real number."""
-    if is_missing(cell):
-        return math.nan
-    if isinstance(cell, (str, bytes, np.ndarray, np.complexfloating, *TIMES)):
-        return None
-    try:
-        return float(cell)
-    except OverflowError:
-        return math.inf
-    except (TypeError, ValueError):
-        return None
-
-
-def _no_number_error(cell: object, name: str, place: str) -> InputError | InputTypeError:
-    """Return the error for a cell that is not a real number."""
-    if isinstance(cell, Complex) and not isinstance(cell, Real):
-        return complex_error(name, place)
-    if isinstance(cell, (str, bytes)):
-        return InputError(
-            f"could not convert string to float: {reprlib.repr(cell)}, in {place} of {name}. "
-            f"Give numbers; type {name} = [float(value) for value in {name}] if all are numbers."
-        )
-    return InputTypeError(
-        f"{name} must hold real numbers, but {place} holds {reprlib.repr(cell)}, of type "
-        f"{type(cell).__name__}. Give one number per row of X."
-    )
-
-
-def complex_error(name: str, place: str) -> InputError:
-    """Return the error for complex numbers, in scikit-learn's words."""
-    return InputError(
-        f"Complex data not supported. {name} holds complex numbers, the first in {place}. Give "
-        f"real numbers; type numpy.real({name})."
-    )
-
-
-def refuse_gaps(rows: list[int], table: Table, column: int, name: str) -> None:
-    """Raise when there are rows without a value, in scikit-learn's words."""
-    if rows:
-        msg = (
-            f"Input {name} contains NaN. It has {len(rows)} missing value(s), the first in "
-            f"{table.place(rows[0], column)}. Leave these rows out; for a Series or an array type "
-            f"keep = ~pandas.isna({name}), then X[keep] and {name}[keep]."
-        )
-        raise InputError(msg)
-
-
-def check_finite(numbers: np.ndarray, table: Table, column: int, name: str) -> None:
-    """Raise when a number is infinite, in scikit-learn's words."""
-    infinite = np.isinf(numbers)
-    if infinite.any():
-        msg = (
-            f"Input {name} contains infinity or a value too large for {numbers.dtype!r}. The "
-            f"first is in {table.place(int(np.argmax(infinite)), column)}. Give finite numbers."
-        )
-        raise InputError(msg)

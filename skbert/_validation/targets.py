@@ -9,23 +9,26 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Mapping
-from numbers import Complex, Real
+from numbers import Real
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from sklearn.utils.multiclass import check_classification_targets
 
-from skbert._validation.tables import (
-    Table,
+from skbert._validation.features import (
     check_finite,
-    check_length,
     complex_error,
-    is_missing,
-    open_table,
-    open_values,
+    is_complex,
     read_column,
     read_numbers,
     refuse_gaps,
+)
+from skbert._validation.tables import (
+    Table,
+    check_length,
+    is_missing,
+    open_table,
+    open_values,
     require_y,
     warn_if_column_vector,
 )
@@ -206,26 +209,20 @@ def _open_y(y: Any, n: int, estimator_name: str, hint: str) -> Table:
 def _plain_labels(y: Any, table: Table, column: int, name: str) -> np.ndarray:
     """Return the labels of one column as an array of one kind, without gaps."""
     labels = read_column(y, table, column)
-    if isinstance(labels, list) or labels.dtype.kind in "mM":
-        cells = list(labels)
-        refuse_gaps([r for r, cell in enumerate(cells) if is_missing(cell)], table, column, name)
-        _check_kinds(cells, table, column, name)
-        labels = _as_array(cells, is_foreign=not isinstance(y, (list, tuple)))
+    if isinstance(labels, list):
+        refuse_gaps([r for r, cell in enumerate(labels) if is_missing(cell)], table, column, name)
+        _check_kinds(labels, table, column, name)
+        array = np.array(labels)
+        # NumPy drops a NUL at the end of a str, and rounds integers beyond 64 bits.
+        is_exact = array.tolist() == labels
+        is_foreign = array.dtype.kind == "U" and not isinstance(y, (list, tuple))
+        labels = array if is_exact and not is_foreign else np.array(labels, dtype=object)
     if labels.dtype.kind == "c":
         raise complex_error(name, table.place(0, column))
     if labels.dtype.kind == "f":
         refuse_gaps(np.flatnonzero(np.isnan(labels)).tolist(), table, column, name)
         check_finite(labels, table, column, name)
     return labels
-
-
-def _as_array(labels: list[Any], *, is_foreign: bool) -> np.ndarray:
-    """Return labels as an array, of objects where one of a kind would change or name them."""
-    array = np.array(labels)
-    # NumPy drops a NUL at the end of a str, and rounds integers beyond 64 bits.
-    is_exact = array.tolist() == labels
-    is_foreign = is_foreign and array.dtype.kind == "U"
-    return array if is_exact and not is_foreign else np.array(labels, dtype=object)
 
 
 def _refuse_huge(labels: np.ndarray, name: str) -> None:
@@ -270,7 +267,7 @@ def _family(kind: type) -> str:
 
 def _odd_label_error(label: object, place: str, name: str) -> InputError | InputTypeError:
     """Return the error for a cell that cannot be a label."""
-    if isinstance(label, Complex) and not isinstance(label, Real):
+    if is_complex(label):
         return complex_error(name, place)
     shown = f"{place} of {name} holds {reprlib.repr(label)}, of type {type(label).__name__}."
     if isinstance(label, bytes):

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from skbert._validation.tables import check_finite, open_values, read_number, read_numbers
+from skbert._validation.features import check_finite, read_number, read_numbers
+from skbert._validation.tables import open_values
 from skbert.exceptions import InputError
 
 # Powers of two. Sums of weights within the first bounds are finite in float64; in float32 those of

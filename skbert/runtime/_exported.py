@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -37,17 +38,21 @@ class Exported:
         head: Head = self.task.head()
         return head if self.record is None else replace(head, n_features=self.record.n_features)
 
-    def check_graph(self) -> int:
-        """How many outputs the graph has of a row; an error unless the task reads as many."""
+    @cached_property
+    def n_outputs(self) -> int:
+        """How many outputs the graph has of a row, which is computed to find out."""
         ids = np.array([*self.tokenizer.prefix, *self.tokenizer.suffix, 0], np.int32)
         tokens = TokenTable(Ragged.of(ids, np.array([len(ids)])), np.array([len(ids)]))
         features = np.zeros((1, self.head.n_features), np.float32)
         row = Items(tokens, np.arange(2), np.arange(1), np.ones(1), features=features)
         ((_, inputs),) = padded_batches(row)
-        found, expected = self.graph.run(inputs).shape[-1], self.head.n_outputs
+        return int(self.graph.run(inputs).shape[-1])
+
+    def check_graph(self) -> None:
+        """Raise unless the graph takes a row, and has as many outputs as the task reads."""
+        found, expected = self.n_outputs, self.head.n_outputs
         if expected and found != expected:
             raise ValueError(f"the graph has {found} outputs, where {expected} are read")
-        return int(found)
 
     def run(self, items: Items) -> Ragged:
         """The outputs of the graph for each item, one row of the result each.

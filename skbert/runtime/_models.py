@@ -89,7 +89,7 @@ class ExportedTransformer(TransformsTexts, ExportedModel):
     """A transformer that was exported."""
 
     def _width(self, fitted: Exported) -> int:
-        return fitted.check_graph()
+        return fitted.n_outputs
 
 
 MODELS: dict[str, Any] = {

@@ -33,8 +33,10 @@ def test_vectors_of_a_family(name: str, tmp_path: Path) -> None:
     model = save_own(FAMILIES[name], tmp_path / "model")
     transformer = BertTransformer(str(model), pooling="mean", **SETTINGS).fit(ROWS)
     transformer.export(tmp_path / "exported")
-    theirs = runtime.load(tmp_path / "exported").transform(ROWS)
-    assert_near(transformer.transform(ROWS), theirs)
+    opened = runtime.load(tmp_path / "exported")
+    assert_near(transformer.transform(ROWS), opened.transform(ROWS))
+    names = transformer.get_feature_names_out().tolist()
+    assert opened.get_feature_names_out().tolist() == names
 
 
 @pytest.mark.parametrize("name", FAMILY_NAMES)

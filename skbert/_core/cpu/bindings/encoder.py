@@ -102,12 +102,13 @@ class EncoderWeights:
         row: list[int] = []
         for weights, gelu in zip(layer.products, (False, False, True, False), strict=True):
             check_type("weights", weights, (*_DTYPES,))
-            columns = weights.columns if isinstance(weights, Int8Weights) else weights.bias
-            if isinstance(weights, Int8Weights) and weights.gelu != gelu:
+            if not isinstance(weights, Int8Weights):
+                places = addresses(weights.panels, weights.bias)
+                row += [*places, weights.n_in, weights.n_out, gelu, False]
+            elif weights.gelu == gelu:
+                row += weights.row()
+            else:
                 raise ValueError("a kernel takes layers in which GELU follows mlp_in, no other")
-            outliers = isinstance(weights, Int8Weights) and weights.outliers
-            places = addresses(weights.panels, columns)
-            row += [*places, weights.n_in, weights.n_out, gelu, outliers]
         for norm in layer.norms:
             check_real("epsilon", norm.epsilon, 0)
             row.append(address_of("weight", norm.weight, (self.size,), torch.float32))

@@ -73,6 +73,13 @@ INT8_DOT INLINE floats numbers_of(const Columns *a, Range range, int gelu, __m51
     return gelu ? coarse_gelu(x) : x;
 }
 
+/* A sum, and the products of four numbers and four weights for each number of the sum. */
+INT8_DOT INLINE __m512i add_products(__m512i sum, __m512i four, __m512i weights) {
+    sum = _mm512_dpbusd_epi32(sum, four, weights);
+    STAY(sum);
+    return sum;
+}
+
 /* Adds the products of a token's pieces to its sums. */
 INT8_DOT INLINE void add_outlying(const Epilogue *a, int row, __m512i sums[2]) {
     const Piece *piece = a->pieces + row * MOST_PIECES, *end = piece + a->tokens[row].n_pieces;
@@ -84,16 +91,9 @@ INT8_DOT INLINE void add_outlying(const Epilogue *a, int row, __m512i sums[2]) {
             left = _mm512_sub_epi8(_mm512_setzero_si512(), left);
             right = _mm512_sub_epi8(_mm512_setzero_si512(), right);
         }
-        sums[0] = _mm512_dpbusd_epi32(sums[0], four, left);
-        sums[1] = _mm512_dpbusd_epi32(sums[1], four, right);
+        sums[0] = add_products(sums[0], four, left);
+        sums[1] = add_products(sums[1], four, right);
     }
-}
-
-/* A sum, and the products of four numbers and four weights for each number of the sum. */
-INT8_DOT INLINE __m512i add_products(__m512i sum, __m512i four, __m512i weights) {
-    sum = _mm512_dpbusd_epi32(sum, four, weights);
-    STAY(sum);
-    return sum;
 }
 
 /* Some tokens, whose sums stay in the registers. Weights are fetched ahead where few tokens need

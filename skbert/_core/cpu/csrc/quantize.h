@@ -15,7 +15,7 @@ multiplication for transformers at scale", multiply outliers in a higher precisi
 #define INT8_DOT __attribute__((target("arch=x86-64-v4,avx512vnni")))
 #define OUTLIER 6      /* times the root of the mean square of a token's numbers */
 #define WIDER 1.5f     /* the next limit, where outliers need too many pieces */
-#define MOST_PIECES 16 /* of a token, which has two on average in MiniLM */
+#define MOST_PIECES 16 /* of a token */
 
 typedef struct {
     float low, step;
