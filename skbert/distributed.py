@@ -140,6 +140,7 @@ def _is_exported(header: Mapping[str, object]) -> bool:
 
 def _example_rows(X: object) -> Iterator[object]:
     """One row in the form of an empty X, in each of the kinds that its cells may have."""
+    X = X.to_pandas() if hasattr(X, "to_pandas") else X
     for last in ("a", ["a", "b"]):
         if isinstance(X, pd.DataFrame):
             is_number = map(pd.api.types.is_numeric_dtype, X.dtypes)

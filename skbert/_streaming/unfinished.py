@@ -34,7 +34,8 @@ def unfinished(
     """Hold the folder of parts of an output, a new one or that of a run that was stopped.
 
     ``facts`` say what the run computes; those of a stopped run with parts must be equal. ``check``
-    is called before a new run begins, and may refuse it.
+    is called before a new run begins, and may refuse it. A run that fails before its first part
+    leaves no folder.
     """
     folder = _folder_for(target)
     with hold_lock(folder) as is_locked:
@@ -53,7 +54,12 @@ def unfinished(
                 f"{folder} holds parts of another run: {', '.join(differing)} differ. Give the "
                 f"same as then to go on, or remove {folder}, or give another output path."
             )
-        yield parts
+        try:
+            yield parts
+        except BaseException:
+            if not parts.has_any:
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
 
 
 def _folder_for(target: Path) -> Path:

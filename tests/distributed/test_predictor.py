@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from support.job import TEXTS
 from support.jobs import JOBS
@@ -105,6 +106,11 @@ print(predict({TEXTS!r}).tolist(), predict([]).shape, "torch" in sys.modules)
 def test_no_rows_of_each_container(saved: Any, container: Any) -> None:
     _, folder = saved(JOBS["BertClassifier"])
     assert Predictor(folder)(container(TEXTS)[:0]).shape == (0,)
+
+
+def test_no_rows_of_an_arrow_table(saved: Any) -> None:
+    _, folder = saved(JOBS["BertClassifier"])
+    assert Predictor(folder)(pa.table({"text": TEXTS})[:0]).shape == (0,)
 
 
 def test_no_rows_of_pairs_and_of_columns_of_numbers(tiny_model: Path, tmp_path: Path) -> None:
