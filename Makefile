@@ -7,6 +7,7 @@ WORKERS ?= 2
 BIN := .venv/bin
 BENCH := $(BIN)/python examples/benchmarks
 FOUND := build/bench
+SEEDS := 0 1 2 3 4
 PEERS := sentence-transformers sentence-transformers-bfloat16 skbert-float32 skbert-bfloat16
 SANITIZED := build/sanitize
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard skbert/_core/cpu/csrc/*)
@@ -67,11 +68,12 @@ bench: .venv/bench.stamp
 	$(BENCH)/latency.py --out $(FOUND)/latency.json
 	$(BENCH)/memory.py --out $(FOUND)/memory.json --plot docs/memory.png
 	$(BENCH)/growth.py --out $(FOUND)/growth.json --plot docs/growth.png
-	$(BENCH)/learning.py --task intents --rows-per-class 16 --only plain --out $(FOUND)/learning.jsonl
-	$(BENCH)/learning.py --task intents --rows-per-class 16 --only default --passes 1 --out $(FOUND)/learning.jsonl
-	$(BENCH)/learning.py --task emotions pairs-class --rows 2000 --only plain --out $(FOUND)/learning.jsonl
-	$(BENCH)/learning.py --task emotions pairs-class --rows 2000 --only default --passes 1 --out $(FOUND)/learning.jsonl
-	$(BENCH)/learning.py --task pairs-class --rows 2000 --only default --out $(FOUND)/learning.jsonl
+	$(BENCH)/learning.py --task intents --rows-per-class 16 --seeds $(SEEDS) --only plain default --freeze all --out $(FOUND)/learning.jsonl
+	$(BENCH)/learning.py --task intents --rows-per-class 16 --seeds $(SEEDS) --only default --passes 1 --out $(FOUND)/learning.jsonl
+	$(BENCH)/learning.py --task emotions --rows 2000 --seeds $(SEEDS) --only plain default --freeze all --out $(FOUND)/learning.jsonl
+	$(BENCH)/learning.py --task emotions --rows 2000 --seeds $(SEEDS) --only default --passes 1 --out $(FOUND)/learning.jsonl
+	$(BENCH)/learning.py --task pairs-class --rows 2000 --seeds $(SEEDS) --only plain default --freeze 2 --out $(FOUND)/learning.jsonl
+	$(BENCH)/learning.py --task pairs-class --rows 2000 --seeds $(SEEDS) --only default --out $(FOUND)/learning.jsonl
 	$(MAKE) bench-families
 	$(BENCH)/pretraining.py --part projection
 

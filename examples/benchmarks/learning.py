@@ -7,6 +7,8 @@ script's passes, batch size, learning rate and schedule (``same``), and by skber
 covers opening it, tokenising and training.
 
     python examples/benchmarks/learning.py --task intents --rows-per-class 16 --seeds 0 1 2
+    python examples/benchmarks/learning.py --task emotions --rows 2000 --only plain default \
+        --freeze all
 """
 
 from __future__ import annotations
@@ -50,23 +52,18 @@ def compare(
     """Yield one record for every seed and side."""
     everything = tasks.load(task, options.data, "train")
     test = tasks.sample(tasks.load(task, options.data, "test"), options.test_rows, seed=0)
-    precision = options.plain_precision
     for side in options.only:
         # An untimed fit, so that imports and first-time set-up are not counted.
         rows = contender.first_rows(everything)
-        _run(
-            side,
-            task,
-            _settings(side, replace(recipe, passes=1), 1, precision),
-            rows,
-            rows,
-            seed=0,
-        )
+        settings = _settings(side, replace(recipe, passes=1), options)
+        if side == "default":
+            settings["epochs"] = 1
+        _run(side, task, settings, rows, rows, seed=0)
     for turn, seed in enumerate(options.seeds):
         train = _choose(everything, options, seed)
         first = turn % len(options.only)
         for side in options.only[first:] + options.only[:first]:
-            settings = _settings(side, recipe, options.passes, precision)
+            settings = _settings(side, recipe, options)
             outputs, seconds = _run(side, task, settings, train, test, seed)
             yield {
                 "task": name,
@@ -142,15 +139,16 @@ def _run(
     return fit_predict(train, test, task.kind, seed=seed, **settings)
 
 
-def _settings(side: str, recipe: Recipe, passes: int | None, precision: str) -> dict[str, object]:
-    """The recipe as arguments of one side; ``default`` takes only the number of passes from it."""
+def _settings(side: str, recipe: Recipe, options: argparse.Namespace) -> dict[str, object]:
+    """The recipe as arguments of one side; ``default`` takes only what was asked for."""
     if side == "default":
-        return {} if passes is None else {"epochs": passes}
+        asked = {"epochs": options.passes, "freeze": options.freeze}
+        return {key: value for key, value in asked.items() if value is not None}
     shared: dict[str, object] = asdict(recipe)
     if side == "same":
         shared["epochs"] = shared.pop("passes")
     else:
-        shared["precision"] = precision
+        shared["precision"] = options.plain_precision
     return shared
 
 
@@ -201,6 +199,11 @@ def _options() -> argparse.Namespace:
     selection.add_argument("--rows-per-class", type=int, help="as many of each class, by seed")
     parser.add_argument("--test-rows", type=int, help="predict only this many test rows")
     parser.add_argument("--passes", type=int, help="for all sides; default: each side's own")
+    parser.add_argument(
+        "--freeze",
+        type=lambda text: text if text == "all" else int(text),
+        help="layers that default leaves as they are; default: none",
+    )
     parser.add_argument("--batch-size", type=int, help="for plain and same")
     parser.add_argument("--learning-rate", type=float, help="for plain and same")
     parser.add_argument("--warmup", type=float, help="for plain and same")
