@@ -5,6 +5,8 @@ Depends on the kinds of targets and on the checks of y; knows no estimator.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from skbert._arrays import Array
 from skbert._classification.several import SeveralTargets, several_form
 from skbert._classification.targets import (
@@ -41,8 +43,9 @@ def read_targets(
     """What y says of ``n`` rows; it has the form that a fitted estimator predicts."""
     table = read_label_table(y, n, are_named=classes is not None, estimator_name=estimator_name)
     expected = None if fitted is None else _form_of(fitted.task)
-    known = fitted.attributes["classes_"] if fitted and expected == ONE_LABEL else None
-    targets = _targets_of(table, classes, known)
+    if fitted is not None and expected == several_form(len(table.columns)):
+        table = _in_classes(table, fitted.attributes["classes_"])
+    targets = _targets_of(table, classes, _known_classes(fitted, expected))
     if expected not in {None, targets.form}:
         raise InputError(
             f"y holds {targets.form}, but the estimator predicts {expected}. Give y in the form "
@@ -51,6 +54,21 @@ def read_targets(
     if isinstance(targets, SeveralTargets) and fitted is not None:
         targets.check_names(fitted.attributes.get("target_names_"))
     return targets
+
+
+def _known_classes(fitted: Fitted | None, expected: str | None) -> Array | None:
+    """The classes of a fitted estimator that predicts one label."""
+    if fitted is None or expected != ONE_LABEL:
+        return None
+    known: Array = fitted.attributes["classes_"]
+    return known
+
+
+def _in_classes(table: LabelTable, classes: Sequence[Array]) -> LabelTable:
+    """Several columns of classes, of which some rows may hold only the numbers 0 and 1."""
+    are_numbers = all(column.dtype.kind in "biuf" for column in classes)
+    is_indicator = table.kind == "indicator" and are_numbers
+    return table._replace(kind="several") if is_indicator else table
 
 
 def _targets_of(table: LabelTable, classes: object, known: Array | None) -> Targets:

@@ -36,6 +36,15 @@ class SeveralTargets:
     columns: list[Array]  # (n_samples,) each
     names: tuple[str, ...] | None
 
+    def __post_init__(self) -> None:
+        names = self.names or ()
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise InputError(
+                f"y has the column {twice!r} more than once. Predictions have the names of the "
+                "columns: give each a name of its own."
+            )
+
     @property
     def form(self) -> str:
         """What a row of y holds, in words."""

@@ -192,7 +192,9 @@ class IndicatorTargets:
         present, classes = self.truth, np.arange(self.truth.shape[1])
         if factors == "balanced":
             weights = np.ones(len(present)) if weight is None else weight
-            per_label = weights.sum() / (2 * np.maximum(weights @ present, 1e-9))
+            total = weights.sum()
+            least = 1e-9 * total + np.finfo(float).tiny
+            per_label = total / (2 * np.maximum(weights @ present, least))
             factors = dict(enumerate(np.where(present.any(axis=0), per_label, 1.0)))
         per_class = check_class_weight(factors, classes, present.argmax(axis=1), weight)
         return None if per_class is None else tuple(np.minimum(per_class, MOST_WEIGHT).tolist())

@@ -96,12 +96,12 @@ class MultiLabel(SingleLabel):
 
         assert batch.targets is not None
         smooth = self.label_smoothing
-        factors = None if self.positive_weights is None else logits.new_tensor(
-            self.positive_weights)  # fmt: skip
+        weights: torch.Tensor | None = None
+        if self.positive_weights is not None:  # of both parts of a smoothed label
+            weights = 1 + batch.targets * (logits.new_tensor(self.positive_weights) - 1)
         losses = F.binary_cross_entropy_with_logits(
-            logits, batch.targets * (1 - smooth) + smooth / 2,
-            reduction="none", pos_weight=factors,
-        )  # fmt: skip
+            logits, batch.targets * (1 - smooth) + smooth / 2, weights, reduction="none"
+        )
         return (losses.sum(dim=1) * batch.weights).sum(), batch.weights.sum() * self.n_classes
 
     def decode(self, outputs: Ragged, items: Items) -> Array:

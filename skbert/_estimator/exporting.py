@@ -175,6 +175,8 @@ def _compared(own: Array, theirs: Array, are_numbers: bool) -> tuple[str, float]
 def _equal(own: object, theirs: object) -> Array:
     """Whether each label of a row, or each tag, is the same."""
     own, theirs = (np.ravel(np.asarray(each, object)) for each in (own, theirs))
+    if not len(own) and not len(theirs):  # neither finds anything
+        return np.ones(1, bool)
     return own == theirs if len(own) == len(theirs) else np.zeros(len(own) + 1, bool)
 
 

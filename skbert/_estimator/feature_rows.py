@@ -53,7 +53,7 @@ class ReadsFeatures(Predicting):
         positions = feature_positions(table, wanted)
         rows = read_texts(
             table,
-            columns=_text_columns(table, positions, self.text_columns),
+            columns=_text_columns(table, positions, self.text_columns, record),
             missing=self.missing,
             fitted=record,
             estimator_name=self._estimator_name,
@@ -67,10 +67,13 @@ class ReadsFeatures(Predicting):
         return replace(rows, features=features, feature_columns=columns)
 
 
-def _text_columns(table: Table, positions: Sequence[int], chosen: TextColumns) -> TextColumns:
+def _text_columns(
+    table: Table, positions: Sequence[int], chosen: TextColumns, record: FitRecord | None
+) -> TextColumns:
     """The columns of texts; for None all columns that hold no features."""
     if chosen is None:
-        return _remaining_columns(table, positions)
+        in_fit = _names_beside(record) if table.names is not None else []
+        return in_fit or _remaining_columns(table, positions)
     both = {*positions} & {*column_positions(table, wanted_columns(chosen, table.width))}
     if both:
         at = min(both)
@@ -80,6 +83,17 @@ def _text_columns(table: Table, positions: Sequence[int], chosen: TextColumns) -
             "as a feature: leave it out of one of them."
         )
     return chosen
+
+
+def _names_beside(record: FitRecord | None) -> list[str]:
+    """The columns that held no features in fit; empty where there was none, or without names."""
+    if record is None or record.names is None:
+        return []
+    features = [
+        column if isinstance(column, str) else record.names[column]
+        for column, *_ in record.features
+    ]
+    return [name for name in record.names if name not in features]
 
 
 def _remaining_columns(table: Table, positions: Sequence[int]) -> list[str] | list[int]:

@@ -13,6 +13,7 @@ from skbert._core.items import Items, joined
 from skbert._core.models.network import Network
 from skbert._core.task import Task
 from skbert._estimator.base import encode
+from skbert.exceptions import InputError
 
 __all__ = ["LabelRows", "with_label_rows"]
 
@@ -30,6 +31,11 @@ def with_label_rows(
 ) -> tuple[Items, int]:
     """The items of X, and then those of texts of labels; how many of them are of such texts."""
     if rows is None:
+        if not len(items):
+            raise InputError(
+                "All rows have a weight of 0, which is that of sample_weight times class_weight. "
+                "Give one of them a weight above 0."
+            )
         return items, 0
     if rows.texts is None:
         return items, len(items)

@@ -56,6 +56,8 @@ class Report:
         metadata = None if sample_weight is None else {"sample_weight": sample_weight}
         self.call = {"estimator": estimator, "X": X, "y": y, "metadata": metadata}
         self.partly_fitted = fitted
+        # Of each weight, before layers are frozen for the fit.
+        self.are_trainable = [x.requires_grad for x in fitted.network.model.parameters()]
         self.context: Any = None
         self.subcontext: Any = None
         self.history, self.n_steps = [*done.history], done.n_steps
@@ -103,6 +105,9 @@ class Report:
     def _state_after_epoch(self) -> dict[str, Any]:
         """Attributes with which a copy of the estimator is as if the fit ended with this pass."""
         network = copy_network(self.partly_fitted.network)
+        weights = network.model.parameters()
+        for weight, is_trainable in zip(weights, self.are_trainable, strict=True):
+            weight.requires_grad_(is_trainable)
         passes = {"history_": [*self.history], "n_iter_": len(self.history)}
         attributes = {**self.partly_fitted.attributes, **passes}
         fitted = replace(self.partly_fitted, network=network, attributes=attributes)

@@ -202,13 +202,15 @@ def _check_input_features(features: list[str], names: tuple[str, ...] | None, n:
 
 def compare_with_fit(table: Table, wanted: list[Any], fitted: FitRecord, estimator: str) -> None:
     """Raise, in scikit-learn's words, when the columns are not those of fit."""
-    by_name = [column for column in wanted if isinstance(column, str)]
+    features = [column for column, *_ in fitted.features]
     if fitted.names is not None and table.names is not None:
-        if by_name:  # X may have other columns than in fit
-            _check_feature_names(sorted(by_name), sorted({*by_name} & {*table.names}))
+        if all(isinstance(column, str) for column in (*wanted, *features)):
+            # X may have other columns than in fit.
+            _check_feature_names(sorted(wanted), sorted({*wanted} & {*table.names}))
         else:
             _check_feature_names(list(fitted.names), list(table.names))
-    is_unnamed_table = table.labels is None and len(by_name) == len(wanted) > 1
+    are_names = all(isinstance(column, str) for column in wanted)
+    is_unnamed_table = table.labels is None and are_names and len(wanted) > 1
     n_columns = table.width if is_unnamed_table else len(wanted)
     if n_columns != fitted.n_columns:
         msg = (

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -18,7 +19,7 @@ from skbert._core.families.record import check_own_heads
 from skbert._core.models.network import Network
 from skbert._core.models.shared import share_weights
 from skbert._estimator.base import TextEstimator, encode
-from skbert._estimator.fitted import Fitted
+from skbert._estimator.fitted import Fitted, apart_from_weights
 from skbert._estimator.fitting import TrainedEstimator
 from skbert._validation.numbers import is_index, is_number
 from skbert._validation.targets import as_sequence
@@ -197,6 +198,8 @@ def prune_heads(
                 "least one."
             )
     pruned = copy.deepcopy(estimator)
+    attributes = apart_from_weights(type(pruned), pruned._fitted.attributes)
+    pruned._fitted = replace(pruned._fitted, attributes=attributes)
     prune(pruned._fitted.network.model, gone)
     return pruned
 

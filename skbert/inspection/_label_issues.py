@@ -10,12 +10,13 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 from sklearn.base import clone, is_classifier
-from sklearn.model_selection import check_cv, cross_val_predict
+from sklearn.model_selection import check_cv
+from sklearn.utils import _safe_indexing
 
 from skbert._arrays import Array, FloatArray, IntArray
 from skbert._validation.targets import as_sequence, check_labels
 from skbert.exceptions import InputError, InputTypeError
-from skbert.inspection._columns import Predicts, as_objects, open_columns
+from skbert.inspection._columns import Estimator, Predicts, as_objects, open_columns
 from skbert.inspection._outcomes import name_of
 
 __all__ = ["label_issues"]
@@ -91,8 +92,11 @@ def label_issues(estimator: Predicts, X: object, y: object, cv: object = 5) -> p
     classes, codes = np.unique(labels, return_inverse=True)
     _check_counts(classes.tolist(), codes)
     folds = _folds(cv, X, labels)
-    chances = cross_val_predict(copy, X, labels, cv=folds, method="predict_proba")
-    rows, suggested = _confidently_other(codes, np.asarray(chances, np.float64))
+    chances = np.zeros((len(labels), len(classes)))
+    for train, test in folds:
+        judge = clone(copy).fit(_safe_indexing(X, train), labels[train])
+        chances[test] = _chances(judge, _safe_indexing(X, test), classes.tolist())
+    rows, suggested = _confidently_other(codes, chances)
     confidence = chances[rows, codes[rows]]
     table = pd.DataFrame({
         "row": rows,
@@ -102,6 +106,13 @@ def label_issues(estimator: Predicts, X: object, y: object, cv: object = 5) -> p
         "self_confidence": confidence,
     })  # fmt: skip
     return table.sort_values("self_confidence", kind="stable", ignore_index=True)
+
+
+def _chances(judge: Estimator, X: object, classes: list[object]) -> FloatArray:
+    """The probability of each class; 0 where a copy has not seen any of its rows."""
+    found = np.asarray(judge.predict_proba(X), np.float64)
+    of_label = dict(zip(judge.classes_.tolist(), found.T, strict=True))
+    return np.stack([of_label.get(label, np.zeros(len(found))) for label in classes], axis=1)
 
 
 def _check_counts(classes: list[object], codes: IntArray) -> None:

@@ -387,11 +387,21 @@ class _ChoiceScorer(BaseEstimator):  # type: ignore[misc, unused-ignore]
 
     def score(self, estimator: Any, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the metric of one fitted estimator."""
+        estimator, X = _ranker_of(estimator, X)
         predicted = getattr(estimator, _OF_CHOICES[self.name])(X)
         right = picks(y, X, getattr(estimator, "text_columns", None))
         return _METRICS[self.name](right, predicted, sample_weight=sample_weight)
 
     __call__ = score
+
+
+def _ranker_of(estimator: object, X: object) -> tuple[Any, Any]:
+    """The ranker at the end of pipelines and searches, and the rows that it is given."""
+    last: Any = getattr(estimator, "best_estimator_", estimator)
+    if not hasattr(last, "steps"):
+        return last, X
+    rows = last[:-1].transform(X) if len(last.steps) > 1 else X
+    return _ranker_of(last.steps[-1][1], rows)
 
 
 _OF_CHOICES = {"choice_accuracy": "predict", "mean_reciprocal_rank": "predict_proba"}

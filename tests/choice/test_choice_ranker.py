@@ -758,3 +758,26 @@ def test_the_real_encoder_beats_guessing(minilm: Path) -> None:
     frame, y = load_choices(return_X_y=True)
     learner = ranker(minilm, freeze="all").fit(frame[:80], y[:80])
     assert learner.score(frame[80:], y[80:]) > 0.45  # guessing: 0.33
+
+
+@pytest.mark.parametrize("name", ["choice_accuracy", "mean_reciprocal_rank"])
+def test_scorers_read_options_as_the_ranker_in_a_pipeline_does(
+    name: str, tiny_model: Path
+) -> None:
+    rows, y = questions(12)
+    given = [(prompt, options[:2]) for prompt, options in rows]
+    X = pd.DataFrame([(i, prompt, *options) for i, (prompt, options) in enumerate(given)],
+                     columns=["id", "prompt", "a", "b"])  # fmt: skip
+    right = [options[min(at, 1)] for (_, options), at in zip(given, y, strict=True)]
+    ranker = BertChoiceRanker(
+        tiny_model, text_columns=["prompt", "b", "a"], epochs=1, device="cpu", random_state=0
+    )
+    swap = FunctionTransformer(lambda X: X.rename(columns={"a": "b", "b": "a"}))
+    for steps, seen in (((), X), ((swap,), swap.transform(X))):
+        chain = make_pipeline(*steps, ranker).fit(X, right)
+        alone = get_scorer(name)(chain[-1], seen, right)
+        assert get_scorer(name)(chain, X, right) == alone
+        if name == "choice_accuracy":
+            assert chain.score(X, right) == alone
+    search = GridSearchCV(make_pipeline(ranker), {}, cv=2, scoring=get_scorer(name)).fit(X, right)
+    assert search.score(X, right) == get_scorer(name)(search.best_estimator_[-1], X, right)

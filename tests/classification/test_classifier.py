@@ -16,8 +16,13 @@ import torch
 from scipy.special import expit, logit, softmax
 from sklearn.metrics import accuracy_score, f1_score
 from sklearn.utils.class_weight import compute_sample_weight
+from support.items import make_items
+from torch.nn import functional as F
 
 from skbert import BertClassifier, BertRegressor, load
+from skbert._classification.targets import IndicatorTargets
+from skbert._classification.task import MultiLabel
+from skbert._core.batches import collate
 from skbert.exceptions import InputError, InputTypeError, SkbertError, TruncationWarning
 
 if TYPE_CHECKING:
@@ -208,6 +213,36 @@ def test_class_weight_of_multi_label_columns(tiny_model: Path, sentiment: Sentim
     heavy = classifier(tiny_model, class_weight={2: 9.0}).fit(X, Y).predict_proba(X).mean(axis=0)
     assert heavy[2] > plain[2] + 0.2
     np.testing.assert_allclose(heavy[:2], plain[:2], atol=0.05)
+
+
+def test_a_factor_on_a_label_leaves_rows_without_it_as_they_are() -> None:
+    """Also where labels are smoothed, and rows without the label have a share of it."""
+    targets, logits = torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[0.5, -1.0]] * 2)
+    items, cpu = make_items([3, 3], targets=targets.numpy()), torch.device("cpu")
+    batch = collate(items, np.arange(2), cpu, torch.float32)
+    loss, _ = MultiLabel(2, 16, "truncate", 0.2, (40.0, 3.0)).loss(logits, batch)
+    each = F.binary_cross_entropy_with_logits(logits, targets * 0.8 + 0.1, reduction="none")
+    factors = torch.tensor([[40.0, 1.0], [1.0, 3.0]]) * batch.weights[:, None]
+    expected = (each * factors).sum()
+    assert float(loss) == pytest.approx(float(expected), rel=1e-6)
+
+
+def test_balanced_labels_weigh_the_same_whatever_the_unit_of_weights() -> None:
+    truth, weights = np.array([[1, 0], [1, 1], [1, 0], [0, 0]]), np.array([1.0, 2.0, 3.0, 4.0])
+    factors = [IndicatorTargets(truth)._factors("balanced", weights * x) for x in (1, 1e-12, 1e12)]
+    np.testing.assert_allclose(factors[1:], [factors[0]] * 2)
+
+
+@pytest.mark.parametrize("labels", [["good"] * 4, [["good", "x"]] * 4], ids=["one", "several"])
+def test_rows_whose_classes_all_weigh_nothing_are_refused(labels: Any, tiny_model: Path) -> None:
+    X, y = ["good book", "nice film"] * 2, np.array(labels)
+    own: Any = {"good": 0.0} if y.ndim == 1 else [{"good": 0.0}, {"x": 0.0}]
+    first, more = (["bad", "good"] if y.ndim == 1 else [["bad", "z"], ["good", "x"]]), X[:2]
+    weights = own if y.ndim == 1 else {0: own[0], 1: own[1]}
+    fitted = classifier(tiny_model, class_weight=weights).partial_fit(more, np.array(first))
+    with pytest.raises(InputError, match="All rows have a weight of 0"):
+        fitted.partial_fit(X, y)
+    assert len(fitted.history_) == 1
 
 
 @pytest.mark.parametrize("kind", ["single label", "multi-label"])

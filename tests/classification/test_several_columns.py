@@ -487,3 +487,25 @@ def test_pipelines_searches_and_cross_validation(tiny_model: Path, sentiment: Se
     assert cross_val_predict(own, X, y, cv=2).shape == (40, 3)
     chances = cross_val_predict(own, X, y, cv=2, method="predict_proba")
     assert [each.shape for each in chances] == [(40, 2), (40, 3), (40, 2)]
+
+
+def test_rows_of_columns_of_numbers_may_hold_only_0_and_1(
+    tiny_model: Path, sentiment: Sentiment
+) -> None:
+    places = np.arange(40)
+    y = np.stack([places % 2, places // 2 % 3], axis=1)
+    fitted = classifier(tiny_model).fit(sentiment.texts, y)
+    few = y.max(axis=1) < 2
+    texts = np.array(sentiment.texts)[few]
+    right = fitted.predict(texts) == y[few]
+    assert fitted.score(texts, y[few]) == right.mean()
+    fitted.partial_fit(texts, y[few])
+    assert [len(each) for each in fitted.classes_] == [2, 3]
+    with pytest.raises(InputError, match="an indicator matrix of 3 columns"):
+        fitted.partial_fit(texts, np.eye(3, dtype=int)[places[: len(texts)] % 3])
+
+
+def test_columns_of_one_name_are_refused(tiny_model: Path, sentiment: Sentiment) -> None:
+    y = pd.DataFrame([["a", "b"], ["c", "d"]] * 20, columns=["mood", "mood"])
+    with pytest.raises(InputError, match="the column 'mood' more than once"):
+        classifier(tiny_model).fit(sentiment.texts, y)

@@ -144,6 +144,16 @@ def test_copies_predict_as_after_their_pass_also_later(
 
 
 @pytest.mark.usefixtures("callbacks")
+def test_copies_are_as_trainable_as_the_estimator(
+    classifier: BertClassifier, sentiment: Sentiment
+) -> None:
+    recorder = Recorder()
+    classifier.set_params(freeze=1, epochs=1).set_callbacks(recorder).fit(*sentiment)
+    for copy in (*recorder.copies, classifier):
+        assert all(weight.requires_grad for weight in copy.model_.parameters())
+
+
+@pytest.mark.usefixtures("callbacks")
 def test_the_copy_at_the_end_has_the_best_weights(
     classifier: BertClassifier, noise: tuple[list[str], list[str]]
 ) -> None:

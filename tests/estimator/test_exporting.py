@@ -113,6 +113,9 @@ def test_tags_are_compared_word_by_word() -> None:
     own, theirs = np.empty(2, object), np.empty(2, object)
     own[:], theirs[:] = [["O", "B"], ["O", "O"]], [["O", "B"], ["O"]]
     assert exporting._compared(own, theirs, False) == ("labels", 2 / 5)
+    nothing = np.empty(2, object)
+    nothing[:] = [[], []]
+    assert exporting._compared(nothing, nothing, False) == ("labels", 1.0)
 
 
 @pytest.mark.parametrize(

@@ -151,6 +151,26 @@ def test_what_is_no_feature_column_is_a_text(tiny_model: Path, frame: pd.DataFra
         estimator(BertClassifier, tiny_model, text_columns=None).fit(frame, frame["y"])
 
 
+def test_columns_by_position_are_those_of_fit(tiny_model: Path, frame: pd.DataFrame) -> None:
+    X, y = frame[["text", "stars", "channel"]], frame["y"]
+    for texts in ("text", 0, None):
+        given = {"text_columns": texts, "feature_columns": [1, 2]}
+        fitted = estimator(BertClassifier, tiny_model, **given).fit(X, y)
+        for other in (X[["text", "channel", "stars"]], X.rename(columns={"stars": "age"})):
+            with pytest.raises(InputError, match="feature names should match"):
+                fitted.predict(other)
+
+
+def test_texts_that_nobody_chose_are_those_of_fit(tiny_model: Path, frame: pd.DataFrame) -> None:
+    X = frame[["text", "stars", "channel"]].assign(about="a book")
+    fitted = estimator(BertClassifier, tiny_model, text_columns=None).fit(X, frame["y"])
+    expected = fitted.predict_proba(X)
+    np.testing.assert_array_equal(fitted.predict_proba(X[[*X.columns[::-1]]]), expected)
+    np.testing.assert_array_equal(fitted.predict_proba(X.assign(more=1.0)), expected)
+    with pytest.raises(InputError, match=r"(?s)feature names should match.*missing:\n- about"):
+        fitted.predict_proba(X.rename(columns={"about": "title"}))
+
+
 @pytest.mark.parametrize(
     "convert",
     [pl.from_pandas, pa.Table.from_pandas, lambda X: X.convert_dtypes(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from collections import Counter
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from skbert import (
 from skbert._core.cpu.layers import Layers
 from skbert._core.models.network import Network
 from skbert._core.task import Batch
-from skbert._core.training import frozen
+from skbert._core.training import frozen, stepper
 from skbert._estimator import run
 
 if TYPE_CHECKING:
@@ -283,6 +284,31 @@ def test_a_fit_learns_from_frozen_weights_as_they_are(tiny_model: Path) -> None:
     tripled = edited.model_.get_parameter(name).clone()
     assert first.fit(X, y).history_[-1]["loss"] != edited.fit(X, y).history_[-1]["loss"]
     assert torch.equal(edited.model_.get_parameter(name), tripled)
+
+
+def test_a_fit_that_fails_leaves_no_weight_frozen(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, y = texts(pairs=False)
+    fitted = BertClassifier(tiny_model, epochs=1, warm_start=True, **WHERE).fit(X, y)
+    with monkeypatch.context() as patch:
+        patch.setattr(stepper, "adamw", fail)
+        with pytest.raises(MemoryError):
+            fitted.set_params(freeze=1).fit(X, y)
+    assert all(weight.requires_grad for weight in fitted.model_.parameters())
+
+
+def fail(*_: Any) -> None:
+    raise MemoryError
+
+
+def test_a_fit_that_recomputes_layers_leaves_an_ordinary_model(tiny_model: Path) -> None:
+    X, y = texts(pairs=False)
+    own = {"gradient_checkpointing": True, "epochs": 1, **WHERE}
+    fitted = BertClassifier(tiny_model, **own).fit(X, y)
+    assert not any(module._forward_hooks for module in fitted._fitted.network.model.modules())
+    opened = pickle.loads(pickle.dumps(fitted))
+    np.testing.assert_array_equal(opened.predict_proba(X), fitted.predict_proba(X))
 
 
 @pytest.mark.parametrize("freeze", [1, "all"])

@@ -20,7 +20,7 @@ from conftest import Sentiment, tiny_vocabulary
 from sklearn.exceptions import NotFittedError
 from support.families import save_tiny
 from torch import nn
-from transformers import pipeline
+from transformers import BertModel, pipeline
 
 from skbert import (
     BertChoiceRanker,
@@ -392,6 +392,21 @@ def test_a_change_has_its_effect_on_the_next_prediction(
     tolerance = 1e-5 if precision == "float32" else 3e-2
     want = scores(model, classifier.tokenizer_, X)
     np.testing.assert_allclose(after, want, atol=tolerance)
+
+
+@pytest.mark.parametrize("part", ["bert", "bert.encoder.layer.0"])
+def test_a_compiled_encoder_is_not_run_in_place_of_a_changed_one(
+    part: str, tiny_model: Path, lively_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "compile", lambda encoder, **_: encoder.forward)  # as quick
+    fitted = BertClassifier(lively_model, compile=True, **SETTINGS).fit(TEXTS, [0, 1, 0])
+    other = BertModel.from_pretrained(tiny_model)  # its layers attend over whole batches
+    changed = other if part == "bert" else other.encoder.layer[0]
+    before = fitted.predict_proba(TEXTS)
+    fitted.model_.set_submodule(part, copy.deepcopy(changed))
+    alone = np.concatenate([fitted.predict_proba([text]) for text in TEXTS])
+    np.testing.assert_allclose(fitted.predict_proba(TEXTS), alone, atol=1e-5)
+    assert np.abs(alone - before).max() > 1e-3
 
 
 def test_hidden_states_may_be_asked_for_and_nothing_becomes_slower(tiny_model: Path) -> None:

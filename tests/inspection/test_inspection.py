@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from conftest import Sentiment
+
 CPU = torch.device("cpu")
 N_LAYERS, N_HEADS, SIZE = 2, 4, 8
 USUAL = {"epochs": 1, "learning_rate": 1e-3, "device": "cpu", "random_state": 0}
@@ -609,6 +611,19 @@ def test_heads_that_there_are_not(
 ) -> None:
     with pytest.raises(error, match=message):
         prune_heads(classes.fitted, heads)
+
+
+def test_what_was_measured_of_all_heads_is_forgotten(
+    four_heads: Path, sentiment: Sentiment
+) -> None:
+    fitted = BertClassifier(
+        four_heads, validation_fraction=0.5, epochs=1, device="cpu", random_state=0
+    ).fit(*sentiment)
+    assert len(fitted.predict_set(sentiment.texts, 0.8)) == 40
+    pruned = prune_heads(fitted, GONE)
+    with pytest.raises(InputError, match="nothing was measured"):
+        pruned.predict_set(sentiment.texts, 0.8)
+    assert len(fitted.predict_set(sentiment.texts, 0.8)) == 40
 
 
 def test_the_last_head_of_a_pruned_layer_stays(classes: Case) -> None:

@@ -118,6 +118,19 @@ def test_a_fitted_estimator_stays_as_it_is(tiny_model: Path) -> None:
     np.testing.assert_array_equal(classifier.predict_proba(X), before)
 
 
+def test_copies_learn_from_the_labels_as_they_are(tiny_model: Path) -> None:
+    """Parameters that name classes name those of y."""
+    X, y, _ = noisy(60, 0.1)
+    names = np.array(["delivery", "login", "refund", "product"])[y]
+    cv, how = KFold(3), {"epochs": 1, "random_state": 0, "device": "cpu"}
+    assert len(label_issues(BertClassifier(tiny_model, label_texts=True, **how), X, names, cv))
+    for labels, heavy in ((names, "refund"), (y + 1, 3)):
+        model = BertClassifier(tiny_model, class_weight={heavy: 1000.0}, **how)
+        issues = label_issues(model, X, labels, cv)
+        others = issues["suggested_label"][issues["label"] != heavy]
+        assert others.value_counts().idxmax() == heavy
+
+
 @pytest.mark.long
 def test_wrong_labels_of_real_texts_are_found(minilm: Path) -> None:
     X, y = load_intents(return_X_y=True)

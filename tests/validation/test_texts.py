@@ -47,6 +47,7 @@ class Seen(NamedTuple):
 
     names: tuple[str, ...] | None = None
     n_columns: int = 1
+    features: tuple[()] = ()
 
 
 def quietly(X: Any, **options: Any) -> Texts:
@@ -583,7 +584,7 @@ def test_other_names_are_refused_with_what_to_type(
         (Seen(None, 1), pd.DataFrame({"a": ["x"]})),
         (Seen(None, 2), pd.DataFrame({"a": ["x"], "b": ["y"]})),
         (Seen(("a",), 1), pl.DataFrame({"a": ["x"]})),
-        (Texts(["x"], None, ("a",), 1), pd.DataFrame({"a": ["x"]})),
+        (Seen(("a",), 1), pd.DataFrame({"a": ["x"]})),
     ],
 )
 def test_what_fits_after_fit(fitted: Any, X: Any) -> None:
@@ -615,7 +616,7 @@ def test_another_number_of_texts_after_fit(fitted: Seen, X: Any, count: int) -> 
 
 
 def test_columns_chosen_by_name_may_move() -> None:
-    fitted = check_texts(wide(), columns=["title", "body"])
+    fitted = Seen(check_texts(wide(), columns=["title", "body"]).names, 2)
     moved = wide()[["body", "title"]].assign(more=0)
     texts = check_texts(moved, columns=["title", "body"], fitted=fitted)
     assert (texts.first, texts.second) == (["a", "b"], ["x", "y"])
@@ -624,7 +625,7 @@ def test_columns_chosen_by_name_may_move() -> None:
 
 
 def test_columns_chosen_by_position_may_not_move() -> None:
-    fitted = check_texts(wide(), columns=1)
+    fitted = Seen(check_texts(wide(), columns=1).names, 1)
     with pytest.raises(InputError, match="must be in the same order"):
         check_texts(wide()[["title", "stars", "body"]], columns=1, fitted=fitted)
 

@@ -253,6 +253,7 @@ def inference_network(network: Network) -> Network:
     _check_outputs(network)
     twin = twin_of(network)
     twin.layer_runner = Layers(is_enabled=network.layer_runner.is_enabled)
+    twin.compiled = None  # which would run the modules that it was made of
     twin.is_packed = can_pack(twin)
     return twin
 

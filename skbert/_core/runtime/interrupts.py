@@ -105,14 +105,14 @@ def before_interrupts(action: Callable[[], object] | None) -> Iterator[None]:
     can_defer = is_main and (callable(handler) or handler is signal.SIG_DFL)
     own = _deferred(signal.SIGTERM, handler) if can_defer else nullcontext()
     with own, deferred_interrupts():
-        deferrals = _deferrals()
-        for deferral in deferrals:
+        outer = [(deferral, deferral.before) for deferral in _deferrals()]
+        for deferral, _ in outer:
             deferral.before = action
         try:
             yield
         finally:
-            for deferral in deferrals:
-                deferral.before = None
+            for deferral, before in outer:
+                deferral.before = before
 
 
 def is_interrupted() -> bool:

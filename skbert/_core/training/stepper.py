@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -40,6 +41,7 @@ from skbert._core.training.optim import (
     warmup_steps,
 )
 from skbert._core.training.recipe import Recipe
+from skbert._core.training.recomputing import begin_recomputing, end_recomputing
 from skbert._core.training.reducing import GradientReducer
 from skbert.exceptions import InputError, NonFiniteError
 
@@ -99,23 +101,24 @@ class Stepper:
                 weight.data = weight.data.contiguous()
         weights = network.model.parameters()
         self._fixed = [weight for weight in weights if not weight.requires_grad]  # by the caller
-        freeze(network.model, network.head_class.prefixes, recipe.freeze)
-        _fix(self._fixed)
-        self._optimizer = _optimizer_of(network, recipe)
-        bf16_state = _bf16_state(network, self._optimizer)
-        graphs = _graphs(network, recipe, self.group.size, bf16_state)
-        network.layer_runner.reset(bf16_state, graphs)
-        if recipe.gradient_checkpointing:
-            _checkpointing("enable", network.model)({"use_reentrant": False})
-        self.group.broadcast([tensor.detach() for tensor in network.model.parameters()])
-        if _can_train_used_rows(network):
-            table = network.model.get_input_embeddings().weight
-            network.word_embedding = UsedRowsEmbedding(table)
-            self._optimizer.replace(table, network.word_embedding.rows)
-        sent = torch.bfloat16 if precision.compute_dtype == torch.bfloat16 else network.dtype
-        self._reducer = GradientReducer(
-            self.group, self._optimizer, [*network.model.parameters()], sent
-        )
+        with _thawed_on_failure(network.model, self._fixed):
+            freeze(network.model, network.head_class.prefixes, recipe.freeze)
+            _fix(self._fixed)
+            self._optimizer = _optimizer_of(network, recipe)
+            bf16_state = _bf16_state(network, self._optimizer)
+            graphs = _graphs(network, recipe, self.group.size, bf16_state)
+            network.layer_runner.reset(bf16_state, graphs)
+            if recipe.gradient_checkpointing:
+                begin_recomputing(network.model)
+            self.group.broadcast([tensor.detach() for tensor in network.model.parameters()])
+            if _can_train_used_rows(network):
+                table = network.model.get_input_embeddings().weight
+                network.word_embedding = UsedRowsEmbedding(table)
+                self._optimizer.replace(table, network.word_embedding.rows)
+            sent = torch.bfloat16 if precision.compute_dtype == torch.bfloat16 else network.dtype
+            self._reducer = GradientReducer(
+                self.group, self._optimizer, [*network.model.parameters()], sent
+            )
 
     def set_items(self, items: Items) -> None:
         """Set the items that the following steps are taken on."""
@@ -236,10 +239,9 @@ class Stepper:
         self._reducer.close()
         self._network.word_embedding = None
         self._network.layer_runner.reset()
-        model.eval().requires_grad_(True)
-        _fix(self._fixed)
+        _thaw(model.eval(), self._fixed)
         if self._recipe.gradient_checkpointing:
-            _checkpointing("disable", model)()
+            end_recomputing(model)
 
     def _clear_gradients(self) -> None:
         if self._network.word_embedding is not None:
@@ -318,6 +320,22 @@ def _check_finite(result: StepResult, items: Items, n_steps: int) -> None:
     )
 
 
+def _thaw(model: torch.nn.Module, fixed: list[torch.nn.Parameter]) -> None:
+    """Make all weights trainable but those that are to stay as they are."""
+    model.requires_grad_(True)
+    _fix(fixed)
+
+
+@contextmanager
+def _thawed_on_failure(model: torch.nn.Module, fixed: list[torch.nn.Parameter]) -> Iterator[None]:
+    """Undo `freeze` after an error: a network that was copied shares its frozen weights."""
+    try:
+        yield
+    except BaseException:
+        _thaw(model, fixed)
+        raise
+
+
 def _fix(weights: list[torch.nn.Parameter]) -> None:
     """Let weights stay as they are, as whoever holds the model wants it, peft for one."""
     for weight in weights:
@@ -372,11 +390,3 @@ def _can_train_used_rows(network: Network) -> bool:
     is_tied = model.get_output_embeddings() is not None
     is_trained = model.get_input_embeddings().weight.requires_grad
     return network.is_packed and network.device.type == "cpu" and is_trained and not is_tied
-
-
-def _checkpointing(verb: str, model: Any) -> Callable[..., None]:
-    """The model's method that turns it on or off; its name differs among versions of 5.x."""
-    old = f"gradient_checkpointing_{verb}"
-    new = f"activation_checkpointing_{verb}"
-    method: Callable[..., None] = getattr(model, new if hasattr(model, new) else old)
-    return method

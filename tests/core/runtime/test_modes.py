@@ -22,7 +22,11 @@ from torch.overrides import TorchFunctionMode
 from skbert import BertClassifier, BertPretrainer, BertTransformer
 from skbert._core import infer
 from skbert._core.runtime import device
-from skbert._core.runtime.interrupts import deferred_interrupts, raise_deferred
+from skbert._core.runtime.interrupts import (
+    before_interrupts,
+    deferred_interrupts,
+    raise_deferred,
+)
 from skbert._core.runtime.modes import default_modes
 from skbert._core.training import probe, stepper
 from skbert.inspection import attentions, head_importance
@@ -222,6 +226,17 @@ def test_it_comes_at_the_end_at_the_latest() -> None:
         press()
         raise ZeroDivisionError
     assert done == ["all"]
+
+
+@pytest.mark.usefixtures("handler")
+def test_what_is_done_before_it_is_that_of_the_outer_work_again() -> None:
+    done: list[str] = []
+    with suppress(KeyboardInterrupt), before_interrupts(lambda: done.append("outer")):
+        with before_interrupts(lambda: done.append("inner")):
+            pass
+        press()
+        raise_deferred()
+    assert done == ["outer"]
 
 
 @pytest.mark.usefixtures("handler")
