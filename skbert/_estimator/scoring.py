@@ -15,6 +15,9 @@ from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any
 
+import numpy as np
+import pandas as pd
+import scipy.sparse
 import sklearn.metrics
 from sklearn.utils import _safe_indexing
 
@@ -25,11 +28,13 @@ from skbert._estimator.base import TextEstimator
 from skbert._estimator.fit_data import FitData
 from skbert._estimator.fitted import Fitted, FittedEstimator
 from skbert._estimator.held_out import HeldOut
+from skbert._validation.tables import Table, open_table
 from skbert.exceptions import InputError, InputTypeError, SkbertError, TruncationWarning
 
 __all__ = ["Scoring", "scored", "scorer_of"]
 
 Scorer = Callable[[Any, Any, Any], object]
+_INDEXED = (list, tuple, np.ndarray)  # as are pandas and polars: scikit-learn takes rows of them
 
 
 @dataclass(frozen=True)
@@ -119,7 +124,21 @@ def scored(
 
 
 def _rows_of(values: Any, rows: IntArray) -> object:
-    """The rows of what a user gave, in a container of the same kind; None stays None."""
-    if values is None or len(values) == len(rows):
-        return values
-    return _safe_indexing(values, rows)
+    """The rows of what a user gave, as scorers read them; None stays None."""
+    if values is None:
+        return None
+    if scipy.sparse.issparse(values):
+        return values.tocsr()[rows]
+    if getattr(getattr(values, "dtype", None), "kind", "") == "T":  # numpy's StringDType
+        values = values.astype(object)
+    if isinstance(values, _INDEXED) or hasattr(values, "iloc") or hasattr(values, "get_columns"):
+        return values if len(values) == len(rows) else _safe_indexing(values, rows)
+    return _cells_of(open_table(values, hint=None), rows)
+
+
+def _cells_of(table: Table, rows: IntArray) -> object:
+    """Rows as a frame, or as a list where they are no columns."""
+    cells = [[column[row] for row in rows] for column in map(table.read, range(table.width))]
+    if table.labels is None:
+        return cells[0]
+    return pd.DataFrame(dict(zip(table.labels, cells, strict=True)))

@@ -153,7 +153,7 @@ def prune_heads(
     Returns
     -------
     pruned : estimator
-        A fitted estimator.
+        A fitted estimator, without what was measured with all heads, such as conformity scores.
 
     Raises
     ------

@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 import sklearn
 import sklearn.metrics
 import torch
+from pyarrow import dataset, parquet
+from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, GroupKFold, cross_validate
 from sklearn.pipeline import Pipeline, make_pipeline
@@ -345,6 +349,29 @@ def test_a_scorer_gets_the_rows_held_out_as_they_were_given(
     for seen, values in zip(scorer.rows[-1], sentiment, strict=True):
         assert type(seen) is type(container(values))
         assert list(seen) == [values[row] for row in held_out]
+
+
+def test_a_scorer_gets_rows_of_any_container(
+    tiny_model: Path, sentiment: Sentiment, tmp_path: Path
+) -> None:
+    frame = pd.DataFrame({"text": sentiment.texts})
+    table = pa.Table.from_pandas(frame)
+    parquet.write_table(table, tmp_path / "rows.parquet", row_group_size=9)
+    file, labels = parquet.ParquetFile(tmp_path / "rows.parquet"), pd.Series(sentiment.labels)
+    given = [
+        (frame, labels), (table, labels), (table.to_batches()[0], labels), (file, labels),
+        (dataset.dataset(tmp_path / "rows.parquet"), labels), (pl.from_pandas(frame), labels),
+        (frame, pd.Index(labels)), (frame, labels.astype("string").array),
+        (frame, np.array(sentiment.labels, np.dtypes.StringDType())),
+    ]  # fmt: skip
+    how = {"epochs": 1, "validation_fraction": 0.25, "text_columns": "text"}
+    fits = (classifier(tiny_model, scoring="accuracy", **how).fit(X, y) for X, y in given)
+    scores = [each.history_[0] for each in fits]
+    assert {each["validation_score"] for each in scores} == {scores[0]["validation_score"]}
+    Y = np.array([(labels == "good"), ["film" in text for text in sentiment.texts]], int).T
+    model = classifier(tiny_model, scoring="f1_macro", **how)
+    dense, sparse = (clone(model).fit(frame, y) for y in (Y, csr_array(Y)))
+    assert dense.history_[0]["validation_score"] == sparse.history_[0]["validation_score"]
 
 
 def test_a_scorer_changes_nothing_but_the_choice(tiny_model: Path, sentiment: Sentiment) -> None:
