@@ -28,13 +28,12 @@ from skbert._estimator.base import TextEstimator
 from skbert._estimator.fit_data import FitData
 from skbert._estimator.fitted import Fitted, FittedEstimator
 from skbert._estimator.held_out import HeldOut
-from skbert._validation.tables import Table, open_table
+from skbert._validation.tables import open_table
 from skbert.exceptions import InputError, InputTypeError, SkbertError, TruncationWarning
 
 __all__ = ["Scoring", "scored", "scorer_of"]
 
 Scorer = Callable[[Any, Any, Any], object]
-_INDEXED = (list, tuple, np.ndarray)  # as are pandas and polars: scikit-learn takes rows of them
 
 
 @dataclass(frozen=True)
@@ -129,16 +128,20 @@ def _rows_of(values: Any, rows: IntArray) -> object:
         return None
     if scipy.sparse.issparse(values):
         return values.tocsr()[rows]
-    if getattr(getattr(values, "dtype", None), "kind", "") == "T":  # numpy's StringDType
-        values = values.astype(object)
-    if isinstance(values, _INDEXED) or hasattr(values, "iloc") or hasattr(values, "get_columns"):
+    if _is_indexed(values):
         return values if len(values) == len(rows) else _safe_indexing(values, rows)
-    return _cells_of(open_table(values, hint=None), rows)
+    table = open_table(values, hint=None)
+    columns = [[cells[row] for row in rows] for cells in map(table.read, range(table.width))]
+    if table.labels is not None:
+        return pd.DataFrame([*zip(*columns, strict=True)], columns=[*table.labels])
+    return np.array(columns).T if len(table.shape) == 2 else columns[0]
 
 
-def _cells_of(table: Table, rows: IntArray) -> object:
-    """Rows as a frame, or as a list where they are no columns."""
-    cells = [[column[row] for row in rows] for column in map(table.read, range(table.width))]
-    if table.labels is None:
-        return cells[0]
-    return pd.DataFrame(dict(zip(table.labels, cells, strict=True)))
+def _is_indexed(values: object) -> bool:
+    """Whether scikit-learn takes rows of a container, and its scorers read them."""
+    if isinstance(values, np.ndarray):
+        kind: str = values.dtype.kind
+        return kind != "T"  # numpy's StringDType
+    # Of pandas, polars, Arrow's tables and columns, and tensors.
+    names = "iloc", "to_arrow", "combine_chunks", "__dlpack__"
+    return isinstance(values, (list, tuple)) or any(hasattr(values, name) for name in names)

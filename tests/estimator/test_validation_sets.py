@@ -363,6 +363,7 @@ def test_a_scorer_gets_rows_of_any_container(
         (dataset.dataset(tmp_path / "rows.parquet"), labels), (pl.from_pandas(frame), labels),
         (frame, pd.Index(labels)), (frame, labels.astype("string").array),
         (frame, np.array(sentiment.labels, np.dtypes.StringDType())),
+        (table, pa.chunked_array([sentiment.labels])), (frame, pl.Series(sentiment.labels)),
     ]  # fmt: skip
     how = {"epochs": 1, "validation_fraction": 0.25, "text_columns": "text"}
     fits = (classifier(tiny_model, scoring="accuracy", **how).fit(X, y) for X, y in given)
@@ -370,8 +371,9 @@ def test_a_scorer_gets_rows_of_any_container(
     assert {each["validation_score"] for each in scores} == {scores[0]["validation_score"]}
     Y = np.array([(labels == "good"), ["film" in text for text in sentiment.texts]], int).T
     model = classifier(tiny_model, scoring="f1_macro", **how)
-    dense, sparse = (clone(model).fit(frame, y) for y in (Y, csr_array(Y)))
-    assert dense.history_[0]["validation_score"] == sparse.history_[0]["validation_score"]
+    fits = (clone(model).fit(frame, y) for y in (Y, csr_array(Y), torch.tensor(Y)))
+    scores = [each.history_[0] for each in fits]
+    assert {each["validation_score"] for each in scores} == {scores[0]["validation_score"]}
 
 
 def test_a_scorer_changes_nothing_but_the_choice(tiny_model: Path, sentiment: Sentiment) -> None:
