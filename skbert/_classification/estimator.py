@@ -212,8 +212,8 @@ class BertClassifier(PredictsLabels, ClassifierMixin, RejectingEstimator, Featur
         The sorted labels; for multi-label targets, the column numbers; for several columns of
         classes, an array for each.
     target_names_ : ndarray of shape (n_columns,)
-        Names of the columns of y in ``fit``. Defined only if y was a frame with several columns of
-        classes whose names were all str.
+        Names of the columns of y in ``fit``. Defined only if y was a frame whose columns are an
+        indicator, or classes each, and whose names were all str.
     model_ : transformers.BertForSequenceClassification
         The fine-tuned model, an ordinary transformers object.
     tokenizer_ : transformers.PreTrainedTokenizerBase

@@ -209,6 +209,7 @@ def check_columns(task: object, learned: Mapping[str, Any]) -> None:
     if sizes != found:
         raise ValueError(f"classes_ of sizes {found}, where the task has {sizes}")
     columns = () if sizes is None else (len(sizes),)
-    for name, axis in (("target_names_", 0), ("conformity_scores_", 1)):
-        if name in learned and learned[name].shape[axis:] != columns:
+    shapes = ("target_names_", 0, (len(classes),)), ("conformity_scores_", 1, columns)
+    for name, axis, shape in shapes:
+        if name in learned and learned[name].shape[axis:] != shape:
             raise ValueError(f"{name} of shape {learned[name].shape}, where the task has {sizes}")

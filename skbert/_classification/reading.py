@@ -29,7 +29,9 @@ from skbert._validation.tables import Table
 from skbert._validation.targets import (
     LabelTable,
     as_labels,
+    as_target_names,
     check_classes,
+    check_target_names,
     read_label_table,
 )
 from skbert.exceptions import InputError
@@ -51,8 +53,9 @@ def read_targets(
             f"y holds {targets.form}, but the estimator predicts {expected}. Give y in the form "
             "that it had in fit, or fit anew with warm_start=False."
         )
-    if isinstance(targets, SeveralTargets) and fitted is not None:
-        targets.check_names(fitted.attributes.get("target_names_"))
+    if fitted is not None:
+        known = fitted.attributes.get("target_names_")
+        check_target_names(as_target_names(table.table), known)
     return targets
 
 
@@ -77,9 +80,9 @@ def _targets_of(table: LabelTable, classes: object, known: Array | None) -> Targ
         case "labels":
             return SingleTargets(table.columns[0], check_classes(classes))
         case "several":
-            return SeveralTargets(table.columns, table.table.names)
+            return SeveralTargets(table.columns, as_target_names(table.table))
         case "indicator" if known is None or not is_one_hot(as_labels(table.columns)):
-            return IndicatorTargets(as_labels(table.columns))
+            return IndicatorTargets(as_labels(table.columns), as_target_names(table.table))
     return SoftTargets(
         check_probabilities(table.columns, table.table), _names_of(table.table, classes, known)
     )

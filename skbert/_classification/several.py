@@ -34,10 +34,10 @@ class SeveralTargets:
     """One class of each of several columns per row, and the names of the columns."""
 
     columns: list[Array]  # (n_samples,) each
-    names: tuple[str, ...] | None
+    names: Array | None
 
     def __post_init__(self) -> None:
-        names = self.names or ()
+        names = [] if self.names is None else self.names.tolist()
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
             raise InputError(
@@ -54,15 +54,6 @@ class SeveralTargets:
     def truth(self) -> Array:
         """All columns as objects, for str and numbers may stand side by side."""
         return np.stack([column.astype(object) for column in self.columns], axis=1)
-
-    def check_names(self, known: Array | None) -> None:
-        """Raise where the columns have other names than in fit."""
-        if known is not None and self.names is not None and [*self.names] != known.tolist():
-            raise InputError(
-                f"y has the columns {reprlib.repr([*self.names])}, but in fit they were "
-                f"{reprlib.repr(known.tolist())}. Give the same columns in the same order: type "
-                f"y[{reprlib.repr(known.tolist())}]."
-            )
 
     def plan(
         self, settings: TargetSettings, weight: Array | None, learned: Mapping[str, Any] | None
@@ -92,7 +83,7 @@ class SeveralTargets:
 
         maps = [start + old for start, (_, old) in zip(starts_of(task), grown, strict=True)
                 if old is not None]  # fmt: skip
-        named = {} if self.names is None else {"target_names_": np.array(self.names, object)}
+        named = {} if self.names is None else {"target_names_": self.names}
         return TrainingPlan(
             task,
             codes,
@@ -109,7 +100,7 @@ class SeveralTargets:
         codes: Array, weight: Array | None,
     ) -> tuple[float, ...] | None:  # fmt: skip
         """The factor on each class of each column; None for no factors."""
-        labels: Sequence[Any] = self.names or range(len(self.columns))
+        labels = [*range(len(self.columns))] if self.names is None else self.names.tolist()
         if class_weight is None:
             return None
         if isinstance(class_weight, str):

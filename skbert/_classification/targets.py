@@ -150,9 +150,10 @@ def _plan_of_one_label(
 
 @dataclass(frozen=True)
 class IndicatorTargets:
-    """Any number of labels per row, ``(n_samples, n_classes)`` of 0 and 1."""
+    """Any number of labels per row, ``(n_samples, n_classes)`` of 0 and 1, and their names."""
 
     truth: Array
+    names: Array | None = None
 
     @property
     def form(self) -> str:
@@ -181,6 +182,8 @@ class IndicatorTargets:
 
         tune = thresholds if settings.tune_thresholds else None
         targets, attributes = present.astype(np.float64), learned_of_indicator(n_classes)
+        if self.names is not None:
+            attributes["target_names_"] = self.names
         return TrainingPlan(
             task, targets, attributes, subset_accuracy, None, weight, tune, conform
         )

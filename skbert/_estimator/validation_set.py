@@ -13,6 +13,7 @@ import numpy as np
 
 from skbert._arrays import Array
 from skbert._estimator.plan import TrainingPlan
+from skbert._validation.targets import check_target_names
 from skbert.exceptions import InputError, InputTypeError
 
 __all__ = ["ValidationInput", "check_unseen", "in_validation_set", "needs_validation_set"]
@@ -78,7 +79,8 @@ def in_validation_set() -> Iterator[None]:
 
 
 def check_unseen(plan: TrainingPlan, beside: TrainingPlan) -> None:
-    """Refuse labels of y_val that y does not hold, about which nothing is learned."""
+    """Refuse other columns in y_val than in y, and labels about which nothing is learned."""
+    check_target_names(*(each.attributes.get("target_names_") for each in (beside, plan)))
     known, seen = (_classes_of(each) for each in (plan, beside))
     for column, (old, new) in enumerate(zip(known, seen, strict=True)):
         unseen = [label for label in new if label not in old]

@@ -28,7 +28,12 @@ from skbert._estimator.plan import TrainingPlan
 from skbert._estimator.run import Run
 from skbert._regression.predicting import PredictsNumbers
 from skbert._regression.task import Numbers
-from skbert._validation.targets import as_sequence, check_targets
+from skbert._validation.targets import (
+    as_sequence,
+    check_target_names,
+    check_targets,
+    names_of_targets,
+)
 from skbert._validation.weights import check_sample_weight
 from skbert.exceptions import InputError, ModelError
 
@@ -173,6 +178,9 @@ class BertRegressor(PredictsNumbers, RegressorMixin, ConformalEstimator, Feature
     mean_, scale_ : ndarray of shape (`n_outputs_`,)
         Weighted mean and standard deviation of the targets in ``fit``, or in the first call of
         ``partial_fit``; for a constant target ``scale_`` is 1.
+    target_names_ : ndarray of shape (`n_outputs_`,)
+        Names of the columns of y in ``fit``. Defined only if y was a frame with several columns
+        whose names were all str.
     history_ : list of dict
         One dict per epoch: loss, learning rate, seconds, and with a validation set
         ``validation_loss`` and ``validation_score``, R² averaged over the outputs.
@@ -293,10 +301,11 @@ class BertRegressor(PredictsNumbers, RegressorMixin, ConformalEstimator, Feature
         """
         fitted = self._state()
         predicted = self._numbers(fitted, self._rows(X, fitted.record))
+        y = as_sequence(y)
         numbers = check_targets(
-            as_sequence(y), len(predicted), predicted.dtype, estimator_name=type(self).__name__
+            y, len(predicted), predicted.dtype, estimator_name=type(self).__name__
         )
-        _check_columns(numbers, fitted)
+        _check_columns(numbers, names_of_targets(y), fitted)
         weight = check_sample_weight(as_sequence(sample_weight), len(predicted))
         both = np.stack([numbers, predicted])
         exponents = np.frexp(np.abs(both).max(axis=(0, 1)))[1]
@@ -308,17 +317,17 @@ class BertRegressor(PredictsNumbers, RegressorMixin, ConformalEstimator, Feature
     ) -> TrainingPlan:
         dtype = np.float64 if self.precision == "float64" else np.float32
         numbers = check_targets(y, len(rows), dtype, estimator_name=type(self).__name__)
-        columns = numbers.reshape(len(rows), -1)
+        columns, names = numbers.reshape(len(rows), -1), names_of_targets(y)
         task = Numbers(columns.shape[1], max_length, self.long_text)
         if previous is not None:
-            _check_columns(numbers, previous)
+            _check_columns(numbers, names, previous)
             learned = previous.attributes
-            return _plan(task, columns, weight, learned["mean_"], learned["scale_"])
+            return _plan(task, columns, names, weight, learned["mean_"], learned["scale_"])
 
         def learned_from(rows: IntArray) -> TrainingPlan:
             is_weighted = weight is not None and weight[rows].any()
             own_weight = weight[rows] if is_weighted else None
-            return _plan(task, columns, weight, *_standard(columns[rows], own_weight))
+            return _plan(task, columns, names, weight, *_standard(columns[rows], own_weight))
 
         return learned_from(np.arange(len(rows)))._replace(learned_from=learned_from)
 
@@ -353,8 +362,9 @@ class BertRegressor(PredictsNumbers, RegressorMixin, ConformalEstimator, Feature
 
 
 def _plan(
-    task: Numbers, columns: Array, weight: Array | None, mean: Array, scale: Array
-) -> TrainingPlan:
+    task: Numbers, columns: Array, names: Array | None, weight: Array | None, mean: Array,
+    scale: Array,
+) -> TrainingPlan:  # fmt: skip
     """The plan for columns of numbers that are standardised by these."""
     with np.errstate(over="ignore"):
         targets = (columns - mean) / scale
@@ -369,10 +379,12 @@ def _plan(
         return Conformity(np.minimum(errors, np.finfo(np.float64).max)).attributes()
 
     attributes = {"mean_": mean, "scale_": scale, "n_outputs_": columns.shape[1]}
+    if names is not None:
+        attributes["target_names_"] = names
     return TrainingPlan(task, targets, attributes, r2, None, weight, conform=conform)
 
 
-def _check_columns(numbers: Array, fitted: Fitted) -> None:
+def _check_columns(numbers: Array, names: Array | None, fitted: Fitted) -> None:
     """Raise where y has other columns than in fit."""
     n_outputs = 1 if numbers.ndim == 1 else numbers.shape[1]
     known = fitted.attributes["n_outputs_"]
@@ -381,6 +393,7 @@ def _check_columns(numbers: Array, fitted: Fitted) -> None:
             f"y has {n_outputs} columns, but the fitted estimator predicts {known}. Give the "
             "same columns, or fit anew with warm_start=False."
         )
+    check_target_names(names, fitted.attributes.get("target_names_"))
 
 
 def _standard(columns: Array, weight: Array | None) -> tuple[Array, Array]:

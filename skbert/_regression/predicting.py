@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from skbert._arrays import Array
-from skbert._estimator.checks import are_numbers, are_sorted, is_count
+from skbert._estimator.checks import are_labels, are_numbers, are_sorted, is_count
 from skbert._estimator.conformity import level_of
 from skbert._estimator.feature_rows import ReadsFeatures
 from skbert._estimator.fitted import Learned
@@ -27,6 +27,7 @@ class PredictsNumbers(PredictsSets, ReadsFeatures):
     n_outputs_ = Learned[int](is_count, "n_outputs")
     mean_ = Learned[Array](are_numbers, "n_outputs")
     scale_ = Learned[Array](are_numbers, "n_outputs")
+    target_names_ = Learned[Array](are_labels, "n_outputs", optional=True)
     conformity_scores_ = Learned[Array](
         are_sorted, "n_scores", "n_outputs", optional=True, of_weights=True
     )

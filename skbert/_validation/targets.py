@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from sklearn.utils.multiclass import check_classification_targets
 
+from skbert._arrays import Array
 from skbert._validation.features import (
     check_finite,
     complex_error,
@@ -189,6 +190,29 @@ def check_targets(
         with np.errstate(over="ignore"):
             check_finite(numbers.astype(dtype), table, column, "y")
     return np.stack(columns, axis=1) if table.width > 1 else columns[0]
+
+
+def names_of_targets(y: Any) -> Array | None:
+    """Return the names of several columns of y that are all str, else None."""
+    table = open_values(y, "y", "")
+    return as_target_names(table) if table.width > 1 else None
+
+
+def as_target_names(table: Table) -> Array | None:
+    """Return the names of the columns of y as an array, None where they have none."""
+    return None if table.names is None else np.array(table.names, dtype=object)
+
+
+def check_target_names(names: Array | None, known: Array | None) -> None:
+    """Raise where the columns of y have other names than in fit, if both have names."""
+    if names is None or known is None or names.tolist() == known.tolist():
+        return
+    msg = (
+        f"y has the columns {reprlib.repr(names.tolist())}, but in fit they were "
+        f"{reprlib.repr(known.tolist())}. Give the same columns in the same order: type "
+        f"y[{reprlib.repr(known.tolist())}]."
+    )
+    raise InputError(msg)
 
 
 def _open_y(y: Any, n: int, estimator_name: str, hint: str) -> Table:

@@ -491,6 +491,34 @@ def test_feature_names(kind: type, tiny_model: Path, sentiment: Sentiment) -> No
     assert math.isfinite(fitted.score(list(zip(X, X, strict=True)), y))
 
 
+@BOTH
+def test_names_of_the_columns_of_y(
+    kind: type, tiny_model: Path, sentiment: Sentiment, tmp_path: Path
+) -> None:
+    X, first = sentiment.texts, np.array(sentiment.labels) == "good"
+    factor = 1 if kind is BertClassifier else 1.5
+    y = factor * pd.DataFrame({"good": first, "other": np.arange(len(X)) % 3 == 0}).astype(int)
+    fitted = plain(kind, tiny_model, freeze="all").fit(X, y)
+    assert fitted.target_names_.tolist() == ["good", "other"]
+    assert fitted.score(X, y) == fitted.score(X, y.to_numpy())
+    fitted.save(tmp_path / "saved")
+    assert kind.load(tmp_path / "saved").target_names_.tolist() == ["good", "other"]
+    turned, said = (
+        y[["other", "good"]],
+        "y has the columns .'other', 'good'., but in fit they were",
+    )
+    with pytest.raises(InputError, match=said):
+        fitted.score(X, turned)
+    with pytest.raises(InputError, match=said):
+        fitted.conformalize(X, turned)
+    with pytest.raises(InputError, match=f"In the validation set.*{said}"):
+        plain(kind, tiny_model).fit(X, y, X_val=X, y_val=turned)
+    with pytest.raises(InputError, match=said):
+        fitted.partial_fit(X, turned)
+    for nameless in (y.to_numpy(), y.set_axis([0, 1], axis=1)):
+        assert not hasattr(plain(kind, tiny_model, freeze="all").fit(X, nameless), "target_names_")
+
+
 def test_numbers_whose_difference_is_infinite_are_learned(tiny_model: Path) -> None:
     y = [1e308] * 5 + [-1e308]
     fitted = plain(BertRegressor, tiny_model, precision="float64").fit(["good"] * 5 + ["bad"], y)
