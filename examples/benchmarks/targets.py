@@ -185,7 +185,8 @@ def _of_fits() -> Iterator[Target]:
             what = f"as accurate, {task}{how}: times the plain script"
             read = partial(sooner, task=task, freeze=n_frozen)
             yield Target(what, "learning", read, "times", aim)
-    for own, aim in (("skbert, 1 worker", 4), ("skbert, freeze=4, memory", 8)):
+    searches = ("skbert, 1 worker", 4), ("skbert, 2 workers", 4), ("skbert, freeze=4, memory", 8)
+    for own, aim in searches:
         what, read = (
             f"12 fits, {own}: times the plain script",
             partial(faster, than="plain", own=own),

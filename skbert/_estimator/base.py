@@ -252,7 +252,9 @@ class TextEstimator(PortableEstimator, Predicting):
         fitted = self._state()
         attributes = apart_from_weights(type(self), fitted.attributes)
         network = with_model(fitted.network, model)
-        self._fitted = replace(fitted, network=network, attributes=attributes)
+        most = min(fitted.task.max_length, network.max_length)
+        task = replace(fitted.task, max_length=most)
+        self._fitted = replace(fitted, network=network, task=task, attributes=attributes)
 
     @property
     def tokenizer_(self) -> PreTrainedTokenizerBase:

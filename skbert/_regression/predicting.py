@@ -20,6 +20,9 @@ from skbert._regression.task import Numbers
 __all__ = ["PredictsNumbers"]
 
 
+_MOST_STEP = 1e-3  # of float32 at the mean of y, in standard deviations
+
+
 class PredictsNumbers(PredictsSets, ReadsFeatures):
     """What predicts numbers: a fitted regressor, or an exported one."""
 
@@ -43,7 +46,8 @@ class PredictsNumbers(PredictsSets, ReadsFeatures):
         Returns
         -------
         y : ndarray of shape (n_samples,) or (n_samples, n_outputs)
-            Predicted numbers; float32, or float64 with ``precision="float64"``.
+            Predicted numbers; float32, or float64 with ``precision="float64"`` and where float32
+            would round away what distinguishes the targets of ``fit``, as of seconds since 1970.
         """
         fitted = self._state()
         return self._numbers(fitted, self._rows(X, fitted.record))
@@ -102,5 +106,7 @@ class PredictsNumbers(PredictsSets, ReadsFeatures):
             numbers = np.clip(
                 standard * learned["scale_"] + learned["mean_"], limits.min, limits.max
             )
-        numbers = numbers.astype(standard.dtype)
+        # Not where a step from one number to the next is as large as what was learned.
+        if (np.abs(learned["mean_"]) * limits.eps <= _MOST_STEP * learned["scale_"]).all():
+            numbers = numbers.astype(standard.dtype)
         return np.asarray(numbers[:, 0] if learned["n_outputs_"] == 1 else numbers)

@@ -33,7 +33,7 @@ from skbert._streaming.sources import (
     parts_of,
 )
 from skbert._streaming.unfinished import unfinished
-from skbert._validation.columns import FitRecord
+from skbert._validation.columns import FitRecord, TextColumns, field_names
 from skbert._validation.parquet import FileRows
 from skbert.exceptions import InputError, InputTypeError, SaveError
 
@@ -85,7 +85,8 @@ def fit(
     if estimator not in ESTIMATORS:
         raise InputError(f"--estimator {estimator} is none of {', '.join(ESTIMATORS)}.")
     labels = [*(label_columns or ())]
-    table = open_table(data, labels)
+    as_text = [*(text_columns or ()), *(labels if estimator == "BertSpanExtractor" else ())]
+    table = open_table(data, as_text, () if estimator == "BertRegressor" else labels)
     names = table.column_names
     check_columns(data, names, labels, "--label-columns")
     texts = [*(text_columns or (name for name in names if name not in labels))]
@@ -160,7 +161,7 @@ def _stream(
     kept = rows.column_names if keep is None else [*dict.fromkeys(keep)]
     check_columns(source, rows.column_names, kept, "--keep")
     if text_columns is not None:
-        model.text_columns = [*text_columns]
+        model.text_columns = _renamed(model.text_columns, text_columns, rows.column_names)
     inputs = _inputs(model, rows.column_names, source)
     columns = [name for name in rows.column_names if name in {*inputs, *kept}]
     facts = {
@@ -213,6 +214,27 @@ def _with(part: Part, columns: Columns) -> Any:
             )
         table = table.append_column(name, values)
     return table
+
+
+def _renamed(fitted: TextColumns, chosen: Sequence[str], names: Sequence[str]) -> TextColumns:
+    """Columns of a file in place of those of fit; fields keep the names that they had there."""
+    fields = field_names(fitted)
+    if not fields:
+        return [*chosen]
+    if len(chosen) != len(fields):
+        raise InputError(
+            f"--text-columns names {len(chosen)} columns, and the model reads {len(fields)} "
+            f"fields: {fields}. Name a column for each, in this order."
+        )
+    named = [name for name in fields if name is not None]
+    if len(named) == len(fields):
+        return dict(zip(chosen, named, strict=True))
+    if named or not {*chosen} <= {*names}:
+        raise InputError(
+            f"The model reads the fields {fields}, some without a name: --text-columns cannot "
+            "choose others. Give the columns of the file the names and the order of fit."
+        )
+    return [*map(names.index, chosen)]
 
 
 def _inputs(model: Model, names: list[str], source: Path) -> list[str]:

@@ -86,18 +86,24 @@ def open_parquet(path: Path) -> FileRows:
     return rows
 
 
-def open_table(path: Path, labels: Sequence[str]) -> Any:
+def open_table(path: Path, texts: Sequence[str], classes: Sequence[str]) -> Any:
     """Open a file with rows to learn from, CSV with names in its first line or parquet.
 
-    An empty cell of CSV is missing. Labels are whole numbers where all of them are written as
-    such, so that 01 and 1 stay different.
+    An empty cell of CSV is missing. Columns of texts are read as such, whatever they look like.
+    Classes are whole numbers where all of them are written as such, so that 01 and 1 stay
+    different.
     """
     if ".csv" not in map(str.lower, path.suffixes):
         return open_parquet(path)
     _check_is_file(path)
     try:
-        table = _with_written_labels(path, _read_csv(path), labels)
+        types = dict.fromkeys(texts, pa.string())
+        table = _with_written_classes(path, _read_csv(path, types), classes)
     except (OSError, pa.ArrowException) as error:
+        if "UTF8" in str(error):
+            raise InputError(
+                f"{path} is not in UTF-8: {error}. Write it again as UTF-8."
+            ) from error
         raise InputError(
             f"{path} cannot be read as a CSV file in UTF-8 with a header: {error}. Write it "
             "again, with quotes around texts that hold commas or line breaks."
@@ -113,19 +119,22 @@ def open_table(path: Path, labels: Sequence[str]) -> Any:
     return table
 
 
-def _with_written_labels(path: Path, table: pa.Table, labels: Sequence[str]) -> pa.Table:
-    """The table, with labels as they are written where whole numbers would lose something."""
+def _with_written_classes(path: Path, table: pa.Table, classes: Sequence[str]) -> pa.Table:
+    """The table, with classes as they are written where whole numbers would lose something."""
     for at, name in enumerate(table.column_names):
-        if name in labels and pa.types.is_integer(table.schema.field(at).type):
+        if name in classes and pa.types.is_integer(table.schema.field(at).type):
             written = _read_csv(path, {name: pa.string()}).column(at)
             if written != table.column(at).cast(pa.string()):
                 table = table.set_column(at, name, written)
     return table
 
 
-def _read_csv(path: Path, types: Mapping[str, Any] | None = None) -> Any:
+def _read_csv(path: Path, types: Mapping[str, Any]) -> Any:
+    # A block holds a whole row, which may be long, of a file that may be compressed.
+    block_size = min(max(8 * path.stat().st_size, 1 << 20), 1 << 30)
     return csv.read_csv(
         path,
+        read_options=csv.ReadOptions(block_size=block_size),
         parse_options=csv.ParseOptions(newlines_in_values=True),
         convert_options=csv.ConvertOptions(
             column_types=types, null_values=[""], strings_can_be_null=True

@@ -44,8 +44,7 @@ def wanted_columns(columns: TextColumns, width: int) -> list[str | int]:
     """Return the chosen columns as a list, or all columns of X for None."""
     if columns is None:
         return list(range(width))
-    wanted = [columns] if isinstance(columns, (str, int, np.integer)) else list(columns)
-    good = all(isinstance(c, (str, int, np.integer)) and not isinstance(c, bool) for c in wanted)
+    wanted, good = _as_list(columns)
     if not good or not wanted or len(set(wanted)) < len(wanted):
         msg = (
             f"text_columns={columns!r} does not choose text columns. It must be None, or one or "
@@ -53,6 +52,13 @@ def wanted_columns(columns: TextColumns, width: int) -> list[str | int]:
         )
         raise InputError(msg)
     return wanted
+
+
+def _as_list(columns: Any) -> tuple[list[Any], bool]:
+    """Return chosen columns as a list, and whether they are names and positions in an order."""
+    wanted = [columns] if isinstance(columns, (str, int, np.integer)) else list(columns)
+    good = all(isinstance(c, (str, int, np.integer)) and not isinstance(c, bool) for c in wanted)
+    return wanted, good and not isinstance(columns, (set, frozenset))
 
 
 def field_names(columns: TextColumns) -> list[str | None]:
@@ -125,8 +131,7 @@ def feature_positions(table: Table, wanted: Sequence[str | int]) -> list[int]:
 
 def wanted_features(columns: str | int | Sequence[str | int]) -> list[str | int]:
     """Return the chosen columns beside the texts as a list."""
-    wanted = [columns] if isinstance(columns, (str, int, np.integer)) else list(columns)
-    good = all(isinstance(c, (str, int, np.integer)) and not isinstance(c, bool) for c in wanted)
+    wanted, good = _as_list(columns)
     if not good or not 0 < len(set(wanted)) == len(wanted):
         msg = (
             f"feature_columns={columns!r} does not choose columns. It must be None, or different "

@@ -246,6 +246,7 @@ def _plain_labels(y: Any, table: Table, column: int, name: str) -> np.ndarray:
     if labels.dtype.kind == "f":
         refuse_gaps(np.flatnonzero(np.isnan(labels)).tolist(), table, column, name)
         check_finite(labels, table, column, name)
+        labels = labels.astype(np.float64) if labels.dtype.itemsize > 8 else labels
     return labels
 
 

@@ -53,6 +53,7 @@ def indicator(labels: list[str]) -> np.ndarray:
 # name: what to make of the codes 0 and 1 -> y, and the type of each prediction
 LABELS: dict[str, tuple[Callable[[np.ndarray], Any], type]] = {
     "list of str": (lambda c: np.array(["no", "yes"])[c].tolist(), np.str_),
+    "long double": (lambda c: c.astype(np.longdouble), np.float64),
     "object array of str": (lambda c: np.array(["no", "yes"], dtype=object)[c], str),
     "Series of str, odd index": (
         lambda c: pd.Series(np.array(["no", "yes"])[c], index=-np.arange(len(c))), str),

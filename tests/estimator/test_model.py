@@ -42,6 +42,7 @@ from skbert.exceptions import (
     ModelError,
     NonFiniteError,
     SkbertWarning,
+    TruncationWarning,
 )
 from skbert.inspection import prune_heads
 from skbert.testing._samples import sample_of
@@ -730,6 +731,82 @@ def test_a_model_can_be_put_in(tiny_model: Path, pooling: str) -> None:
                        .base_layer.weight)  # fmt: skip
     with pytest.raises(ModelError, match="merge the adapter"):
         classifier.save("nowhere")
+
+
+def test_a_model_that_is_put_in_stays_as_it_is(tiny_model: Path) -> None:
+    mean, X = fit(tiny_model, "mean")
+    pooler, _ = fit(tiny_model, "pooler")
+    want, plain = pooler.predict_proba(X), type(mean.model_)(copy.deepcopy(pooler.model_.config))
+    plain.load_state_dict(pooler.model_.state_dict())
+    tokens = mean.tokenizer_(X, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        logits = plain.eval()(**tokens).logits
+        for model in (pooler.model_, plain):
+            mean.model_ = model
+            assert np.abs(mean.predict_proba(X) - want).max() > 1e-3
+            assert mean.model_.classifier is model.classifier
+        np.testing.assert_array_equal(plain(**tokens).logits, logits)
+    np.testing.assert_array_equal(pooler.predict_proba(X), want)
+    pooler.model_ = mean.model_  # whose encoder is pooled otherwise
+    np.testing.assert_allclose(pooler.predict_proba(X), want, atol=1e-6)
+
+
+def test_a_model_of_fewer_tokens_cuts_texts_there(
+    make_tiny_model: Callable[..., Path], tiny_model: Path
+) -> None:
+    classifier, _ = fit(tiny_model, "mean")
+    short, _ = fit(make_tiny_model(max_position_embeddings=20), "mean")
+    classifier.model_ = short.model_
+    with pytest.warns(TruncationWarning):
+        got = classifier.predict_proba(["the " * 60])
+    with pytest.warns(TruncationWarning):
+        np.testing.assert_allclose(got, short.predict_proba(["the " * 60]), atol=1e-6)
+
+
+def test_vectors_of_another_kind_of_model(
+    make_tiny_model: Callable[..., Path], tiny_model: Path
+) -> None:
+    texts = ["good film", "bad film", "the"]
+    for changes, settings in (
+        ({"num_hidden_layers": 3}, {"layers": -1}),
+        ({"hidden_size": 64}, {"n_components": 1}),
+    ):
+        other = BertTransformer(make_tiny_model(**changes)).fit(texts).model_
+        transformer = BertTransformer(tiny_model, precision="float32", **settings).fit(texts)
+        want = transformer.transform(texts)
+        with pytest.raises(InputTypeError, match="as what was fitted reads"):
+            transformer.model_ = other
+        np.testing.assert_array_equal(transformer.transform(texts), want)
+    transformer = BertTransformer(tiny_model, layers=-1).fit(texts)
+    transformer.model_.encoder.layer = transformer.model_.encoder.layer[:1]
+    with pytest.raises(ModelError, match="model_ has 1 layers, but layer 2 is read"):
+        transformer.transform(texts)
+
+
+@pytest.mark.parametrize("what", ["hook", "forward", "no bias"])
+def test_training_goes_on_with_the_output_layer_as_it_is(tiny_model: Path, what: str) -> None:
+    classifier, X = fit(tiny_model, "mean", learning_rate=1e-12, head_learning_rate=1e-12)
+    y, layer, before = classifier.predict(X), classifier.model_.classifier, None
+    if what == "hook":
+        layer.register_forward_hook(lambda _module, _arguments, out: 3 * out)
+    elif what == "forward":
+        layer.forward = lambda x: 3 * nn.functional.linear(x, layer.weight, layer.bias)
+    else:
+        layer.bias = None
+    before = classifier.predict_proba(X)
+    classifier.partial_fit(X, y)
+    np.testing.assert_allclose(classifier.predict_proba(X), before, atol=1e-5)
+    if what == "no bias":
+        classifier.partial_fit(X, [f"new {label}" for label in y])
+        assert len(classifier.classes_) == 2 * len({*y})
+        assert classifier.model_.classifier.bias is None
+
+
+def test_positions_that_a_caller_moved_are_not_saved(tiny_model: Path, tmp_path: Path) -> None:
+    classifier, _ = fit(tiny_model, "mean")
+    classifier.model_.bert.embeddings.position_ids.copy_(torch.arange(127, -1, -1)[None])
+    with pytest.raises(ModelError, match="cannot be opened again"):
+        classifier.save(tmp_path / "saved")
 
 
 def test_another_kind_of_model_cannot_be_put_in(tiny_model: Path) -> None:

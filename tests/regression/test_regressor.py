@@ -519,6 +519,27 @@ def test_names_of_the_columns_of_y(
         assert not hasattr(plain(kind, tiny_model, freeze="all").fit(X, nameless), "target_names_")
 
 
+def test_numbers_far_from_zero_keep_what_differs(tiny_model: Path, sentiment: Sentiment) -> None:
+    X, near = sentiment.texts, numbers(sentiment)
+    settings = {**CALM, "freeze": "all", "validation_fraction": 0.5}
+    one, other = (plain(BertRegressor, tiny_model, **settings).fit(X, y)
+                  for y in (near, 1.7e9 + near))  # fmt: skip
+    assert (one.predict(X).dtype, other.predict(X).dtype) == (np.float32, np.float64)
+    np.testing.assert_allclose(other.predict(X) - 1.7e9, one.predict(X), atol=1e-3)
+    assert other.score(X, 1.7e9 + near) == pytest.approx(one.score(X, near), abs=1e-3)
+    np.testing.assert_allclose(
+        other.predict_set(X, 0.8) - 1.7e9, one.predict_set(X, 0.8), atol=1e-3
+    )
+
+
+def test_a_regressor_without_a_bias_is_written(tiny_model: Path, tmp_path: Path) -> None:
+    fitted = plain(BertRegressor, tiny_model).fit(["good", "bad"] * 4, [5.0, 1.0] * 4)
+    fitted.model_.classifier.bias = None
+    fitted.save_pretrained(tmp_path / "plain")
+    opened = BertRegressor.from_pretrained(tmp_path / "plain", precision="float32")
+    np.testing.assert_allclose(opened.predict(["good"]), fitted.predict(["good"]), rtol=1e-4)
+
+
 def test_numbers_whose_difference_is_infinite_are_learned(tiny_model: Path) -> None:
     y = [1e308] * 5 + [-1e308]
     fitted = plain(BertRegressor, tiny_model, precision="float64").fit(["good"] * 5 + ["bad"], y)

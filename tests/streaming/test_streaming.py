@@ -341,10 +341,67 @@ def test_labels_that_are_missing_are_placed(
     assert "X has 2 missing text(s), the first in row 1" in error
     (tmp_path / "latin.csv").write_bytes("text,label\ngrün,u\n".encode("latin-1"))
     error = refused(capsys, "fit", tmp_path / "latin.csv", tmp_path / "m", *asked)
+    assert "latin.csv is not in UTF-8: In CSV column #0" in error
+    error = refused(capsys, "fit", tmp_path / "latin.csv", tmp_path / "m", *asked[:2], *asked[4:])
     assert "latin.csv is not in UTF-8: the column 'text' holds other bytes" in error
     file = tmp_path / "file"
     file.write_text("taken")
     assert "cannot be made" in refused(capsys, "fit", path, file / "m", *asked)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"text": "title", "second": "body"}, ["text", "second", "label"], [1, 3, 2]],
+    ids=str,
+)
+def test_chosen_columns_take_the_places_of_the_fields_of_fit(
+    fields: Any, lively_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = saved("BertClassifier", lively_model, tmp_path, LABELS, text_columns=fields)
+    names = ["text", "second", "label"][: len(fields)]
+    others = [[f"other {name}" for name in names]] if fields != [1, 3, 2] else []
+    for at, chosen in enumerate((names, *others)):
+        table = TABLE.rename_columns([
+            f"other {name}" if at and name in names else name for name in TABLE.column_names
+        ])  # fmt: skip
+        source, target = write(table, tmp_path / f"in {at}.parquet"), tmp_path / f"{at}.parquet"
+        run("predict", folder, source, target, "--probabilities", "--text-columns", *chosen)
+        got = parquet.read_table(target).column("probability_good").to_numpy()
+        want = skbert.load(folder).predict_proba(TABLE.to_pandas())[:, 1]
+        np.testing.assert_allclose(got, want, rtol=1e-5)
+    asked = ("predict", folder, source, tmp_path / "x.parquet", "--text-columns", chosen[0])
+    assert f"and the model reads {len(fields)} fields" in refused(capsys, *asked)
+
+
+@pytest.mark.filterwarnings("ignore::skbert.exceptions.TruncationWarning")
+@pytest.mark.parametrize(
+    ("estimator", "column", "cells"),
+    [
+        ("BertClassifier", "second", ["10115", "20095"]),
+        ("BertClassifier", "second", ["true", "2026-01-01"]),
+        ("BertRegressor", "number", ["05", "-0"]),
+        ("BertClassifier", "text", ["movie " * 600_000, "good food"]),
+    ],
+    ids=["digits", "dates", "zeros", "long"],
+)
+def test_cells_of_csv_are_read_as_what_they_are_for(
+    estimator: str, column: str, cells: list[str], lively_model: Path, tmp_path: Path
+) -> None:
+    written = TABLE.to_pandas().assign(**{column: (cells * len(TEXTS))[: len(TEXTS)]})[:8]
+    written.to_csv(tmp_path / "in.csv", index=False)
+    run("fit", tmp_path / "in.csv", tmp_path / "model", "--estimator", estimator, "--model",
+        lively_model, "--label-columns", "number" if column == "number" else "label",
+        "--text-columns", "text", "second", "--set", "epochs=1", "--set", "verbose=0")  # fmt: skip
+    assert len(skbert.load(tmp_path / "model").predict(TABLE.to_pandas())) == len(TEXTS)
+
+
+def test_answers_of_csv_are_texts(lively_model: Path, tmp_path: Path) -> None:
+    lines = [f"When?,It was in {year} he said.,{year}" for year in range(1900, 1920)]
+    (tmp_path / "in.csv").write_text("\n".join(["question,text,answer", *lines]))
+    run("fit", tmp_path / "in.csv", tmp_path / "model", "--estimator", "BertSpanExtractor",
+        "--model", lively_model, "--text-columns", "question", "text", "--label-columns", "answer",
+        "--set", "epochs=1", "--set", "verbose=0")  # fmt: skip
+    assert skbert.load(tmp_path / "model").text_columns == ["question", "text"]
 
 
 @pytest.mark.parametrize(

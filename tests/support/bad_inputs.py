@@ -1708,6 +1708,7 @@ for name, (params, words) in {
 for name, (columns, error, words) in {
     "empty": ([], InputError, "does not choose columns"),
     "twice": (["stars", "stars"], InputError, "does not choose columns"),
+    "a set": ({"stars", "shop"}, InputError, "does not choose columns"),
     "absent": ("strs", InputError, "'stars'"),
     "also-text": (["stars", "text"], InputError, "both name 'text'"),
     "of-texts": ("about", InputError, "an id or a text"),

@@ -429,6 +429,7 @@ def test_choice_of_columns(
         ({"title": 3}, "column 'title' to 3.* no field name"),
         ({"title": "a", "body": "a"}, "columns 'title' and 'body' the same field name, 'a'"),
         ([True], "does not choose"),
+        ({"title", "body"}, "does not choose"),
         ([None], "does not choose"),
     ],
 )

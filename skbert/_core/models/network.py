@@ -373,7 +373,14 @@ def states_of(
         settings["is_pooled"] = False
     with _own_precision(network):
         out = encoder(**inputs, **settings)
-    return [out.last_hidden_state] if layers is None else [out.hidden_states[i] for i in layers]
+    if layers is None:
+        return [out.last_hidden_state]
+    if max(layers) >= len(out.hidden_states):
+        raise ModelError(
+            f"model_ has {len(out.hidden_states) - 1} layers, but layer {max(layers)} is read. Put"
+            " the others back, or fit anew with other layers."
+        )
+    return [out.hidden_states[i] for i in layers]
 
 
 def _own_precision(network: Network) -> AbstractContextManager[object]:

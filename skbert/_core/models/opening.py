@@ -92,13 +92,27 @@ def _encoder_class(family: Family) -> type:
     return encoder_class
 
 
+def _class_for(model: Any, head: Head, pooling: str) -> type:
+    """The class of an encoder below a head that reads rows pooled like this."""
+    family = family_of(model)
+    own = family.head_class(head.job).own_pooling(vars(model.config))
+    encoder_class = _encoder_class(family)
+    return encoder_class if pooling == own else _pooled_class(encoder_class, family.config_class)
+
+
+def has_other_class(model: Any, head: Head, pooling: str) -> bool:
+    """Whether the encoder of a model has another class than one for this pooling."""
+    if not (head.has_output_layer and head.reads == "rows"):
+        return False
+    return isinstance(model.base_model, TokenPooled) != issubclass(
+        _class_for(model, head, pooling), TokenPooled
+    )
+
+
 def network_of(model: Any, tokenizer: Any, head: Head, pooling: str) -> Network:
     """The network of a model whose modules are those of its class."""
-    family = family_of(model)
-    if head.has_output_layer and head.reads == "rows":
-        own = family.head_class(head.job).own_pooling(vars(model.config))
-        if pooling != own:
-            model.base_model.__class__ = _pooled_class(_encoder_class(family), family.config_class)
+    if has_other_class(model, head, pooling):
+        model.base_model.__class__ = _class_for(model, head, pooling)
     network = Network(model, tokenizer, head, pooling)
     if head.reads == "rows" and pooling == POOLER and not has_pooler(network):
         raise ModelError(

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from skbert._arrays import IntArray
+from skbert._arrays import IntArray, is_arange
 from skbert._core.attention.pooling import POOLER
 from skbert._core.families import family_of
 from skbert._core.families.record import HeadClass
@@ -33,7 +33,8 @@ def draw_output(model: Any, path: str) -> None:
         return
     layer = model.get_submodule(path)
     torch.nn.init.normal_(layer.weight, std=model.config.initializer_range)
-    torch.nn.init.zeros_(layer.bias)
+    if layer.bias is not None:
+        torch.nn.init.zeros_(layer.bias)
 
 
 def widen_output(model: torch.nn.Module, head: Head) -> None:
@@ -68,20 +69,20 @@ def draw_head_layers(model: torch.nn.Module, head_class: HeadClass, missing: set
 def grow_output(network: Network, n_outputs: int, output_map: IntArray) -> None:
     """Give the output layer ``n_outputs`` outputs; the present output i becomes ``output_map[i]``.
 
-    The others are drawn as in ``open_network``, from torch's global generator. A layer that a
-    caller replaced or wrapped stays as it is, if it has as many outputs as it needs.
+    The others are drawn as in ``open_network``, from torch's global generator. A layer that has
+    the outputs that it needs stays as it is, with all that a caller did to it.
     """
-    if n_outputs == network.head.n_outputs and type(network.output_layer) is not torch.nn.Linear:
+    if n_outputs == network.head.n_outputs and is_arange(output_map, n_outputs):
         return
     old, model, path = _linear_output(network), network.model, network.head_class.output_layer
     where: Any = {"device": old.weight.device, "dtype": old.weight.dtype}
-    model.set_submodule(path, torch.nn.Linear(old.in_features, n_outputs, **where))
+    grown = torch.nn.Linear(old.in_features, n_outputs, bias=old.bias is not None, **where)
+    model.set_submodule(path, grown)
     draw_output(model, path)
     with torch.no_grad():
-        network.output_layer.weight[output_map] = old.weight
-        network.output_layer.bias[output_map] = old.bias
-    network.output_layer.weight.requires_grad_(old.weight.requires_grad)
-    network.output_layer.bias.requires_grad_(old.bias.requires_grad)
+        for new, before in zip(grown.parameters(), old.parameters(), strict=True):
+            new[output_map] = before
+            new.requires_grad_(before.requires_grad)
     network.head = replace(network.head, n_outputs=n_outputs)
     model.num_labels = model.config.num_labels = n_outputs
 
@@ -92,7 +93,8 @@ def scale_output(network: Network, factor: Any, shift: Any = 0.0) -> None:
     factor, shift = (torch.as_tensor(x).to(layer.weight) for x in (factor, shift))
     with torch.no_grad():
         layer.weight *= factor.reshape(-1, 1)
-        layer.bias.mul_(factor).add_(shift)
+        bias = 0.0 if layer.bias is None else layer.bias
+        layer.bias = torch.nn.Parameter((factor * bias + shift).expand(layer.out_features).clone())
 
 
 def _linear_output(network: Network) -> torch.nn.Linear:

@@ -1,6 +1,6 @@
 """Another model in the place of a network's own, as a caller gives it.
 
-Depends on the network and how it is opened.
+Depends on torch, the network and how it is opened.
 """
 
 from __future__ import annotations
@@ -8,8 +8,10 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import torch
+
 from skbert._core.models.network import Network
-from skbert._core.models.opening import PreTrainedModel, network_of
+from skbert._core.models.opening import PreTrainedModel, has_other_class, network_of
 from skbert.exceptions import InputTypeError
 
 __all__ = ["with_model"]
@@ -24,10 +26,14 @@ def with_model(network: Network, model: object) -> Network:
             f" wrapper, not by {_outline(unwrapped)}. To use another model, pass its folder as"
             " model= and call fit."
         )
-    tokenizer = copy.deepcopy(network.tokenizer)
-    twin = network_of(unwrapped.eval(), tokenizer, network.head, network.pooling)
+    tokenizer, (head, pooling) = copy.deepcopy(network.tokenizer), (network.head, network.pooling)
+    said = getattr(unwrapped.config, "skbert_pooling", pooling)
+    if said != pooling or has_other_class(unwrapped, head, pooling):
+        unwrapped = _beside(unwrapped)
+    twin = network_of(unwrapped.eval(), tokenizer, head, pooling)
     tokenizer.model_max_length = twin.max_length
     _check_inputs(network, twin)
+    _check_vectors(network, twin)
     twin.layers, twin.layer_join = network.layers, network.layer_join
     twin.anatomy, twin.is_handed_out = network.anatomy, True
     return twin
@@ -39,6 +45,37 @@ def _outline(model: object) -> str:
     if not isinstance(model, PreTrainedModel):
         return name
     return f"{name} with {model.config.vocab_size} tokens and {model.config.num_labels} outputs"
+
+
+def _beside(model: Any) -> Any:
+    """A model over the same modules and weights, whose encoder can be pooled in another way."""
+    twin, encoder = _shallow(model), model.base_model
+    twin.config = copy.deepcopy(model.config)
+    if encoder is not model:
+        (name,) = (name for name, module in model.named_children() if module is encoder)
+        twin._modules[name] = _shallow(encoder)
+        twin._modules[name].config = twin.config
+    return twin
+
+
+def _shallow(module: torch.nn.Module) -> Any:
+    """The same module as another object, with children that can be exchanged."""
+    twin = copy.copy(module)
+    twin._modules = dict(module._modules)
+    return twin
+
+
+def _check_vectors(network: Network, other: Network) -> None:
+    """Refuse vectors of another size without a head, and layers that the new model has not."""
+    sizes = [each.model.config.hidden_size for each in (network, other)]
+    depths = [len(each.family.layers(each.model)) for each in (network, other)]
+    is_read_alike = network.head.has_output_layer or sizes[0] == sizes[1]
+    if not is_read_alike or (network.layers and depths[0] != depths[1]):
+        raise InputTypeError(
+            f"The new model_ has {depths[1]} layers, whose states have {sizes[1]} numbers, and not"
+            f" {depths[0]} and {sizes[0]}, as what was fitted reads. To use another model, pass"
+            " its folder as model= and call fit."
+        )
 
 
 def _check_inputs(network: Network, other: Network) -> None:

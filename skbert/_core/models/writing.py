@@ -14,6 +14,7 @@ import torch
 from skbert._core.attention.relative import kind_of_positions
 from skbert._core.families import family_of
 from skbert._core.items import Head
+from skbert._core.models.embeddings import counts_positions
 from skbert._core.models.intact import attributes_of, is_hooked
 from skbert._core.models.network import Network, has_own_modules
 from skbert._core.models.opening import as_configured, quiet
@@ -59,7 +60,8 @@ def write_folder(network: Network, folder: Path, *, weights: bool = True) -> Non
 
 def _check_can_be_opened(network: Network, *, weights: bool) -> None:
     """Refuse a model that would be opened as another, ``weights`` and all, or not at all."""
-    if not (has_own_modules(network) and is_as_configured(network.model, network.head)):
+    is_own = has_own_modules(network) and counts_positions(network)
+    if not (is_own and is_as_configured(network.model, network.head)):
         raise ModelError(
             "Modules of model_ were replaced, added or set to compute otherwise than config.json "
             "says, and such a model cannot be opened again. Put back those it had, merge the "
