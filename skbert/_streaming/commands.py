@@ -85,8 +85,8 @@ def fit(
     if estimator not in ESTIMATORS:
         raise InputError(f"--estimator {estimator} is none of {', '.join(ESTIMATORS)}.")
     labels = [*(label_columns or ())]
-    as_text = [*(text_columns or ()), *(labels if estimator == "BertSpanExtractor" else ())]
-    table = open_table(data, as_text, () if estimator == "BertRegressor" else labels)
+    answers, classes = _kinds_of(labels, estimator)
+    table = open_table(data, [*(text_columns or ()), *answers], classes)
     names = table.column_names
     check_columns(data, names, labels, "--label-columns")
     texts = [*(text_columns or (name for name in names if name not in labels))]
@@ -102,6 +102,13 @@ def fit(
         ) from error
     made.fit(table, *_targets(data, table, labels)).save(folder)
     return folder
+
+
+def _kinds_of(labels: list[str], estimator: str) -> tuple[list[str], list[str]]:
+    """Which columns of labels hold texts, and which hold classes."""
+    if estimator == "BertSpanExtractor":
+        return labels, []
+    return [], [] if estimator == "BertRegressor" else labels
 
 
 def _check_new(folder: Path) -> None:

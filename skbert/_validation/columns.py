@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import reprlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,7 +54,7 @@ def wanted_columns(columns: TextColumns, width: int) -> list[str | int]:
     return wanted
 
 
-def _as_list(columns: Any) -> tuple[list[Any], bool]:
+def _as_list(columns: str | int | Iterable[Any]) -> tuple[list[Any], bool]:
     """Return chosen columns as a list, and whether they are names and positions in an order."""
     wanted = [columns] if isinstance(columns, (str, int, np.integer)) else list(columns)
     good = all(isinstance(c, (str, int, np.integer)) and not isinstance(c, bool) for c in wanted)

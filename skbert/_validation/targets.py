@@ -192,7 +192,7 @@ def check_targets(
     return np.stack(columns, axis=1) if table.width > 1 else columns[0]
 
 
-def names_of_targets(y: Any) -> Array | None:
+def names_of_targets(y: object) -> Array | None:
     """Return the names of several columns of y that are all str, else None."""
     table = open_values(y, "y", "")
     return as_target_names(table) if table.width > 1 else None
@@ -246,7 +246,8 @@ def _plain_labels(y: Any, table: Table, column: int, name: str) -> np.ndarray:
     if labels.dtype.kind == "f":
         refuse_gaps(np.flatnonzero(np.isnan(labels)).tolist(), table, column, name)
         check_finite(labels, table, column, name)
-        labels = labels.astype(np.float64) if labels.dtype.itemsize > 8 else labels
+        at_most = min(labels.dtype, np.dtype(np.float64), key=lambda kind: kind.itemsize)
+        labels = labels.astype(at_most)  # JSON knows no wider ones
     return labels
 
 

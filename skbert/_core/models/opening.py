@@ -92,7 +92,7 @@ def _encoder_class(family: Family) -> type:
     return encoder_class
 
 
-def _class_for(model: Any, head: Head, pooling: str) -> type:
+def _class_for(model: PreTrainedModel, head: Head, pooling: str) -> type:
     """The class of an encoder below a head that reads rows pooled like this."""
     family = family_of(model)
     own = family.head_class(head.job).own_pooling(vars(model.config))
@@ -100,7 +100,7 @@ def _class_for(model: Any, head: Head, pooling: str) -> type:
     return encoder_class if pooling == own else _pooled_class(encoder_class, family.config_class)
 
 
-def has_other_class(model: Any, head: Head, pooling: str) -> bool:
+def has_other_class(model: PreTrainedModel, head: Head, pooling: str) -> bool:
     """Whether the encoder of a model has another class than one for this pooling."""
     if not (head.has_output_layer and head.reads == "rows"):
         return False

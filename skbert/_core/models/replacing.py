@@ -47,7 +47,7 @@ def _outline(model: object) -> str:
     return f"{name} with {model.config.vocab_size} tokens and {model.config.num_labels} outputs"
 
 
-def _beside(model: Any) -> Any:
+def _beside(model: PreTrainedModel) -> Any:
     """A model over the same modules and weights, whose encoder can be pooled in another way."""
     twin, encoder = _shallow(model), model.base_model
     twin.config = copy.deepcopy(model.config)
