@@ -89,12 +89,13 @@ def grow_output(network: Network, n_outputs: int, output_map: IntArray) -> None:
 
 def scale_output(network: Network, factor: Any, shift: Any = 0.0) -> None:
     """Change the output layer to give ``factor * logits + shift``; both per output or numbers."""
-    layer = _linear_output(network)
+    layer: Any = _linear_output(network)  # torch says that there is a bias
     factor, shift = (torch.as_tensor(x).to(layer.weight) for x in (factor, shift))
     with torch.no_grad():
+        if layer.bias is None:
+            layer.bias = torch.nn.Parameter(layer.weight.new_zeros(layer.out_features))
         layer.weight *= factor.reshape(-1, 1)
-        bias = 0.0 if layer.bias is None else layer.bias
-        layer.bias = torch.nn.Parameter((factor * bias + shift).expand(layer.out_features).clone())
+        layer.bias.mul_(factor).add_(shift)
 
 
 def _linear_output(network: Network) -> torch.nn.Linear:
