@@ -29,7 +29,6 @@ from skbert._validation.tables import Table
 from skbert._validation.targets import (
     LabelTable,
     as_labels,
-    as_target_names,
     check_classes,
     check_target_names,
     read_label_table,
@@ -54,8 +53,7 @@ def read_targets(
             "that it had in fit, or fit anew with warm_start=False."
         )
     if fitted is not None:
-        known = fitted.attributes.get("target_names_")
-        check_target_names(as_target_names(table.table), known)
+        check_target_names(table.table.names, fitted.attributes)
     return targets
 
 
@@ -80,9 +78,9 @@ def _targets_of(table: LabelTable, classes: object, known: Array | None) -> Targ
         case "labels":
             return SingleTargets(table.columns[0], check_classes(classes))
         case "several":
-            return SeveralTargets(table.columns, as_target_names(table.table))
+            return SeveralTargets(table.columns, table.table.names)
         case "indicator" if known is None or not is_one_hot(as_labels(table.columns)):
-            return IndicatorTargets(as_labels(table.columns), as_target_names(table.table))
+            return IndicatorTargets(as_labels(table.columns), table.table.names)
     return SoftTargets(
         check_probabilities(table.columns, table.table), _names_of(table.table, classes, known)
     )

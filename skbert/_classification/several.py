@@ -18,6 +18,7 @@ from skbert._classification.predictions import measure_columns
 from skbert._classification.targets import MOST_WEIGHT, TargetSettings
 from skbert._classification.task import SeveralLabels, split, starts_of
 from skbert._estimator.plan import TrainingPlan
+from skbert._validation.targets import learned_names
 from skbert._validation.weights import check_class_weight
 from skbert.exceptions import InputError
 
@@ -34,10 +35,10 @@ class SeveralTargets:
     """One class of each of several columns per row, and the names of the columns."""
 
     columns: list[Array]  # (n_samples,) each
-    names: Array | None
+    names: tuple[str, ...] | None
 
     def __post_init__(self) -> None:
-        names = [] if self.names is None else self.names.tolist()
+        names = self.names or ()
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
             raise InputError(
@@ -83,11 +84,10 @@ class SeveralTargets:
 
         maps = [start + old for start, (_, old) in zip(starts_of(task), grown, strict=True)
                 if old is not None]  # fmt: skip
-        named = {} if self.names is None else {"target_names_": self.names}
         return TrainingPlan(
             task,
             codes,
-            {"classes_": classes, "temperature_": 1.0, **named},
+            {"classes_": classes, "temperature_": 1.0, **learned_names(self.names)},
             mean_accuracy,
             np.unique(codes, axis=0, return_inverse=True)[1],
             _without_unweighted(task, codes, weight),
@@ -100,7 +100,7 @@ class SeveralTargets:
         codes: Array, weight: Array | None,
     ) -> tuple[float, ...] | None:  # fmt: skip
         """The factor on each class of each column; None for no factors."""
-        labels = [*range(len(self.columns))] if self.names is None else self.names.tolist()
+        labels: Sequence[Any] = self.names or range(len(self.columns))
         if class_weight is None:
             return None
         if isinstance(class_weight, str):

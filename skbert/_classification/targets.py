@@ -18,6 +18,7 @@ from skbert._classification.task import MultiLabel, SingleLabel
 from skbert._classification.thresholds import best_thresholds
 from skbert._core.text.tokens import LongText
 from skbert._estimator.plan import TrainingPlan
+from skbert._validation.targets import learned_names
 from skbert._validation.weights import check_class_weight, rescale_weights
 
 __all__ = [
@@ -153,7 +154,7 @@ class IndicatorTargets:
     """Any number of labels per row, ``(n_samples, n_classes)`` of 0 and 1, and their names."""
 
     truth: Array
-    names: Array | None = None
+    names: tuple[str, ...] | None = None
 
     @property
     def form(self) -> str:
@@ -181,9 +182,8 @@ class IndicatorTargets:
             return measure_labels(scores, present[rows])
 
         tune = thresholds if settings.tune_thresholds else None
-        targets, attributes = present.astype(np.float64), learned_of_indicator(n_classes)
-        if self.names is not None:
-            attributes["target_names_"] = self.names
+        targets = present.astype(np.float64)
+        attributes = learned_of_indicator(n_classes) | learned_names(self.names)
         return TrainingPlan(
             task, targets, attributes, subset_accuracy, None, weight, tune, conform
         )

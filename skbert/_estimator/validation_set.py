@@ -80,7 +80,7 @@ def in_validation_set() -> Iterator[None]:
 
 def check_unseen(plan: TrainingPlan, beside: TrainingPlan) -> None:
     """Refuse other columns in y_val than in y, and labels about which nothing is learned."""
-    check_target_names(*(each.attributes.get("target_names_") for each in (beside, plan)))
+    check_target_names(beside.attributes.get("target_names_"), plan.attributes)
     known, seen = (_classes_of(each) for each in (plan, beside))
     for column, (old, new) in enumerate(zip(known, seen, strict=True)):
         unseen = [label for label in new if label not in old]

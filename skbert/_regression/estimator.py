@@ -29,10 +29,11 @@ from skbert._estimator.run import Run
 from skbert._regression.predicting import PredictsNumbers
 from skbert._regression.task import Numbers
 from skbert._validation.targets import (
+    TargetTable,
     as_sequence,
     check_target_names,
-    check_targets,
-    names_of_targets,
+    learned_names,
+    read_target_table,
 )
 from skbert._validation.weights import check_sample_weight
 from skbert.exceptions import InputError, ModelError
@@ -301,13 +302,12 @@ class BertRegressor(PredictsNumbers, RegressorMixin, ConformalEstimator, Feature
         """
         fitted = self._state()
         predicted = self._numbers(fitted, self._rows(X, fitted.record))
-        y = as_sequence(y)
-        numbers = check_targets(
-            y, len(predicted), predicted.dtype, estimator_name=type(self).__name__
+        table = read_target_table(
+            as_sequence(y), len(predicted), predicted.dtype, estimator_name=type(self).__name__
         )
-        _check_columns(numbers, names_of_targets(y), fitted)
+        _check_columns(table, fitted)
         weight = check_sample_weight(as_sequence(sample_weight), len(predicted))
-        both = np.stack([numbers, predicted])
+        both = np.stack([table.numbers, predicted])
         exponents = np.frexp(np.abs(both).max(axis=(0, 1)))[1]
         both = np.ldexp(both, -exponents)  # so that no square is infinite
         return float(r2_score(*both, sample_weight=weight))
@@ -316,18 +316,19 @@ class BertRegressor(PredictsNumbers, RegressorMixin, ConformalEstimator, Feature
         self, y: Any, rows: Any, max_length: int, previous: Fitted | None, weight: Any
     ) -> TrainingPlan:
         dtype = np.float64 if self.precision == "float64" else np.float32
-        numbers = check_targets(y, len(rows), dtype, estimator_name=type(self).__name__)
-        columns, names = numbers.reshape(len(rows), -1), names_of_targets(y)
+        table = read_target_table(y, len(rows), dtype, estimator_name=type(self).__name__)
+        columns = table.numbers.reshape(len(rows), -1)
         task = Numbers(columns.shape[1], max_length, self.long_text)
         if previous is not None:
-            _check_columns(numbers, names, previous)
+            _check_columns(table, previous)
             learned = previous.attributes
-            return _plan(task, columns, names, weight, learned["mean_"], learned["scale_"])
+            return _plan(task, columns, weight, learned["mean_"], learned["scale_"], table.names)
 
         def learned_from(rows: IntArray) -> TrainingPlan:
             is_weighted = weight is not None and weight[rows].any()
             own_weight = weight[rows] if is_weighted else None
-            return _plan(task, columns, names, weight, *_standard(columns[rows], own_weight))
+            mean, scale = _standard(columns[rows], own_weight)
+            return _plan(task, columns, weight, mean, scale, table.names)
 
         return learned_from(np.arange(len(rows)))._replace(learned_from=learned_from)
 
@@ -362,8 +363,8 @@ class BertRegressor(PredictsNumbers, RegressorMixin, ConformalEstimator, Feature
 
 
 def _plan(
-    task: Numbers, columns: Array, names: Array | None, weight: Array | None, mean: Array,
-    scale: Array,
+    task: Numbers, columns: Array, weight: Array | None, mean: Array, scale: Array,
+    names: tuple[str, ...] | None,
 ) -> TrainingPlan:  # fmt: skip
     """The plan for columns of numbers that are standardised by these."""
     with np.errstate(over="ignore"):
@@ -379,21 +380,20 @@ def _plan(
         return Conformity(np.minimum(errors, np.finfo(np.float64).max)).attributes()
 
     attributes = {"mean_": mean, "scale_": scale, "n_outputs_": columns.shape[1]}
-    if names is not None:
-        attributes["target_names_"] = names
+    attributes |= learned_names(names)
     return TrainingPlan(task, targets, attributes, r2, None, weight, conform=conform)
 
 
-def _check_columns(numbers: Array, names: Array | None, fitted: Fitted) -> None:
+def _check_columns(table: TargetTable, fitted: Fitted) -> None:
     """Raise where y has other columns than in fit."""
-    n_outputs = 1 if numbers.ndim == 1 else numbers.shape[1]
+    n_outputs = 1 if table.numbers.ndim == 1 else table.numbers.shape[1]
     known = fitted.attributes["n_outputs_"]
     if n_outputs != known:
         raise InputError(
             f"y has {n_outputs} columns, but the fitted estimator predicts {known}. Give the "
             "same columns, or fit anew with warm_start=False."
         )
-    check_target_names(names, fitted.attributes.get("target_names_"))
+    check_target_names(table.names, fitted.attributes)
 
 
 def _standard(columns: Array, weight: Array | None) -> tuple[Array, Array]:

@@ -168,6 +168,7 @@ def _stream(
     kept = rows.column_names if keep is None else [*dict.fromkeys(keep)]
     check_columns(source, rows.column_names, kept, "--keep")
     if text_columns is not None:
+        check_columns(source, rows.column_names, text_columns, "--text-columns")
         model.text_columns = _renamed(model.text_columns, text_columns, rows.column_names)
     inputs = _inputs(model, rows.column_names, source)
     columns = [name for name in rows.column_names if name in {*inputs, *kept}]
@@ -236,7 +237,7 @@ def _renamed(fitted: TextColumns, chosen: Sequence[str], names: Sequence[str]) -
     named = [name for name in fields if name is not None]
     if len(named) == len(fields):
         return dict(zip(chosen, named, strict=True))
-    if named or not {*chosen} <= {*names}:
+    if named:
         raise InputError(
             f"The model reads the fields {fields}, some without a name: --text-columns cannot "
             "choose others. Give the columns of the file the names and the order of fit."

@@ -8,11 +8,12 @@ scikit-learn has words for a mistake, these are used.
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from numbers import Real
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import DTypeLike
 from sklearn.utils.multiclass import check_classification_targets
 
 from skbert._arrays import Array
@@ -181,34 +182,43 @@ def _open_classes(classes: Any) -> Table:
 
 
 def check_targets(
-    y: Any, n: int, dtype: Any = np.float64, *, estimator_name: str = "BertRegressor"
+    y: Any, n: int, dtype: DTypeLike = np.float64, *, estimator_name: str = "BertRegressor"
 ) -> np.ndarray:
     """Return the numbers to predict for `n` rows as float64, (n,) or (n, k), finite in `dtype`."""
+    return read_target_table(y, n, dtype, estimator_name=estimator_name).numbers
+
+
+class TargetTable(NamedTuple):
+    """Numbers to predict, and the names of several columns that are all str."""
+
+    numbers: np.ndarray
+    names: tuple[str, ...] | None
+
+
+def read_target_table(y: Any, n: int, dtype: DTypeLike, *, estimator_name: str) -> TargetTable:
+    """Return the numbers to predict as `check_targets` does, and their names."""
     table = _open_y(y, n, estimator_name, "")
     columns = [read_numbers(y, table, column, "y") for column in range(table.width)]
     for column, numbers in enumerate(columns):
         with np.errstate(over="ignore"):
             check_finite(numbers.astype(dtype), table, column, "y")
-    return np.stack(columns, axis=1) if table.width > 1 else columns[0]
+    if table.width == 1:
+        return TargetTable(columns[0], None)
+    return TargetTable(np.stack(columns, axis=1), table.names)
 
 
-def names_of_targets(y: object) -> Array | None:
-    """Return the names of several columns of y that are all str, else None."""
-    table = open_values(y, "y", "")
-    return as_target_names(table) if table.width > 1 else None
+def learned_names(names: tuple[str, ...] | None) -> dict[str, Array]:
+    """Return what fit learns of the names of the columns of y, nothing where they have none."""
+    return {} if names is None else {"target_names_": np.array(names, dtype=object)}
 
 
-def as_target_names(table: Table) -> Array | None:
-    """Return the names of the columns of y as an array, None where they have none."""
-    return None if table.names is None else np.array(table.names, dtype=object)
-
-
-def check_target_names(names: Array | None, known: Array | None) -> None:
-    """Raise where the columns of y have other names than in fit, if both have names."""
-    if names is None or known is None or names.tolist() == known.tolist():
+def check_target_names(names: Iterable[str] | None, learned: Mapping[str, Any]) -> None:
+    """Raise where the columns of y have other names than those learned in fit, if both have."""
+    known = learned.get("target_names_")
+    if names is None or known is None or [*names] == known.tolist():
         return
     msg = (
-        f"y has the columns {reprlib.repr(names.tolist())}, but in fit they were "
+        f"y has the columns {reprlib.repr([*names])}, but in fit they were "
         f"{reprlib.repr(known.tolist())}. Give the same columns in the same order: type "
         f"y[{reprlib.repr(known.tolist())}]."
     )
@@ -247,7 +257,7 @@ def _plain_labels(y: Any, table: Table, column: int, name: str) -> np.ndarray:
         refuse_gaps(np.flatnonzero(np.isnan(labels)).tolist(), table, column, name)
         check_finite(labels, table, column, name)
         at_most = min(labels.dtype, np.dtype(np.float64), key=lambda kind: kind.itemsize)
-        labels = labels.astype(at_most)  # JSON knows no wider ones
+        labels = labels.astype(at_most, copy=False)  # JSON knows no wider ones
     return labels
 
 

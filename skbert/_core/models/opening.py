@@ -92,27 +92,26 @@ def _encoder_class(family: Family) -> type:
     return encoder_class
 
 
-def _class_for(model: PreTrainedModel, head: Head, pooling: str) -> type:
-    """The class of an encoder below a head that reads rows pooled like this."""
-    family = family_of(model)
-    own = family.head_class(head.job).own_pooling(vars(model.config))
-    encoder_class = _encoder_class(family)
-    return encoder_class if pooling == own else _pooled_class(encoder_class, family.config_class)
+def _turn_pooling(encoder: PreTrainedModel | TokenPooled) -> None:
+    """Give an encoder a pooled output of its own, or that of its class back."""
+    family = family_of(encoder)
+    own = _encoder_class(family)
+    is_pooled = isinstance(encoder, TokenPooled)
+    encoder.__class__ = own if is_pooled else _pooled_class(own, family.config_class)
 
 
 def has_other_class(model: PreTrainedModel, head: Head, pooling: str) -> bool:
-    """Whether the encoder of a model has another class than one for this pooling."""
+    """Whether a head reads rows of an encoder whose class is not one for this pooling."""
     if not (head.has_output_layer and head.reads == "rows"):
         return False
-    return isinstance(model.base_model, TokenPooled) != issubclass(
-        _class_for(model, head, pooling), TokenPooled
-    )
+    own = family_of(model).head_class(head.job).own_pooling(vars(model.config))
+    return isinstance(model.base_model, TokenPooled) != (pooling != own)
 
 
 def network_of(model: Any, tokenizer: Any, head: Head, pooling: str) -> Network:
     """The network of a model whose modules are those of its class."""
     if has_other_class(model, head, pooling):
-        model.base_model.__class__ = _class_for(model, head, pooling)
+        _turn_pooling(model.base_model)
     network = Network(model, tokenizer, head, pooling)
     if head.reads == "rows" and pooling == POOLER and not has_pooler(network):
         raise ModelError(
@@ -126,7 +125,7 @@ def copy_encoder(network: Network, head: Head, pooling: str, dtype: torch.dtype)
     """A network of a copy of another network's encoder, changes by a caller included."""
     body = copy.deepcopy(network.model.base_model).eval().to(dtype)
     if isinstance(body, TokenPooled):
-        body.__class__ = _encoder_class(network.family)
+        _turn_pooling(body)
     twin = Network(body, network.tokenizer, head, pooling)
     if not has_own_modules(network):
         twin.anatomy = ()
