@@ -91,6 +91,11 @@ def fit(
     check_columns(data, names, labels, "--label-columns")
     texts = [*(text_columns or (name for name in names if name not in labels))]
     check_columns(data, names, texts, "--text-columns")
+    if both := [name for name in texts if name in labels]:
+        raise InputError(
+            f"--text-columns and --label-columns both name {both}: the answer would be read. Name "
+            "each column in one of them."
+        )
     params = {"text_columns": texts, "verbose": 1, **dict(map(_setting, settings))}
     made = getattr(skbert, estimator)(**({} if model is None else {"model": model}))
     try:

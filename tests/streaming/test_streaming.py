@@ -312,6 +312,7 @@ def test_a_fit_of_several_targets(lively_model: Path, source: Path, tmp_path: Pa
         (["--set", "epochs"], "--set epochs: give NAME=VALUE"),
         (["--set", "epoch=3", "--text-columns", "text"], "--set: Invalid parameter 'epoch'"),
         (["--label-columns", "label", "--text-columns", "id"], "row 0 of column 'id'"),
+        (["--label-columns", "label", "--text-columns", "text", "label"], "both name ['label']"),
         (["--set", "calibrate=True"], "Values are JSON: numbers, true"),
     ],
 )  # fmt: skip
