@@ -131,7 +131,7 @@ class BertChoiceRanker(RanksOptions, RejectingEstimator):
     compile : bool, default=False
         Compile the encoder with ``torch.compile``; this saves time only if training takes long.
     warm_start : bool, default=False
-        Continue training from the weights of the previous fit.
+        Continue training from the weights of the previous fit; ``model`` is then not opened.
     random_state : int, RandomState instance or None, default=None
         Controls all randomness, such as the order of rows, dropout, the validation set and new
         weights. With an int, the same fit on the same machine with the same number of threads

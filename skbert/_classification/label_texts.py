@@ -123,24 +123,26 @@ def label_rows(
     _check_known(texts.labels, classes)
     codes, targets = codes_of(texts.labels, classes), plan.targets
     counts, totals = _rows_of_classes(plan, len(classes))
-    usual = totals[counts > 0].mean() if counts.any() else 1.0
+    factors = np.ones(len(classes))  # which the totals of classes with rows hold already
     if isinstance(class_weight, Mapping) and not isinstance(plan.task, MultiLabel):
-        usual = usual * np.array([class_weight.get(label, 1.0) for label in classes.tolist()])
+        factors = np.array([class_weight.get(label, 1.0) for label in classes.tolist()])
+    has_rows = counts > 0
+    usual = (totals[has_rows] / factors[has_rows]).mean() if has_rows.any() else 1.0
     n_texts = np.maximum(np.bincount(codes, minlength=len(classes)), 1)
-    weights = np.where(counts > 0, totals / np.maximum(counts, 1e-12), usual / n_texts)
+    weights = np.where(has_rows, totals / np.maximum(counts, 1e-12), usual * factors / n_texts)
     own = codes if targets.ndim == 1 else np.eye(len(classes), dtype=targets.dtype)[codes]
     rows = None if are_all else Texts(texts.texts, None, None, 1)
     return LabelRows(rows, own, weights[codes])
 
 
 def _rows_of_classes(plan: TrainingPlan, n_classes: int) -> tuple[Array, Array]:
-    """The number of rows of each class, and their total weight."""
+    """How many rows of each class have a weight above 0, and their total weight."""
     targets = plan.targets
-    if targets.ndim == 1:
-        counts = np.bincount(targets, minlength=n_classes)
-        return counts, np.bincount(targets, plan.weights, minlength=n_classes)
     weights = np.ones(len(targets)) if plan.weights is None else plan.weights
-    return targets.sum(axis=0), weights @ targets
+    if targets.ndim == 1:
+        counts, totals = (np.bincount(targets, x, n_classes) for x in (weights > 0, weights))
+        return counts, totals
+    return (weights > 0) @ targets, weights @ targets
 
 
 def _texts_of(label: object, value: object) -> Iterable[str]:

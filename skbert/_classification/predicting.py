@@ -31,7 +31,7 @@ class PredictsLabels(PredictsSets, ReadsFeatures):
     _tasks: ClassVar[tuple[type, ...]] = (SingleLabel, MultiLabel, SeveralLabels)
     classes_ = Learned[Any](are_classes_of_columns, "n_outputs")
     target_names_ = Learned[Array](are_labels, optional=True)
-    temperature_ = Learned[float](is_positive)
+    temperature_ = Learned[float](is_positive, only_says=True)
     conformity_scores_ = Learned[Array](are_sorted, optional=True, of_weights=True)
     thresholds_ = Learned[Array](are_numbers, "n_outputs", task=MultiLabel)
 

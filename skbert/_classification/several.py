@@ -19,7 +19,7 @@ from skbert._classification.targets import MOST_WEIGHT, TargetSettings
 from skbert._classification.task import SeveralLabels, split, starts_of
 from skbert._estimator.plan import TrainingPlan
 from skbert._validation.targets import learned_names
-from skbert._validation.weights import check_class_weight
+from skbert._validation.weights import check_class_weight, rescale_weights
 from skbert.exceptions import InputError
 
 __all__ = ["SeveralTargets", "several_form"]
@@ -90,7 +90,7 @@ class SeveralTargets:
             {"classes_": classes, "temperature_": 1.0, **learned_names(self.names)},
             mean_accuracy,
             np.unique(codes, axis=0, return_inverse=True)[1],
-            _without_unweighted(task, codes, weight),
+            _weights_of_rows(task, codes, weight),
             conform=conform,
             output_map=np.concatenate(maps) if maps else None,
         )
@@ -129,9 +129,9 @@ def _check_columns(class_weight: Mapping[Any, Any], labels: Sequence[Any]) -> No
         )
 
 
-def _without_unweighted(task: SeveralLabels, codes: Array, weight: Array | None) -> Array | None:
-    """The weights of rows, 0 where all classes of a row have a weight of 0."""
+def _weights_of_rows(task: SeveralLabels, codes: Array, weight: Array | None) -> Array | None:
+    """The weights of rows, times the mean factor on their classes."""
     if task.class_weights is None:
         return weight
-    counts = np.asarray(task.class_weights)[codes + starts_of(task)].any(axis=1)
-    return np.where(counts, 1.0 if weight is None else weight, 0.0)
+    factors = np.asarray(task.class_weights)[codes + starts_of(task)].mean(axis=1)
+    return rescale_weights(factors if weight is None else factors * weight)

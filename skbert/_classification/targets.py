@@ -162,15 +162,17 @@ class IndicatorTargets:
         return indicator_form(self.truth.shape[1])
 
     def plan(
-        self, settings: TargetSettings, weight: Array | None,
-        learned: Mapping[str, Any] | None,  # noqa: ARG002 - the columns are the same
-    ) -> TrainingPlan:  # fmt: skip
+        self, settings: TargetSettings, weight: Array | None, learned: Mapping[str, Any] | None
+    ) -> TrainingPlan:
         """Each label by itself."""
         present, n_classes = self.truth, self.truth.shape[1]
+        factors = self._factors(settings.class_weight, weight)
         task = MultiLabel(
-            n_classes, settings.max_length, settings.long_text, settings.label_smoothing,
-            self._factors(settings.class_weight, weight),
-        )  # fmt: skip
+            n_classes, settings.max_length, settings.long_text, settings.label_smoothing, factors
+        )
+        if factors is not None:
+            mean = (1 + present * (np.array(factors) - 1)).mean(axis=1)
+            weight = rescale_weights(mean if weight is None else mean * weight)
 
         def subset_accuracy(scores: Array, rows: Array) -> float:
             return float(((scores > 0) == present[rows]).all(axis=1).mean())
@@ -184,6 +186,8 @@ class IndicatorTargets:
         tune = thresholds if settings.tune_thresholds else None
         targets = present.astype(np.float64)
         attributes = learned_of_indicator(n_classes) | learned_names(self.names)
+        if learned is not None:
+            attributes["thresholds_"] = learned["thresholds_"]
         return TrainingPlan(
             task, targets, attributes, subset_accuracy, None, weight, tune, conform
         )

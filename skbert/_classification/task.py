@@ -88,7 +88,8 @@ class SingleLabel:
 class MultiLabel(SingleLabel):
     """Any of ``n_classes`` labels per sample. Targets are 0 or 1, ``(n_items, n_classes)``."""
 
-    positive_weights: tuple[float, ...] | None = None  # factor on a label where it is there
+    # Factor on a label where it is there; the weight of a row is their mean already.
+    positive_weights: tuple[float, ...] | None = None
 
     def loss(self, logits: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """Binary cross-entropy; a row weighs its weight once for each label."""
@@ -98,7 +99,8 @@ class MultiLabel(SingleLabel):
         smooth = self.label_smoothing
         weights: torch.Tensor | None = None
         if self.positive_weights is not None:  # of both parts of a smoothed label
-            weights = 1 + batch.targets * (logits.new_tensor(self.positive_weights) - 1)
+            factors = 1 + batch.targets * (logits.new_tensor(self.positive_weights) - 1)
+            weights = _of_mean_1(factors)
         losses = F.binary_cross_entropy_with_logits(
             logits, batch.targets * (1 - smooth) + smooth / 2, weights, reduction="none"
         )
@@ -118,7 +120,8 @@ class SeveralLabels(SingleLabel):
     """
 
     sizes: tuple[int, ...] = ()  # number of classes of each column
-    class_weights: tuple[float, ...] | None = None  # factor on a class, for all outputs
+    # Factor on a class, for all outputs; the weight of a row is their mean already.
+    class_weights: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -133,7 +136,7 @@ class SeveralLabels(SingleLabel):
         from torch.nn import functional as F
 
         assert batch.targets is not None
-        weights = batch.weights[:, None] * self._factors(logits, batch.targets)
+        weights = batch.weights[:, None] * _of_mean_1(self._factors(logits, batch.targets))
         blocks, columns = torch.split(logits, [*self.sizes], dim=1), batch.targets.unbind(dim=1)
         losses = [
             F.cross_entropy(block, codes, reduction="none", label_smoothing=self.label_smoothing)
@@ -166,6 +169,12 @@ def starts_of(task: SeveralLabels) -> IntArray:
 def split(task: SeveralLabels, scores: Array) -> list[Array]:
     """The scores of each column, ``(n_samples, its n_classes)``."""
     return np.split(scores, starts_of(task)[1:], axis=1)
+
+
+def _of_mean_1(factors: torch.Tensor) -> torch.Tensor:
+    """Factors, ``(n_items, n)``, divided by their mean in each row; 0 where all of a row are."""
+    mean = factors.mean(dim=1, keepdim=True)
+    return factors / mean.masked_fill(mean == 0, 1.0)
 
 
 def _pooled(

@@ -69,6 +69,7 @@ class Items:
     features: FloatArray | None = None  # (n_items, n_features), beside the vectors of rows
     states: Ragged | None = None  # of frozen layers: what the head reads of each row, or
     states_after: int | None = None  # the hidden states of its tokens after so many layers
+    shares: FloatArray | None = None  # (n_items,): weights where samples have none; None: weights
 
     @classmethod
     def one_row_each(
@@ -123,7 +124,8 @@ class Items:
         if sample_weight is None:
             return self
         weights = self.weights * sample_weight[self.samples]
-        return replace(self, weights=weights).take(np.flatnonzero(weights))
+        weighted = replace(self, weights=weights, shares=self.weights)
+        return weighted.take(np.flatnonzero(weights))
 
     def by_row(self) -> Items:
         """Every row as an item of its own, without targets, which is enough for a forward pass."""
@@ -148,26 +150,20 @@ class Items:
             return self
         counts = np.diff(self.rows)[item_indices]
         rows = np.repeat(self.rows[item_indices], counts) + arange_within(counts)
-        targets = self.targets
-        if targets is not None:
-            targets = (
-                targets.take(item_indices)
-                if isinstance(targets, Ragged)
-                else targets[item_indices]
-            )
         return Items(
             self.tokens.take(rows),
             np.concatenate([[0], np.cumsum(counts)]),
             self.samples[item_indices],
             self.weights[item_indices],
-            targets,
-            None if self.places is None else self.places.take(rows),
+            _at(item_indices, self.targets),
+            _at(rows, self.places),
             self.n_truncated,
-            None if self.selected_tokens is None else self.selected_tokens.take(rows),
+            _at(rows, self.selected_tokens),
             self.is_counted_alone,
-            None if self.features is None else self.features[item_indices],
-            None if self.states is None else self.states.take(rows),
+            _at(item_indices, self.features),
+            _at(rows, self.states),
             self.states_after,
+            _at(item_indices, self.shares),
         )
 
 
@@ -194,6 +190,13 @@ def gathered(
         out[batch if head.reads == "rows" else where.take(batch).values] = values
     assert out is not None, "items are never empty: X is checked first"
     return Ragged(out, where.starts)
+
+
+def _at(indices: IntArray, values: Any) -> Any:
+    """The values with these indices; None where there are none at all."""
+    if values is None:
+        return None
+    return values.take(indices) if isinstance(values, Ragged) else values[indices]
 
 
 def _arrays_of(values: Array | Ragged | None) -> list[Array | None]:

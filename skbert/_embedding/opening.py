@@ -139,11 +139,8 @@ def _fitted_source(estimator: TextEstimator) -> _Source:
     def open_(pooling: str, dtype: torch.dtype) -> Network:
         return copy_encoder(network, HEAD, _plain(pooling), dtype)
 
-    is_read = network.head.reads == "rows"
-    settings = vars(network.model.config)
-    declared = network.pooling if is_read else _usual_pooling(network.family, settings)
     depth = network.model.config.num_hidden_layers
-    return _Source(declared, depth, network.max_length, has_pooler(network), open_)
+    return _Source(network.pooling, depth, network.max_length, has_pooler(network), open_)
 
 
 def _usual_pooling(family: Family, config: Mapping[str, Any]) -> str:

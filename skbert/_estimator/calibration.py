@@ -30,7 +30,7 @@ class CalibratedEstimator(ConformalEstimator):
 
     calibrate: bool = False
 
-    temperature_ = Learned[float](is_positive, optional=True)
+    temperature_ = Learned[float](is_positive, optional=True, only_says=True)
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **ConformalEstimator._parameter_constraints,

@@ -42,7 +42,7 @@ class BertEstimator(TrainedEstimator):
     head_init: str = "auto"
     memory: str | os.PathLike[str] | joblib.Memory | None = None
 
-    probe_score_ = Learned[float](is_score, optional=True)
+    probe_score_ = Learned[float](is_score, optional=True, of_weights=True)
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **TrainedEstimator._parameter_constraints,

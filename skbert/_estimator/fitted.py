@@ -82,11 +82,14 @@ class Learned(Generic[Value]):
         The attributes that are there wherever this one is.
     of_weights : bool, default=False
         Whether it was measured with the weights as they are, and says nothing of others.
+    only_says : bool, default=False
+        Whether it only says what was done to the weights, so that another value would do nothing.
     """
 
     def __init__(
         self, is_valid: Callable[[object], bool], *sizes: str, optional: bool = False,
         task: type = object, needs: tuple[str, ...] = (), of_weights: bool = False,
+        only_says: bool = False,
     ) -> None:  # fmt: skip
         self.is_valid = is_valid
         self.sizes = sizes
@@ -94,6 +97,7 @@ class Learned(Generic[Value]):
         self.task = task
         self.needs = needs
         self.of_weights = of_weights
+        self.only_says = only_says
 
     def __set_name__(self, owner: type, name: str) -> None:
         """Remember the name of the attribute."""
@@ -114,6 +118,11 @@ class Learned(Generic[Value]):
 
     def __set__(self, estimator: FittedEstimator, value: Value) -> None:
         """Replace the learned value."""
+        if self.only_says and getattr(estimator, "_fitted", None) is not None:
+            raise AttributeError(
+                f"{self.name} cannot be assigned: it only says what fit did to the weights of the "
+                "output layer. Change that layer in model_, or fit again."
+            )
         _assign(estimator, {**_attributes(estimator), self.name: value})
 
     def __delete__(self, estimator: FittedEstimator) -> None:

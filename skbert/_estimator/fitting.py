@@ -264,7 +264,7 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
             return
         for name in self._of_held_out:
             if getattr(self, name) != getattr(type(self), name):
-                raise needs_validation_set(name, getattr(self, name))
+                raise needs_validation_set(self, name)
 
     def _previous_fit(self, *, continue_training: bool) -> Fitted | None:
         """The fit to continue; None to start a new one."""
@@ -300,12 +300,12 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
             data.y, data.rows, max_length, previous, data.weight, **labels
         )
         head = replace(plan.task.head(), n_features=data.record.n_features)
+        pooling = getattr(self, "pooling", "auto")  # tokens are read as they are
         if isinstance(source, Network):
-            network = copy_to_train(source, self.freeze, precision)
+            network = copy_to_train(source, pooling, self.freeze, precision)
             if plan.output_map is not None:
                 grow_output(network, head.n_outputs, plan.output_map)
             return network, plan, source
-        pooling = getattr(self, "pooling", "auto")  # tokens are read as they are
         has_parts = data.rows.n_columns > 1 and not getattr(data.rows, "fields", ())
         if pooling == "auto" and has_parts and source.head_pooling is None:
             # What a sentence encoder declares is for single texts.

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from skbert._arrays import Array
 from skbert._core.items import Items, joined
 from skbert._core.models.network import Network
@@ -41,4 +43,6 @@ def with_label_rows(
         return items, len(items)
     own = encode(task, rows.texts, rows.targets, network, "label_texts").weighted(rows.weights)
     n_samples = int(items.samples[-1]) + 1 if len(items) else 0
-    return joined([(replace(items, places=None), n_samples), (own, len(own))]), len(own)
+    both = joined([(replace(items, places=None), n_samples), (own, len(own))])
+    shares = [each.weights if each.shares is None else each.shares for each in (items, own)]
+    return replace(both, shares=np.concatenate(shares)), len(own)

@@ -45,11 +45,18 @@ def is_own_pooling_trained_on_pairs(network: Network, items: Items, layers: int 
     return pairs and not is_encoder_frozen(network.model, layers)
 
 
-def copy_to_train(network: Network, freeze: int | str, precision: Precision) -> Network:
-    """A copy of a network to train further.
+def copy_to_train(
+    network: Network, pooling: str, freeze: int | str, precision: Precision
+) -> Network:
+    """A copy of a network to train further, if this is its pooling.
 
     Weights that are not trained are shared, unless somebody holds the model and may change them.
     """
+    if pooling not in ("auto", network.pooling):
+        raise InputError(
+            f"pooling={pooling!r}, but the fit to go on from has pooling={network.pooling!r}. Use "
+            "pooling='auto', or fit anew with warm_start=False."
+        )
     is_moved = (network.device, network.dtype) != (precision.device, precision.weight_dtype)
     if is_moved or network.is_handed_out:
         return copy_network(network)

@@ -59,12 +59,14 @@ class ValidationInput(NamedTuple):
             )
 
 
-def needs_validation_set(name: str, value: object) -> InputError:
+def needs_validation_set(estimator: object, name: str) -> InputError:
     """The error for a parameter that has no effect where no rows are held out."""
+    value, default = getattr(estimator, name), getattr(type(estimator), name)
     shown = name if callable(value) else f"{name}={value!r}"
     return InputError(
         f"{shown} needs a validation set, but validation_fraction is None and there is no X_val. "
-        "Set validation_fraction, for example to 0.1, or give fit rows to validate on as X_val."
+        "Set validation_fraction, for example to 0.1, or give fit rows to validate on as X_val; "
+        f"or leave it out: {name}={default!r}."
     )
 
 

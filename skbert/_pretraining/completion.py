@@ -11,7 +11,7 @@ import reprlib
 import numpy as np
 import pandas as pd
 
-from skbert._arrays import Array, IntArray
+from skbert._arrays import Array, BoolArray, IntArray
 from skbert._core.families import FAMILIES
 from skbert._core.infer import OnSamples, infer
 from skbert._core.items import Items
@@ -151,14 +151,17 @@ def fill_masks(
     on_rows: OnSamples | None,
 ) -> pd.DataFrame:
     """Return the ``top_k`` most probable word pieces for each mask, one line each."""
-    frames = []
+    frames, are_tokens = [], _are_tokens(network)
+    top_k = min(top_k, int(are_tokens.sum()))
     for at in range(0, len(items), _SLICE):
         part = items.take(np.arange(at, min(at + _SLICE, len(items))))
         assert part.selected_tokens is not None
         if not len(part.selected_tokens.values):
             continue
         logits = task.decode(infer(network, part, precision, on_samples=on_rows), part)
-        probabilities = softmax(np.concatenate(list(logits)), axis=1)
+        by_mask = np.concatenate(list(logits))
+        by_mask[:, ~are_tokens] = -np.inf
+        probabilities = softmax(by_mask, axis=1)
         best = np.argsort(-probabilities, axis=1, kind="stable")[:, :top_k]
         counts = part.selected_tokens.lengths
         row = np.repeat(np.arange(at, at + len(counts)), counts)
@@ -189,7 +192,8 @@ def continue_texts(
     next, else one is drawn.
     """
     vocabulary = Vocabulary.of(network.text_tokenizer)
-    is_excluded = vocabulary.special.copy()
+    is_excluded = ~_are_tokens(network)
+    is_excluded[np.flatnonzero(vocabulary.special)] = True
     is_excluded[vocabulary.end] = False
     rows = [items.tokens.ids[row] for row in range(len(items))]
     waiting = list(range(len(rows)))
@@ -199,7 +203,7 @@ def continue_texts(
             break
         items = _last_of([rows[row] for row in waiting])
         logits = infer(network, items, precision, on_samples=on_pieces).values
-        logits[:, : len(is_excluded)][:, is_excluded] = -np.inf
+        logits[:, is_excluded] = -np.inf
         pieces = _next(logits, temperature, rng)
         waiting = [row for row, ends in zip(waiting, pieces == vocabulary.end, strict=True)
                    if not ends]  # fmt: skip
@@ -208,6 +212,12 @@ def continue_texts(
     texts = np.empty(len(rows), object)
     texts[:] = [network.tokenizer.decode(row, skip_special_tokens=True) for row in rows]
     return texts
+
+
+def _are_tokens(network: Network) -> BoolArray:
+    """Whether a token has each id that the model predicts, which may be more than there are."""
+    vocabulary = network.text_tokenizer.backend.get_vocab(with_added_tokens=True)
+    return np.isin(np.arange(network.model.config.vocab_size), [*vocabulary.values()])
 
 
 def _last_of(rows: list[IntArray]) -> Items:

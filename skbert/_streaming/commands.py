@@ -89,13 +89,7 @@ def fit(
     table = open_table(data, [*(text_columns or ()), *answers], classes)
     names = table.column_names
     check_columns(data, names, labels, "--label-columns")
-    texts = [*(text_columns or (name for name in names if name not in labels))]
-    check_columns(data, names, texts, "--text-columns")
-    if both := [name for name in texts if name in labels]:
-        raise InputError(
-            f"--text-columns and --label-columns both name {both}: the answer would be read. Name "
-            "each column in one of them."
-        )
+    texts = _text_columns(data, names, text_columns, labels)
     params = {"text_columns": texts, "verbose": 1, **dict(map(_setting, settings))}
     made = getattr(skbert, estimator)(**({} if model is None else {"model": model}))
     try:
@@ -107,6 +101,18 @@ def fit(
         ) from error
     made.fit(table, *_targets(data, table, labels)).save(folder)
     return folder
+
+
+def _text_columns(data: Path, names: list[str], chosen: Names, labels: list[str]) -> list[str]:
+    """The columns of texts, by default all without labels."""
+    texts = [*(chosen or (name for name in names if name not in labels))]
+    check_columns(data, names, texts, "--text-columns")
+    if both := [name for name in texts if name in labels]:
+        raise InputError(
+            f"--text-columns and --label-columns both name {both}: the answer would be read. Name "
+            "each column in one of them."
+        )
+    return texts
 
 
 def _kinds_of(labels: list[str], estimator: str) -> tuple[list[str], list[str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -128,7 +128,7 @@ class BertTokenTagger(PredictsTags, CalibratedEstimator):
     compile : bool, default=False
         Compile the encoder with ``torch.compile``; this saves time only if training takes long.
     warm_start : bool, default=False
-        Continue training from the weights of the previous fit.
+        Continue training from the weights of the previous fit; ``model`` is then not opened.
     random_state : int, RandomState instance or None, default=None
         Controls all randomness, such as the order of rows, dropout, the validation set and new
         weights. With an int, the same fit on the same machine with the same number of threads
@@ -409,7 +409,7 @@ class BertTokenTagger(PredictsTags, CalibratedEstimator):
         )  # fmt: skip
 
     def _finish(self, run: Run, attributes: dict[str, Any]) -> dict[str, Any]:
-        _describe(run.network, attributes["classes_"])
+        _describe(run.network, attributes)
         return super()._finish(run, attributes)
 
     def _load_checkpoint(self, network: Network, max_length: int) -> tuple[Task, dict[str, Any]]:
@@ -417,17 +417,21 @@ class BertTokenTagger(PredictsTags, CalibratedEstimator):
         names = np.array([str(named[code]) for code in range(len(named))], object)
         order = np.argsort(names)
         classes = names[order]
-        guessed = guess_scheme([[tag] for tag in classes])
+        # A scheme is noted where another was learned: IOB2 for IOB1, which has the same names.
+        noted = getattr(network.model.config, "skbert_scheme", None)
+        guessed = noted or guess_scheme([[tag] for tag in classes])
         scheme = guessed if self.scheme == "auto" else self.scheme
+        learned = "IOB2" if scheme == noted else scheme
         if self.scheme == "auto" and guessed is None:
             warn_if_prefixed({*names}, "the checkpoint's id2label")
         for tag in classes if scheme else ():
-            entities_of([tag], scheme, place="the checkpoint's id2label")
+            entities_of([tag], learned, place="the checkpoint's id2label")
         grow_output(network, len(names), np.argsort(order))
-        _describe(network, classes)
         attributes = {
-            "classes_": classes, "scheme_": scheme, "learned_scheme_": scheme, "temperature_": 1.0,
+            "classes_": classes, "scheme_": scheme, "learned_scheme_": learned,
+            "temperature_": 1.0,
         }  # fmt: skip
+        _describe(network, attributes)
         return WordTags(len(names), max_length, self.label_pieces == "all"), attributes
 
     def __sklearn_tags__(self) -> Any:
@@ -437,8 +441,11 @@ class BertTokenTagger(PredictsTags, CalibratedEstimator):
         return tags
 
 
-def _describe(network: Network, tags: Array) -> None:
+def _describe(network: Network, learned: Mapping[str, Any]) -> None:
     """Note in the model's configuration what its outputs mean."""
-    config = network.model.config
+    config, tags, scheme = network.model.config, learned["classes_"], learned["scheme_"]
+    vars(config).pop("skbert_scheme", None)
+    if scheme != learned["learned_scheme_"]:
+        config.skbert_scheme = scheme
     config.id2label = dict(enumerate(tags))
     config.label2id = {tag: code for code, tag in enumerate(tags)}

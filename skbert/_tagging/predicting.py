@@ -70,7 +70,7 @@ class PredictsTags(PredictsSets):
         probabilities : ndarray of shape (n_samples,)
             An array of shape (n_words, n_tags) for each row, with columns in the order of
             ``classes_``; float32, or float64 with ``precision="float64"``. The words of a text are
-            those of ``tokenizer_(text).word_ids()``.
+            those into which the tokenizer splits it, each punctuation mark one of its own.
         """
         fitted = self._state()
         scored = self._outputs(fitted, self._rows(X, fitted.record))

@@ -220,11 +220,14 @@ def test_a_factor_on_a_label_leaves_rows_without_it_as_they_are() -> None:
     """Also where labels are smoothed, and rows without the label have a share of it."""
     targets, logits = torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[0.5, -1.0]] * 2)
     items, cpu = make_items([3, 3], targets=targets.numpy()), torch.device("cpu")
-    batch = collate(items, np.arange(2), cpu, torch.float32)
-    loss, _ = MultiLabel(2, 16, "truncate", 0.2, (40.0, 3.0)).loss(logits, batch)
+    factors = torch.tensor([[40.0, 1.0], [1.0, 3.0]])
+    weighted = items.weighted(factors.mean(dim=1).numpy())  # as a plan does
+    batch = collate(weighted, np.arange(2), cpu, torch.float32)
+    loss, weight = MultiLabel(2, 16, "truncate", 0.2, (40.0, 3.0)).loss(logits, batch)
     each = F.binary_cross_entropy_with_logits(logits, targets * 0.8 + 0.1, reduction="none")
-    factors = torch.tensor([[40.0, 1.0], [1.0, 3.0]]) * batch.weights[:, None]
+    factors *= torch.from_numpy(items.weights).float()[:, None]
     expected = (each * factors).sum()
+    assert float(weight) == pytest.approx(float(factors.sum()))
     assert float(loss) == pytest.approx(float(expected), rel=1e-6)
 
 
@@ -610,10 +613,47 @@ def test_thresholds_have_the_best_f1(tiny_model: Path) -> None:
         assert score > f1_score(Y, plain.predict(X), average="macro", zero_division=0) + 0.2
 
 
+def test_training_goes_on_with_the_thresholds_that_there_are(
+    tiny_model: Path, sentiment: Sentiment
+) -> None:
+    X, Y = sentiment.texts, indicator(sentiment.labels)
+    fitted = classifier(tiny_model).fit(X, Y)
+    fitted.thresholds_ = np.array([0.1, 0.2, 0.3])
+    assert fitted.partial_fit(X, Y).thresholds_.tolist() == [0.1, 0.2, 0.3]
+    assert fitted.set_params(warm_start=True).fit(X, Y).thresholds_.tolist() == [0.1, 0.2, 0.3]
+    assert fitted.set_params(warm_start=False).fit(X, Y).thresholds_.tolist() == [0.5] * 3
+
+
+@pytest.mark.parametrize("freeze", [0, "all"])
+def test_a_rare_class_is_as_probable_as_its_weight_says(
+    freeze: int | str, tiny_model: Path
+) -> None:
+    # Of equal rows nothing but how often a class is there can be learned, and steps have 16 rows.
+    X, y = ["the film is good"] * 500, ["rare"] * 5 + ["usual"] * 495
+    fitted = classifier(tiny_model, class_weight="balanced", epochs=5, freeze=freeze).fit(X, y)
+    assert 0.35 < fitted.predict_proba(X[:1])[0, 0] < 0.65
+    plain = classifier(tiny_model, epochs=5, freeze=freeze).fit(X, y)
+    assert plain.predict_proba(X[:1])[0, 0] < 0.1
+
+
+@pytest.mark.parametrize("form", ["indicator", "columns"])
+def test_a_rare_label_of_several_is_far_more_probable_where_it_weighs(
+    form: str, tiny_model: Path
+) -> None:
+    X, y = ["the film is good"] * 500, np.zeros((500, 2), int)
+    y[:5, 0] = y[:250, 1] = 1
+    target = y if form == "indicator" else np.array(["other", "rare"])[y]
+    balanced = classifier(tiny_model, class_weight="balanced", epochs=3).fit(X, target)
+    found = balanced.predict_proba(X[:1])
+    rare, even = found[0] if form == "indicator" else (column[0, 1] for column in found)
+    assert rare > 0.25
+    assert 0.4 < even < 0.6
+
+
 def test_tuning_needs_held_out_rows(tiny_model: Path, sentiment: Sentiment) -> None:
     X, y = sentiment
     for name, labels in (("calibrate", y), ("tune_thresholds", indicator(y))):
-        with pytest.raises(InputError, match=f"{name}=True.*validation_fraction"):
+        with pytest.raises(InputError, match=f"{name}=True.*validation_fraction.*{name}=False"):
             classifier(tiny_model, **{name: True}).fit(X, labels)
     with pytest.raises(InputError, match="multi-label"):
         classifier(tiny_model, tune_thresholds=True, validation_fraction=0.2).fit(X, y)

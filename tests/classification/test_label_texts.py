@@ -220,6 +220,16 @@ def test_searches_and_pipelines(tiny_model: Path, sentiment: Sentiment) -> None:
 # --- weights -------------------------------------------------------------------------------------
 
 
+def test_rows_of_weight_0_are_left_out(tiny_model: Path, sentiment: Sentiment) -> None:
+    X, y = sentiment
+    more = ["it is late", "the book is late"]
+    with_texts = classifier(tiny_model, label_texts=TEXTS)
+    weighted = clone(with_texts).fit(
+        [*X, *more], [*y, "late", "late"], sample_weight=[1.0] * len(X) + [0.0, 0.0]
+    )
+    assert_same(weighted, with_texts.fit(X, y), X)
+
+
 def plan(targets: np.ndarray, n_classes: int, weights: Any = None) -> TrainingPlan:
     task = (SingleLabel if targets.ndim == 1 else MultiLabel)(n_classes, 8)
     return TrainingPlan(task, targets, {"classes_": np.arange(n_classes)}, None, weights=weights)
@@ -233,7 +243,11 @@ def test_weights_of_texts() -> None:
     assert rows.targets.tolist() == [0, 1, 2, 2, 3]
     weighted = plan(codes, 4, np.array([1.0, 2.0, 3.0, 0.0]))
     rows = label_rows(texts, weighted, {2: 3.0, 3: 0.0, 0: 9.0}, are_all=False)
-    assert rows.weights.tolist() == [2, 0, 4.5, 4.5, 0]  # the plan has the weights of 0 and 1
+    # A row of 0 has 6 / 3, all of its rows 6 / 9 without their class weight; 1 has no row.
+    np.testing.assert_allclose(rows.weights, [2, 2 / 3, 1, 1, 0])
+    even = label_rows(texts, plan(codes, 4, np.full(4, 10.0)), dict.fromkeys(range(4), 10.0),
+                      are_all=False)  # fmt: skip
+    assert even.weights.tolist() == [10, 10, 10, 10, 20]  # ten times the first ones
     both = plan(np.array([[1.0, 1.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]]), 4, np.array([1.0, 3.0]))
     rows = label_rows(texts, both, {2: 3.0}, are_all=False)
     assert rows.weights.tolist() == [2, 1, 1.25, 1.25, 2.5]

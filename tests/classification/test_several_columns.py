@@ -75,7 +75,11 @@ def test_the_loss_is_the_sum_over_the_columns(
 ) -> None:
     codes = np.array([[0, 2], [1, 0], [1, 1]])
     task = SeveralLabels(5, 16, label_smoothing=smoothing, sizes=(2, 3), class_weights=weights)
-    batch = collate(some_items(codes), np.arange(3), CPU, torch.float32)
+    items = some_items(codes)
+    means = np.array(weights or (1.0,) * 5)[codes + np.array([0, 2])].mean(
+        axis=1
+    )  # as a plan does
+    batch = collate(items.weighted(means), np.arange(3), CPU, torch.float32)
     logits = torch.from_numpy(np.random.default_rng(0).normal(size=(3, 5)).astype(np.float32))
     loss, weight = task.loss(logits, batch)
     expected = total = torch.zeros(())
@@ -84,7 +88,7 @@ def test_the_loss_is_the_sum_over_the_columns(
         for at, (part, code) in enumerate(
             zip((logits[row, :2], logits[row, 2:]), each, strict=True)
         ):
-            factor = factors[2 * at + code] * batch.weights[row]
+            factor = factors[2 * at + code] * float(items.weights[row])
             target = torch.tensor(int(code))
             expected = expected + factor * F.cross_entropy(part, target, label_smoothing=smoothing)
             total = total + factor

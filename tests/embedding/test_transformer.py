@@ -31,6 +31,7 @@ from transformers import AutoTokenizer, BertModel
 from skbert import (
     BertChoiceRanker,
     BertClassifier,
+    BertPretrainer,
     BertRegressor,
     BertSpanExtractor,
     BertTokenTagger,
@@ -45,6 +46,7 @@ from skbert.exceptions import (
     InputTypeError,
     ModelError,
     SaveError,
+    SkbertWarning,
     TruncationWarning,
 )
 
@@ -410,6 +412,40 @@ def test_a_fitted_estimator_as_model(classifier: BertClassifier, tiny_model: Pat
     again = plain(transformer, pooling="max").fit(TEXTS)  # a transformer is an estimator too
     assert again.pooling_ == "max"
     assert_close(plain(transformer).fit_transform(TEXTS), found)
+
+
+@pytest.mark.parametrize("declared", ["cls", "max"])
+@pytest.mark.parametrize("kind", [BertTokenTagger, BertPretrainer])
+def test_an_estimator_and_its_folder_are_pooled_alike(
+    kind: Any, declared: str, tiny_model: Path, tmp_path: Path
+) -> None:
+    plain(tiny_model, pooling=declared).fit(TEXTS).save_pretrained(tmp_path / "encoder")
+    model = kind(tmp_path / "encoder", epochs=1, device="cpu", precision="float32", random_state=0)
+    if kind is BertTokenTagger:
+        model.fit([["good", "film"], ["bad"]], [["A", "B"], ["A"]])
+    else:
+        model.fit(TEXTS)
+    model.save(tmp_path / "saved")
+    found = plain(model).fit(TEXTS)
+    assert found.pooling_ == plain(tmp_path / "saved").fit(TEXTS).pooling_ == declared
+    np.testing.assert_array_equal(
+        found.transform(TEXTS), plain(tmp_path / "saved").fit_transform(TEXTS)
+    )
+
+
+def test_a_fitted_decoder_is_read_both_ways(tiny_model: Path, tmp_path: Path) -> None:
+    decoder = BertPretrainer(
+        tiny_model, objective="clm", epochs=1, device="cpu", precision="float32", random_state=0
+    ).fit(TEXTS)
+    decoder.save(tmp_path / "saved")
+    vectors = []
+    for model in (decoder, tmp_path / "saved"):
+        with pytest.warns(SkbertWarning, match="is a decoder: it has learned to read from left"):
+            vectors.append(plain(model).fit_transform(TEXTS))
+    np.testing.assert_array_equal(*vectors)
+    before = decoder.generate(["the film"], max_new_tokens=3).tolist()
+    assert before == decoder.generate(["the film"], max_new_tokens=3).tolist()
+    assert decoder.model_.config.is_decoder
 
 
 def test_later_training_changes_nothing(classifier: BertClassifier, sentiment: Sentiment) -> None:

@@ -231,6 +231,30 @@ def test_classes_and_unfitted_estimators_have_nothing_learned() -> None:
             getattr(BertClassifier(), name)
 
 
+def test_a_temperature_only_says_what_was_done(tiny_model: Path) -> None:
+    fitted = plain(BertClassifier, tiny_model).fit(TEXTS, LABELS)
+    with pytest.raises(AttributeError, match=r"temperature_ cannot be assigned.*model_"):
+        fitted.temperature_ = 2.0
+    assert fitted.temperature_ == 1.0
+
+
+def test_a_score_of_the_head_before_training_is_of_that_fit(tiny_model: Path) -> None:
+    params = {"validation_fraction": 0.5, "head_init": "probe", "pooling": "mean"}
+    fitted = plain(BertClassifier, tiny_model, **params).fit(TEXTS, LABELS)
+    assert 0 <= fitted.probe_score_ <= 1
+    assert not hasattr(fitted.partial_fit(TEXTS, LABELS), "probe_score_")
+
+
+def test_training_goes_on_with_the_same_pooling(tiny_model: Path) -> None:
+    fitted = plain(BertClassifier, tiny_model, pooling="mean", warm_start=True)
+    fitted.fit(TEXTS, LABELS).set_params(pooling="cls")
+    message = "pooling='cls', but the fit to go on from has pooling='mean'"
+    for go_on in (fitted.fit, fitted.partial_fit):
+        with pytest.raises(InputError, match=message):
+            go_on(TEXTS, LABELS)
+    assert fitted.set_params(pooling="auto").fit(TEXTS, LABELS).pooling_ == "mean"
+
+
 def test_what_is_assigned_before_a_fit_is_kept_until_then(tiny_model: Path) -> None:
     estimator = plain(BertClassifier, tiny_model)
     estimator.classes_ = ["mine"]

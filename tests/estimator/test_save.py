@@ -585,7 +585,7 @@ def test_a_parameter_that_no_fit_takes_is_not_saved(
 CHANGES: dict[str, Callable[[Any], object]] = {
     "classes_=": lambda fitted: setattr(fitted, "classes_", ["bad", "good"]),
     "'classes_'": lambda fitted: delattr(fitted, "classes_"),
-    "temperature_=": lambda fitted: setattr(fitted, "temperature_", math.inf),
+    "n_iter_=": lambda fitted: setattr(fitted, "n_iter_", -1),
     "float16": lambda fitted: fitted.model_.half(),
     "classifier.weight": lambda fitted: fitted.model_.classifier.weight.data.fill_(math.nan),
     "pad_token_id=-5": lambda fitted: setattr(fitted.model_.config, "pad_token_id", -5),

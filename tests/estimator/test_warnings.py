@@ -181,8 +181,10 @@ CALLS: dict[str, list[Call]] = {
         lambda f: f.ranker.score(OPTIONS, [[0], [1]]),
     ],
     "weights.warn_of_odd_use": [
-        lambda f: new(f, model=f.causal).fit(TEXTS, LABELS),
         lambda f: new(f, model=f.headless, pooling="pooler").fit(TEXTS, LABELS),
+    ],
+    "weights.warn_of_decoder": [
+        lambda f: new(f, model=f.causal).fit(TEXTS, LABELS),
         lambda f: BertTransformer.from_pretrained(f.causal),
     ],
     "weights._warn_of_pickle": [

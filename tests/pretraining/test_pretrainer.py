@@ -413,6 +413,19 @@ def test_counts_that_are_none(fitted: dict[str, BertPretrainer], name: str, valu
         ask(["a [MASK]"], **{name: value})
 
 
+def test_ids_that_no_token_has_are_never_predicted(make_tiny_model: Callable[..., Path]) -> None:
+    model = make_tiny_model(vocab_size=1000, initializer_range=0.2)
+    params = {"epochs": 1, "device": "cpu", "precision": "float32", "random_state": 0}
+    filled = BertPretrainer(model, **params).fit(["a good film"] * 4)
+    lines = filled.predict_masked(["a [MASK] film"], top_k=1000)
+    assert len(lines) == len(filled.tokenizer_) < 1000
+    assert lines["token"].notna().all()
+    assert lines["probability"].sum() == pytest.approx(1.0)
+    writer = BertPretrainer(model, objective="clm", **params).fit(["a good film"] * 4)
+    drawn = writer.generate(["a"] * 20, 10, temperature=100.0)
+    assert min(len(writer.tokenizer_.tokenize(text)) for text in drawn) == 11
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0, "x", True, None])
 def test_temperatures_that_are_none(fitted: dict[str, BertPretrainer], value: Any) -> None:
     with pytest.raises((InputError, InputTypeError), match="temperature"):

@@ -1011,6 +1011,22 @@ def test_from_pretrained(names: str, scheme: str | None, tiny_model: Path, tmp_p
         assert list(opened.predict_spans(TEXTS[:1])["text"])
 
 
+def test_iob1_comes_back_from_a_folder(tiny_model: Path, tmp_path: Path) -> None:
+    y = told_in("IOB1")
+    fitted = tagger(tiny_model, **LEARNS).fit(X, y)
+    fitted.save_pretrained(tmp_path)
+    for scheme in ("auto", "IOB1"):
+        opened = BertTokenTagger.from_pretrained(
+            tmp_path, scheme=scheme, device="cpu", precision="float32"
+        )
+        assert (opened.scheme_, opened.learned_scheme_) == ("IOB1", "IOB2")
+        assert opened.predict(X).tolist() == fitted.predict(X).tolist()
+        assert opened.score(X, y) == fitted.score(X, y) == 1.0
+    other = BertTokenTagger(tmp_path, epochs=1, device="cpu", random_state=0)
+    other.fit(X, told_in("IOB2")).save_pretrained(tmp_path / "other")
+    assert BertTokenTagger.from_pretrained(tmp_path / "other").scheme_ == "IOB2"
+
+
 def test_from_pretrained_with_a_scheme(tiny_model: Path, tmp_path: Path) -> None:
     fine_tuned(tiny_model, tmp_path, ["O", "B-PER", "I-PER"])
     opened = BertTokenTagger.from_pretrained(tmp_path, scheme="IOB1", device="cpu")

@@ -48,7 +48,8 @@ _NOT_READ_FORMATS = (".bin", ".h5", ".msgpack", ".ckpt", ".pt", ".pth", ".onnx")
 _CHOICES = {"skbert_pooling": POOLINGS,
             "problem_type": ("regression", "single_label_classification",
                              "multi_label_classification"),
-            "skbert_targets": ("several classes", "one class")}  # fmt: skip
+            "skbert_targets": ("several classes", "one class"),
+            "skbert_scheme": ("IOB1",)}  # fmt: skip
 _KEPT = (*_CHOICES, "architectures", "id2label", "label2id", "num_labels", "model_type",
          "pad_token_id", "tie_word_embeddings", "is_decoder", "pruned_heads",
          "skbert_max_length")  # fmt: skip

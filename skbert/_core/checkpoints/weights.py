@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from skbert._core.items import Head
 
 __all__ = ["check_finite", "check_learned", "check_missing", "read_tensors", "read_weights",
-           "warn_of_odd_use"]  # fmt: skip
+           "warn_of_decoder", "warn_of_odd_use"]  # fmt: skip
 
 _TYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16,
           "BF16": torch.bfloat16, "I64": torch.int64, "I32": torch.int32, "I16": torch.int16,
@@ -143,10 +143,15 @@ def warn_of_odd_use(checkpoint: Checkpoint, head: Head, missing: set[str], pooli
             "weights. pooling='mean' or 'cls' needs none."
         )
     if checkpoint.config.get("is_decoder") and not head.is_causal:
-        warn(
-            f"The checkpoint {checkpoint.folder} is a decoder: it has learned to read from left "
-            "to right, and will read both ways here. Fine-tune it before you use its vectors."
-        )
+        warn_of_decoder(f"The checkpoint {checkpoint.folder}")
+
+
+def warn_of_decoder(name: str) -> None:
+    """Warn that a model is to read in another way than it has learned to."""
+    warn(
+        f"{name} is a decoder: it has learned to read from left to right, and will read both ways "
+        "here. Fine-tune it before you use its vectors."
+    )
 
 
 def check_missing(

@@ -34,6 +34,7 @@ from skbert._core.checkpoints.weights import (
     check_finite,
     check_missing,
     read_weights,
+    warn_of_decoder,
     warn_of_odd_use,
 )
 from skbert._core.families import FAMILIES, family_of
@@ -60,7 +61,8 @@ from skbert.exceptions import InputError, ModelError, SkbertError
 __all__ = ["PreTrainedModel", "PreTrainedTokenizerBase", "as_configured", "copy_encoder",
            "drop_pooler", "network_of", "new_tokenizer", "open_network", "quiet"]  # fmt: skip
 
-_OF_A_HEAD = ("skbert_targets", "skbert_max_length")  # settings that a new head does not take on
+# Settings that a new head does not take on.
+_OF_A_HEAD = ("skbert_targets", "skbert_scheme", "skbert_max_length")
 
 _ATTENTIONS: Any = AttentionInterface()  # type: ignore[no-untyped-call]
 _MASKS: Any = AttentionMaskInterface()  # type: ignore[no-untyped-call]
@@ -126,11 +128,22 @@ def copy_encoder(network: Network, head: Head, pooling: str, dtype: torch.dtype)
     body = copy.deepcopy(network.model.base_model).eval().to(dtype)
     if isinstance(body, TokenPooled):
         _turn_pooling(body)
+    if network.head.is_causal:
+        warn_of_decoder("The fitted model")
+        _read_both_ways(body)
     twin = Network(body, network.tokenizer, head, pooling)
     if not has_own_modules(network):
         twin.anatomy = ()
     twin.is_handed_out = not can_pack(network)
     return twin
+
+
+def _read_both_ways(encoder: PreTrainedModel) -> None:
+    """Let tokens attend to those after them, as they do where a decoder's files are opened."""
+    encoder.config.is_decoder = False
+    for module in encoder.modules():
+        for name in {"is_decoder", "is_causal"} & vars(module).keys():
+            setattr(module, name, False)
 
 
 @deferred_interrupts()

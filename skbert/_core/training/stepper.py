@@ -43,6 +43,7 @@ from skbert._core.training.optim import (
 from skbert._core.training.recipe import Recipe
 from skbert._core.training.recomputing import begin_recomputing, end_recomputing
 from skbert._core.training.reducing import GradientReducer
+from skbert._core.training.step_weights import StepWeights
 from skbert.exceptions import InputError, NonFiniteError
 
 __all__ = ["TRAINING_TOKENS", "Stepper"]
@@ -122,7 +123,7 @@ class Stepper:
 
     def set_items(self, items: Items) -> None:
         """Set the items that the following steps are taken on."""
-        self._items, self._sizes = items, items.sizes
+        self._items, self._sizes, self._weights = items, items.sizes, StepWeights(items)
         embedding = self._network.word_embedding
         if embedding is not None:
             before = embedding.rows
@@ -188,7 +189,9 @@ class Stepper:
         self._failed = torch.maximum(self._failed, (~scalars.isfinite().all()).to(self._failed))
         max_norm = self._recipe.max_grad_norm or math.inf
         clipping = torch.clamp((scalars[2] + 1e-6) / max_norm, min=1.0)
-        take_step(self._optimizer, gradients.tensors, clipping * gradients.divisor, self._failed)
+        weight = self._weights.of_step(item_indices)
+        divisor = gradients.divisor if weight == 1.0 else gradients.divisor / weight
+        take_step(self._optimizer, gradients.tensors, clipping * divisor, self._failed)
         if self._network.word_embedding is not None:
             self._network.word_embedding.note_decay(self._optimizer.param_groups)
         self._loss_scale.note_step()

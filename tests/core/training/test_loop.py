@@ -126,7 +126,7 @@ def test_rows_that_weigh_nothing_are_as_if_not_there(tiny_model_no_dropout: Path
 
     def chosen(items: Items) -> Items:
         part = items.take(kept)
-        return replace(part, samples=np.arange(len(kept)), weights=WEIGHTS[kept])
+        return replace(part, samples=np.arange(len(kept))).weighted(WEIGHTS[kept])
 
     want, _ = run(tiny_model_no_dropout, RECIPE, change=chosen)
     assert same(got, want)
