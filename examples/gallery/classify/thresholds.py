@@ -35,7 +35,7 @@ print(f"{leaves.sum()} of {len(leaves)} messages cancel")
 
 from skbert import BertClassifier
 
-classifier = BertClassifier(class_weight="balanced", epochs=2, random_state=0)
+classifier = BertClassifier(class_weight="balanced", random_state=0)
 classifier.fit(X_train, y_train)
 
 # %%
