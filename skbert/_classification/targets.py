@@ -187,7 +187,7 @@ class IndicatorTargets:
         targets = present.astype(np.float64)
         attributes = learned_of_indicator(n_classes) | learned_names(self.names)
         if learned is not None:
-            attributes["thresholds_"] = learned["thresholds_"]
+            attributes["thresholds_"] = learned.get("thresholds_", attributes["thresholds_"])
         return TrainingPlan(
             task, targets, attributes, subset_accuracy, None, weight, tune, conform
         )

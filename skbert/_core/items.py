@@ -69,7 +69,8 @@ class Items:
     features: FloatArray | None = None  # (n_items, n_features), beside the vectors of rows
     states: Ragged | None = None  # of frozen layers: what the head reads of each row, or
     states_after: int | None = None  # the hidden states of its tokens after so many layers
-    shares: FloatArray | None = None  # (n_items,): weights where samples have none; None: weights
+    # (n_items,): the weights without those of samples, where samples have weights.
+    unweighted: FloatArray | None = None
 
     @classmethod
     def one_row_each(
@@ -99,6 +100,11 @@ class Items:
         return np.arange(len(self)) if self.is_counted_alone else self.samples
 
     @property
+    def base_weights(self) -> FloatArray:
+        """The weights that items would have without those of samples, ``(n_items,)``."""
+        return self.weights if self.unweighted is None else self.unweighted
+
+    @property
     def arrays_read(self) -> list[Array | None]:
         """All that a network reads of the rows, and of the items beside them."""
         tokens = self.tokens
@@ -124,7 +130,7 @@ class Items:
         if sample_weight is None:
             return self
         weights = self.weights * sample_weight[self.samples]
-        weighted = replace(self, weights=weights, shares=self.weights)
+        weighted = replace(self, weights=weights, unweighted=self.base_weights)
         return weighted.take(np.flatnonzero(weights))
 
     def by_row(self) -> Items:
@@ -163,7 +169,7 @@ class Items:
             _at(item_indices, self.features),
             _at(rows, self.states),
             self.states_after,
-            _at(item_indices, self.shares),
+            _at(item_indices, self.unweighted),
         )
 
 

@@ -44,5 +44,5 @@ def with_label_rows(
     own = encode(task, rows.texts, rows.targets, network, "label_texts").weighted(rows.weights)
     n_samples = int(items.samples[-1]) + 1 if len(items) else 0
     both = joined([(replace(items, places=None), n_samples), (own, len(own))])
-    shares = [each.weights if each.shares is None else each.shares for each in (items, own)]
-    return replace(both, shares=np.concatenate(shares)), len(own)
+    unweighted = np.concatenate([items.base_weights, own.base_weights])
+    return replace(both, unweighted=unweighted), len(own)

@@ -192,8 +192,9 @@ def continue_texts(
     next, else one is drawn.
     """
     vocabulary = Vocabulary.of(network.text_tokenizer)
-    is_excluded = ~_are_tokens(network)
-    is_excluded[np.flatnonzero(vocabulary.special)] = True
+    are_tokens = _are_tokens(network)
+    is_special = np.isin(np.arange(len(are_tokens)), np.flatnonzero(vocabulary.special))
+    is_excluded = is_special | ~are_tokens
     is_excluded[vocabulary.end] = False
     rows = [items.tokens.ids[row] for row in range(len(items))]
     waiting = list(range(len(rows)))

@@ -262,7 +262,7 @@ def _pad_tokens(
     states: torch.Tensor, caches: Sequence[ProductCache], dtype: torch.dtype, *, training: bool
 ) -> torch.Tensor:
     """States with padding tokens at the end where that saves oneDNN numbers to prepare for."""
-    if operations.is_on_gpu(states):
+    if operations.is_on_gpu(states) or dtype == torch.float64:  # which oneDNN lacks
         return states
     n_tokens, weights = len(states), [cache.parts.mlp_out.weight for cache in caches[:1]]
     if training:

@@ -24,15 +24,12 @@ class StepWeights:
     """
 
     def __init__(self, items: Items) -> None:
-        self._weights, self._shares = items.weights, items.shares
-        if items.shares is not None:
-            self._usual = float(items.weights.sum() / items.shares.sum())
-            if np.allclose(items.weights, self._usual * items.shares, rtol=1e-9, atol=0.0):
-                self._shares = None
+        self._weights = items.weights
+        self._expected = items.base_weights * (items.weights.sum() / items.base_weights.sum())
+        self._are_even = np.allclose(self._weights, self._expected, rtol=1e-9, atol=0.0)
 
     def of_step(self, item_indices: IntArray) -> float:
         """The weight of a step, 1 on average; 1 where all samples weigh the same."""
-        if self._shares is None:
+        if self._are_even:
             return 1.0
-        expected = self._usual * self._shares[item_indices].sum()
-        return float(self._weights[item_indices].sum() / expected)
+        return float(self._weights[item_indices].sum() / self._expected[item_indices].sum())
