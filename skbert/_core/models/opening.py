@@ -207,6 +207,8 @@ def _own_pooling(checkpoint: Checkpoint | NewModel, head: Head, *, fresh_head: b
     if not head.fresh and "rows" in head.reads:
         return own
     declared = _declared_pooling(checkpoint, head) if fresh_head else checkpoint.head_pooling
+    if head.reads == "tokens":  # for others, who may read vectors of rows
+        own = checkpoint.family.head_class("embedding").own_pooling(checkpoint.config)
     return declared or ("mean" if head.reads == "selected tokens" else own)
 
 

@@ -96,7 +96,7 @@ def change_pickle(random: Random, data: bytes) -> Change:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", packing) as archive:
         for name, held in records:
-            archive.writestr(name, held)
+            archive.writestr(zipfile.ZipInfo(name), held, packing)  # of a fixed time
     return f"pickle: {how}", out.getvalue()
 
 
