@@ -18,7 +18,7 @@ import numpy as np
 from skbert._arrays import Array
 from skbert._classification.classes import codes_of, union_of
 from skbert._classification.targets import SingleTargets, Targets
-from skbert._classification.task import MultiLabel
+from skbert._classification.task import MultiLabel, mean_factors
 from skbert._estimator.label_rows import LabelRows
 from skbert._estimator.plan import TrainingPlan
 from skbert._validation.targets import check_classes
@@ -130,15 +130,22 @@ def label_rows(
     usual = (totals[has_rows] / factors[has_rows]).mean() if has_rows.any() else 1.0
     n_texts = np.maximum(np.bincount(codes, minlength=len(classes)), 1)
     weights = np.where(has_rows, totals / np.maximum(counts, 1e-12), usual * factors / n_texts)
-    own = codes if targets.ndim == 1 else np.eye(len(classes), dtype=targets.dtype)[codes]
+    weights, own = weights[codes], codes
+    if targets.ndim > 1:
+        own = np.eye(len(classes), dtype=targets.dtype)[codes]
+    if isinstance(plan.task, MultiLabel):
+        weights = weights * mean_factors(plan.task, own)
     rows = None if are_all else Texts(texts.texts, None, None, 1)
-    return LabelRows(rows, own, weights[codes])
+    return LabelRows(rows, own, weights)
 
 
 def _rows_of_classes(plan: TrainingPlan, n_classes: int) -> tuple[Array, Array]:
     """How many rows of each class have a weight above 0, and their total weight."""
     targets = plan.targets
     weights = np.ones(len(targets)) if plan.weights is None else plan.weights
+    if isinstance(plan.task, MultiLabel):  # without the factors that weights of rows hold
+        means = mean_factors(plan.task, targets)
+        weights = weights / np.where(means == 0, 1.0, means)
     if targets.ndim == 1:
         counts, totals = (np.bincount(targets, x, n_classes) for x in (weights > 0, weights))
         return counts, totals

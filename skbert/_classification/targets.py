@@ -14,7 +14,7 @@ import numpy as np
 from skbert._arrays import Array, IntArray
 from skbert._classification.classes import codes_of, grow_classes
 from skbert._classification.predictions import measure_classes, measure_labels
-from skbert._classification.task import MultiLabel, SingleLabel
+from skbert._classification.task import MultiLabel, SingleLabel, mean_factors
 from skbert._classification.thresholds import best_thresholds
 from skbert._core.text.tokens import LongText
 from skbert._estimator.plan import TrainingPlan
@@ -171,8 +171,8 @@ class IndicatorTargets:
             n_classes, settings.max_length, settings.long_text, settings.label_smoothing, factors
         )
         if factors is not None:
-            mean = (1 + present * (np.array(factors) - 1)).mean(axis=1)
-            weight = rescale_weights(mean if weight is None else mean * weight)
+            means = mean_factors(task, present)
+            weight = rescale_weights(means if weight is None else means * weight)
 
         def subset_accuracy(scores: Array, rows: Array) -> float:
             return float(((scores > 0) == present[rows]).all(axis=1).mean())

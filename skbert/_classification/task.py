@@ -171,6 +171,14 @@ def split(task: SeveralLabels, scores: Array) -> list[Array]:
     return np.split(scores, starts_of(task)[1:], axis=1)
 
 
+def mean_factors(task: MultiLabel, present: Array) -> Array:
+    """The mean factor on the labels of each row, ``(n,)``, of an indicator matrix."""
+    n_classes = present.shape[1]
+    factors = np.ones(n_classes) if task.positive_weights is None else task.positive_weights
+    means: Array = 1 + present @ (np.asarray(factors) - 1) / n_classes
+    return means
+
+
 def _of_mean_1(factors: torch.Tensor) -> torch.Tensor:
     """Factors, ``(n_items, n)``, divided by their mean in each row; 0 where all of a row are."""
     mean = factors.mean(dim=1, keepdim=True)

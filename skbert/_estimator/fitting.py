@@ -359,10 +359,8 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
             )
         check_unseen(plan, beside)
         items = encode(plan.task, data.rows, beside.targets, network, "X_val")
-        held_out = held_out_items(
-            items.weighted(beside.weights), beside, seed, network.text_tokenizer
-        )
-        return replace(held_out, task=plan.task)
+        weighted = items.weighted(beside.weights)
+        return held_out_items(weighted, beside, seed, network.text_tokenizer)
 
     def _train(
         self, run: Run, report: Report, checkpoints: FitCheckpoints

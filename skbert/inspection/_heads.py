@@ -115,7 +115,7 @@ def head_importance(
             "All rows of X have a weight of 0. Add rows of a class whose weight is not 0."
         )
     items = plan.draw(network.text_tokenizer, items, np.random.default_rng(0))
-    importance = gate_gradients(network, task, items)
+    importance = gate_gradients(network, plan.task, items)
     if normalize:
         norms = np.sqrt(np.nansum(importance**2, axis=1, keepdims=True))
         importance /= np.maximum(norms, np.finfo(float).tiny)

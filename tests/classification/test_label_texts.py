@@ -14,7 +14,7 @@ from sklearn.preprocessing import FunctionTransformer
 
 from skbert import BertClassifier
 from skbert._classification.label_texts import LabelTexts, label_rows, read_label_texts
-from skbert._classification.task import MultiLabel, SingleLabel
+from skbert._classification.task import MultiLabel, SingleLabel, mean_factors
 from skbert._estimator import fine_tuning
 from skbert._estimator.plan import TrainingPlan
 from skbert.datasets import load_intents
@@ -252,6 +252,13 @@ def test_weights_of_texts() -> None:
     rows = label_rows(texts, both, {2: 3.0}, are_all=False)
     assert rows.weights.tolist() == [2, 1, 1.25, 1.25, 2.5]
     np.testing.assert_array_equal(rows.targets, np.eye(4)[[0, 1, 2, 2, 3]])
+    pairs = np.eye(3)[[0, 1] * 50]
+    for factors, expected in (((1.0, 1.0, 10.0), [50, 50, 500]), ((10.0, 1.0, 1.0), [50] * 3)):
+        task = MultiLabel(3, 8, positive_weights=factors)
+        known = plan(pairs, 3, mean_factors(task, pairs))._replace(task=task)
+        rows = label_rows(LabelTexts(np.array([2]), ["c"]), known, None, are_all=False)
+        shares = np.where([0, 0, 1], factors, 1.0) / mean_factors(task, np.eye(3)[[2]])
+        np.testing.assert_allclose(rows.weights * shares, expected)
     nothing = label_rows(texts, plan(np.zeros((2, 4)), 4), None, are_all=False)
     assert nothing.weights.tolist() == [1, 1, 0.5, 0.5, 1]
 

@@ -1,4 +1,4 @@
-"""What the samples of a step weigh, beside what they weigh on average. Depends on items only."""
+"""What the samples of a step weigh, beside those of other steps. Depends on items only."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from skbert._arrays import IntArray
 from skbert._core.items import Items
 
 __all__ = ["StepWeights"]
+
+# A step counts as much as so many usual ones at most: after far larger gradients AdamW takes small
+# steps for long, and learns little of the other samples.
+_MOST = 10.0
 
 
 class StepWeights:
@@ -21,15 +25,21 @@ class StepWeights:
     ----------
     items : Items
         Of all steps.
+    n_in_step : int
+        How many of them a step has.
     """
 
-    def __init__(self, items: Items) -> None:
-        self._weights = items.weights
-        self._expected = items.base_weights * (items.weights.sum() / items.base_weights.sum())
-        self._are_even = np.allclose(self._weights, self._expected, rtol=1e-9, atol=0.0)
+    def __init__(self, items: Items, n_in_step: int) -> None:
+        self._weights, self._base = items.weights, items.base_weights
+        ratio = self._weights.sum() / self._base.sum()
+        self._are_even = np.allclose(self._weights, ratio * self._base, rtol=1e-9, atol=0.0)
+        order = np.random.default_rng(0).permutation(len(items))
+        steps = np.array_split(order, -(-len(items) // n_in_step))
+        self._usual = 1.0 if self._are_even else float(np.median([*map(self._mean, steps)]))
+
+    def _mean(self, item_indices: IntArray) -> float:
+        return float(self._weights[item_indices].sum() / self._base[item_indices].sum())
 
     def of_step(self, item_indices: IntArray) -> float:
-        """The weight of a step, 1 on average; 1 where all samples weigh the same."""
-        if self._are_even:
-            return 1.0
-        return float(self._weights[item_indices].sum() / self._expected[item_indices].sum())
+        """The weight of a step, 1 of a usual one; 1 where all samples weigh the same."""
+        return 1.0 if self._are_even else min(self._mean(item_indices) / self._usual, _MOST)

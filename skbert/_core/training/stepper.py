@@ -123,7 +123,8 @@ class Stepper:
 
     def set_items(self, items: Items) -> None:
         """Set the items that the following steps are taken on."""
-        self._items, self._sizes, self._weights = items, items.sizes, StepWeights(items)
+        self._items, self._sizes = items, items.sizes
+        self._weights = StepWeights(items, self._recipe.samples_per_step)
         embedding = self._network.word_embedding
         if embedding is not None:
             before = embedding.rows
