@@ -122,6 +122,19 @@ def label_rows(
         texts = LabelTexts(classes, [_words_of(label) for label in classes.tolist()])
     _check_known(texts.labels, classes)
     codes, targets = codes_of(texts.labels, classes), plan.targets
+    weights, own = _weights_of_classes(plan, codes, classes, class_weight)[codes], codes
+    if targets.ndim > 1:
+        own = np.eye(len(classes), dtype=targets.dtype)[codes]
+    if isinstance(plan.task, MultiLabel):
+        weights = weights * mean_factors(plan.task, own)
+    rows = None if are_all else Texts(texts.texts, None, None, 1)
+    return LabelRows(rows, own, weights)
+
+
+def _weights_of_classes(
+    plan: TrainingPlan, codes: Array, classes: Array, class_weight: object
+) -> Array:
+    """The weight of a text of each class; the texts are of the classes with these codes."""
     counts, totals = _rows_of_classes(plan, len(classes))
     factors = np.ones(len(classes))  # which the totals of classes with rows hold already
     if isinstance(class_weight, Mapping) and not isinstance(plan.task, MultiLabel):
@@ -129,14 +142,10 @@ def label_rows(
     has_rows = counts > 0
     usual = (totals[has_rows] / factors[has_rows]).mean() if has_rows.any() else 1.0
     n_texts = np.maximum(np.bincount(codes, minlength=len(classes)), 1)
-    weights = np.where(has_rows, totals / np.maximum(counts, 1e-12), usual * factors / n_texts)
-    weights, own = weights[codes], codes
-    if targets.ndim > 1:
-        own = np.eye(len(classes), dtype=targets.dtype)[codes]
-    if isinstance(plan.task, MultiLabel):
-        weights = weights * mean_factors(plan.task, own)
-    rows = None if are_all else Texts(texts.texts, None, None, 1)
-    return LabelRows(rows, own, weights)
+    weights: Array = np.where(
+        has_rows, totals / np.maximum(counts, 1e-12), usual * factors / n_texts
+    )
+    return weights
 
 
 def _rows_of_classes(plan: TrainingPlan, n_classes: int) -> tuple[Array, Array]:
