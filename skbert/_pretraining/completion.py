@@ -192,9 +192,8 @@ def continue_texts(
     next, else one is drawn.
     """
     vocabulary = Vocabulary.of(network.text_tokenizer)
-    are_tokens = _are_tokens(network)
-    is_special = np.isin(np.arange(len(are_tokens)), np.flatnonzero(vocabulary.special))
-    is_excluded = is_special | ~are_tokens
+    is_excluded = np.ones(network.model.config.vocab_size, bool)  # also where no token has an id
+    is_excluded[: len(vocabulary.special)] = vocabulary.special[: len(is_excluded)]
     is_excluded[vocabulary.end] = False
     rows = [items.tokens.ids[row] for row in range(len(items))]
     waiting = list(range(len(rows)))

@@ -33,9 +33,10 @@ class StepWeights:
         self._weights, self._base = items.weights, items.base_weights
         ratio = self._weights.sum() / self._base.sum()
         self._are_even = np.allclose(self._weights, ratio * self._base, rtol=1e-9, atol=0.0)
-        order = np.random.default_rng(0).permutation(len(items))
-        steps = np.array_split(order, -(-len(items) // n_in_step))
-        self._usual = 1.0 if self._are_even else float(np.median([*map(self._mean, steps)]))
+        if not self._are_even:
+            order = np.random.default_rng(0).permutation(len(items))
+            steps = np.array_split(order, -(-len(items) // n_in_step))
+            self._usual = float(np.median([*map(self._mean, steps)]))
 
     def _mean(self, item_indices: IntArray) -> float:
         return float(self._weights[item_indices].sum() / self._base[item_indices].sum())
