@@ -9,6 +9,7 @@ BENCH := $(BIN)/python examples/benchmarks
 FOUND := build/bench
 SEEDS := 0 1 2 3 4
 PEERS := sentence-transformers sentence-transformers-bfloat16 skbert-float32 skbert-bfloat16
+TARGETS := $(BENCH)/targets.py $(FOUND) --page docs/targets.md --plot
 SANITIZED := build/sanitize
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard skbert/_core/cpu/csrc/*)
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
@@ -74,8 +75,9 @@ bench: .venv/bench.stamp
 	$(BENCH)/learning.py --task emotions --rows 2000 --seeds $(SEEDS) --only default --passes 1 --out $(FOUND)/learning.jsonl
 	$(BENCH)/learning.py --task pairs-class --rows 2000 --seeds $(SEEDS) --only plain default --freeze 2 --out $(FOUND)/learning.jsonl
 	$(BENCH)/learning.py --task pairs-class --rows 2000 --seeds $(SEEDS) --only default --out $(FOUND)/learning.jsonl
-	$(MAKE) bench-families
 	$(BENCH)/pretraining.py --part projection
+	$(TARGETS) docs/targets.png
+	$(MAKE) bench-families
 
 # On a machine with a GPU, which takes more rows in the same time.
 bench-gpu: .venv/bench.stamp
@@ -87,7 +89,7 @@ bench-gpu: .venv/bench.stamp
 		$(BENCH)/fit_time.py --model $$model --texts long --max-length 128 --rows 4096 --passes 2 --batch-size 128 --contenders trainer-tuned skbert --out $(FOUND)/fit-$$model-128.json || exit 1; \
 	done
 	$(BENCH)/fit_time.py --rows 1600 --passes 1 --contenders trainer-tuned skbert --out $(FOUND)/fit-minilm-short.json
-	$(BENCH)/targets.py $(FOUND) --page docs/targets.md --plot $(FOUND)/targets.png
+	$(TARGETS) $(FOUND)/targets.png
 
 bench-families: .venv/bench.stamp
 	for model in roberta distilbert modernbert; do \
@@ -98,7 +100,7 @@ bench-families: .venv/bench.stamp
 		$(BENCH)/fit_time.py --model $$model --rows 400 --repeats 3 --contenders trainer skbert --out $(FOUND)/fit-$$model-short.json && \
 		$(BENCH)/fit_time.py --model $$model --texts documents --rows 160 --passes 1 --repeats 3 --contenders trainer skbert --out $(FOUND)/fit-$$model-documents.json || exit 1; \
 	done
-	$(BENCH)/targets.py $(FOUND) --page docs/targets.md --plot docs/targets.png
+	$(TARGETS) docs/targets.png
 
 # The first build runs every script of the gallery and the tutorial; later ones run those that
 # changed. linkcheck looks at the links of all pages. Without a network both leave out the links that

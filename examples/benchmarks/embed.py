@@ -138,10 +138,13 @@ def accuracy(embed: Embed, parts: dict[str, Rows]) -> float:
 
 
 def check(result: dict[str, Any]) -> None:
-    """Refuse a result whose vectors differ by more than the precision explains."""
+    """Refuse a result of skbert whose vectors differ by more than the precision explains.
+
+    How far those of the peers are off is in the table.
+    """
     for name, difference in result["difference"].items():
         allowed = TOLERANCE[result["products"][name]]
-        if not difference <= allowed:
+        if name.startswith("skbert") and not difference <= allowed:
             raise SystemExit(
                 f"The vectors of {name} differ from those of {PEER} by {difference:.1e}, more "
                 f"than {allowed:.0e}: the times above compare different things."
