@@ -98,8 +98,8 @@ class BertClassifier(PredictsLabels, ClassifierMixin, RejectingEstimator, Featur
         rows are the same in every pass, a frozen encoder, and on a CPU frozen layers of most
         models, read each row once: a vector of each row or token is kept, up to 1 GB in all.
     max_grad_norm : float or None, default=1.0
-        Maximum norm of the gradient of a step, to which a larger one is clipped; None does not
-        clip.
+        Maximum norm of the gradient of a step, to which a larger one is clipped, before the step
+        is weighted by its rows; None does not clip.
     accumulate : int, default=1
         Number of batches whose gradients are added up for one optimizer step.
     pooling : {"auto", "pooler", "cls", "mean", "max"}, default="auto"

@@ -51,10 +51,9 @@ def steps_of_a_pass(
     last step. The others are sorted by size within stretches of some steps, so that a step
     holds few distinct lengths, and the steps are shuffled again.
     """
-    samples, owner = np.unique(items.units, return_inverse=True)
-    size = np.zeros(len(samples), np.int64)
-    np.maximum.at(size, owner, items.sizes)
-    order = rng.permutation(len(samples))
+    owned = items.of_units
+    size = np.maximum.reduceat(items.sizes[owned.values], owned.starts[:-1])
+    order = rng.permutation(len(owned))
     n_steps = len(order) // samples_per_step
     order, rest = np.split(order, [n_steps * samples_per_step])
     stretch = samples_per_step * _NEIGHBOURS
@@ -64,7 +63,6 @@ def steps_of_a_pass(
         steps += list(part[np.argsort(size[part], kind="stable")].reshape(-1, samples_per_step))
     steps = [steps[i] for i in rng.permutation(n_steps)]
     steps += [rest] if len(rest) else []
-    owned = Ragged.of(np.argsort(owner, kind="stable"), np.bincount(owner))
     return [owned.take(step).values for step in steps]
 
 

@@ -100,6 +100,12 @@ class Items:
         return np.arange(len(self)) if self.is_counted_alone else self.samples
 
     @property
+    def of_units(self) -> Ragged:
+        """The items of each unit, unit by unit in ascending order."""
+        _, owner = np.unique(self.units, return_inverse=True)
+        return Ragged.of(np.argsort(owner, kind="stable"), np.bincount(owner))
+
+    @property
     def base_weights(self) -> FloatArray:
         """The weights that items would have without those of samples, ``(n_items,)``."""
         return self.weights if self.unweighted is None else self.unweighted

@@ -62,7 +62,9 @@ class ConformalEstimator(PredictsSets, BertEstimator):
                 "y has labels that the estimator was not fitted on, so no set of predictions can "
                 "hold them. Leave these rows out, or fit anew with rows of all labels."
             )
-        attributes = dict(apart_from_weights(type(self), fitted.attributes))
+        attributes = apart_from_weights(type(self), fitted.attributes)
+        if hasattr(self, "probe_score_"):  # of the fit, whose weights these are
+            attributes["probe_score_"] = self.probe_score_
         if plan.conform is not None:
             outputs = self._outputs(fitted, rows)
             attributes |= plan.conform(outputs, np.arange(len(rows)))

@@ -89,7 +89,8 @@ def fit(
     table = open_table(data, [*(text_columns or ()), *answers], classes)
     names = table.column_names
     check_columns(data, names, labels, "--label-columns")
-    texts = _text_columns(data, names, text_columns, labels)
+    texts = [*(text_columns or (name for name in names if name not in labels))]
+    check_columns(data, names, texts, "--text-columns")
     params = {"text_columns": texts, "verbose": 1, **dict(map(_setting, settings))}
     made = getattr(skbert, estimator)(**({} if model is None else {"model": model}))
     try:
@@ -99,20 +100,24 @@ def fit(
         raise InputError(
             f"--set: {error} Values are JSON: numbers, true, false, null, or a text."
         ) from error
+    _check_unread(made, names, labels)
     made.fit(table, *_targets(data, table, labels)).save(folder)
     return folder
 
 
-def _text_columns(data: Path, names: list[str], chosen: Names, labels: list[str]) -> list[str]:
-    """The columns of texts, by default all without labels."""
-    texts = [*(chosen or (name for name in names if name not in labels))]
-    check_columns(data, names, texts, "--text-columns")
-    if both := [name for name in texts if name in labels]:
-        raise InputError(
-            f"--text-columns and --label-columns both name {both}: the answer would be read. Name "
-            "each column in one of them."
-        )
-    return texts
+def _check_unread(made: Any, names: list[str], labels: list[str]) -> None:
+    """Refuse columns of labels that an estimator is to read, by their names or places."""
+    texts = names if made.text_columns is None else made.text_columns
+    read = {"text_columns": texts, "feature_columns": getattr(made, "feature_columns", None)}
+    at = [names.index(name) for name in labels]
+    answers = {*labels, *at, *(place - len(names) for place in at)}
+    for parameter, columns in read.items():
+        chosen = [columns] if isinstance(columns, (str, int)) else [*(columns or ())]
+        if both := [column for column in chosen if column in answers]:
+            raise InputError(
+                f"{parameter} and --label-columns both name {both}: the answer would be read. "
+                "Name each column in one of them."
+            )
 
 
 def _kinds_of(labels: list[str], estimator: str) -> tuple[list[str], list[str]]:

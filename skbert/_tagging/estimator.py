@@ -78,8 +78,8 @@ class BertTokenTagger(PredictsTags, CalibratedEstimator):
         rows are the same in every pass, a frozen encoder, and on a CPU frozen layers of most
         models, read each row once: a vector of each row or token is kept, up to 1 GB in all.
     max_grad_norm : float or None, default=1.0
-        Maximum norm of the gradient of a step, to which a larger one is clipped; None does not
-        clip.
+        Maximum norm of the gradient of a step, to which a larger one is clipped, before the step
+        is weighted by its rows; None does not clip.
     accumulate : int, default=1
         Number of batches whose gradients are added up for one optimizer step.
     head_init : {"auto", "probe", "random"}, default="auto"
@@ -421,7 +421,7 @@ class BertTokenTagger(PredictsTags, CalibratedEstimator):
         noted = getattr(network.model.config, "skbert_scheme", None)
         guessed = noted or guess_scheme([[tag] for tag in classes])
         scheme = guessed if self.scheme == "auto" else self.scheme
-        learned = "IOB2" if scheme == noted else scheme
+        learned = "IOB2" if noted and scheme == noted else scheme
         if self.scheme == "auto" and guessed is None:
             warn_if_prefixed({*names}, "the checkpoint's id2label")
         for tag in classes if scheme else ():

@@ -242,6 +242,8 @@ def test_a_score_of_the_head_before_training_is_of_that_fit(tiny_model: Path) ->
     params = {"validation_fraction": 0.5, "head_init": "probe", "pooling": "mean"}
     fitted = plain(BertClassifier, tiny_model, **params).fit(TEXTS, LABELS)
     assert 0 <= fitted.probe_score_ <= 1
+    measured = fitted.probe_score_
+    assert fitted.conformalize(TEXTS, LABELS).probe_score_ == measured
     assert not hasattr(fitted.partial_fit(TEXTS, LABELS), "probe_score_")
 
 

@@ -313,6 +313,10 @@ def test_a_fit_of_several_targets(lively_model: Path, source: Path, tmp_path: Pa
         (["--set", "epoch=3", "--text-columns", "text"], "--set: Invalid parameter 'epoch'"),
         (["--label-columns", "label", "--text-columns", "id"], "row 0 of column 'id'"),
         (["--label-columns", "label", "--text-columns", "text", "label"], "both name ['label']"),
+        (["--label-columns", "label", "--set", 'text_columns={"text": "a", "label": "b"}'],
+         "text_columns and --label-columns both name ['label']"),
+        (["--label-columns", "label", "--text-columns", "text", "--set", "feature_columns=[-3]"],
+         "feature_columns and --label-columns both name [-3]"),
         (["--set", "calibrate=True"], "Values are JSON: numbers, true"),
     ],
 )  # fmt: skip

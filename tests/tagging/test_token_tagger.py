@@ -1009,6 +1009,18 @@ def test_from_pretrained(names: str, scheme: str | None, tiny_model: Path, tmp_p
         (tags,) = opened.predict(X[:1])
         assert convert(tags, scheme) == tags
         assert list(opened.predict_spans(TEXTS[:1])["text"])
+    else:
+        assert_tags_stand_alone(opened)
+
+
+def assert_tags_stand_alone(opened: BertTokenTagger) -> None:
+    """Each word has a tag of its own, in methods that read the scheme, too."""
+    assert opened.learned_scheme_ is None
+    (tags,) = opened.predict(X[:1])
+    spans = opened.predict_spans(X[:1])
+    assert (spans["label"].tolist(), spans["text"].tolist()) == ([*tags], [*X[0]])
+    y = [[opened.classes_[0]] * len(words) for words in X]
+    assert opened.set_params(epochs=1).partial_fit(X, y).scheme_ is None
 
 
 def test_iob1_comes_back_from_a_folder(tiny_model: Path, tmp_path: Path) -> None:
@@ -1034,7 +1046,7 @@ def test_from_pretrained_with_a_scheme(tiny_model: Path, tmp_path: Path) -> None
     with torch.no_grad():
         opened.model_.classifier.bias[1] += 50.0  # I-PER, with which an entity begins in IOB1
     assert opened.predict(X[:1]).tolist() == [["I-PER"] * 7]
-    assert BertTokenTagger.from_pretrained(tmp_path, scheme=None).scheme_ is None
+    assert_tags_stand_alone(BertTokenTagger.from_pretrained(tmp_path, scheme=None, device="cpu"))
     with pytest.raises(InputError, match=r"id2label.*'B-PER'.*IO"):
         BertTokenTagger.from_pretrained(tmp_path, scheme="IO")
 

@@ -26,7 +26,7 @@ class StepWeights:
     items : Items
         Of all steps.
     n_in_step : int
-        How many of them a step has.
+        How many units a step has: samples, whatever they are cut into.
     """
 
     def __init__(self, items: Items, n_in_step: int) -> None:
@@ -34,9 +34,11 @@ class StepWeights:
         ratio = self._weights.sum() / self._base.sum()
         self._are_even = np.allclose(self._weights, ratio * self._base, rtol=1e-9, atol=0.0)
         if not self._are_even:
-            order = np.random.default_rng(0).permutation(len(items))
-            steps = np.array_split(order, -(-len(items) // n_in_step))
-            self._usual = float(np.median([*map(self._mean, steps)]))
+            units = items.of_units
+            order = np.random.default_rng(0).permutation(len(units))
+            steps = np.array_split(order, -(-len(units) // n_in_step))
+            means = [self._mean(units.take(step).values) for step in steps]
+            self._usual = float(np.median(means))
 
     def _mean(self, item_indices: IntArray) -> float:
         return float(self._weights[item_indices].sum() / self._base[item_indices].sum())

@@ -53,6 +53,18 @@ def test_a_step_weighs_as_much_as_ten_at_most(items: Items) -> None:
     assert sorted(heavy.of_step(step) for step in STEPS) == [1.0, 1.0, 1.0, 10.0]
 
 
+def test_a_step_has_samples_whatever_they_are_cut_into(items: Items) -> None:
+    """Most windows are of light samples; most steps have a heavy one."""
+    n_windows = np.where(np.arange(N) % 4 == 0, 1, 30)
+    at = np.repeat(np.arange(N), n_windows)
+    cut = replace(items.take(at), samples=at, weights=1 / n_windows[at])
+    weights = np.where(np.arange(N) % 4 == 0, 100.0, 1.0)
+    whole, found = (StepWeights(each.weighted(weights), 5) for each in (items, cut))
+    for step in STEPS:
+        windows = np.flatnonzero(np.isin(at, step))
+        assert found.of_step(windows) == pytest.approx(whole.of_step(step))
+
+
 def test_samples_of_weight_0_are_of_no_step(items: Items) -> None:
     weights = np.arange(N) % 4.0
     kept = items.weighted(weights)
