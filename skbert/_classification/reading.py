@@ -24,6 +24,7 @@ from skbert._validation.soft_labels import (
     check_names,
     check_probabilities,
     names_by_place,
+    warn_of_order,
 )
 from skbert._validation.tables import Table
 from skbert._validation.targets import (
@@ -92,6 +93,8 @@ def _names_of(table: Table, classes: object, known: Array | None) -> Array:
         return names_by_place(table.width, known)
     names = check_classes([*(table.labels or ())] if classes is None else classes)
     check_names(names, table)
+    if table.labels is None and known is None:
+        warn_of_order(names)
     return names
 
 

@@ -41,7 +41,8 @@ class ConformalEstimator(PredictsSets, BertEstimator):
         X : array-like
             Rows in the form of ``fit``, not used in it.
         y : array-like
-            What is right for these rows, in the form of ``fit``.
+            What is right for these rows, in the form of ``fit``. Columns of soft labels without
+            names are those of ``classes_``.
 
         Returns
         -------

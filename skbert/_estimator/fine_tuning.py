@@ -119,7 +119,7 @@ class BertEstimator(TrainedEstimator):
         compute = self._compute_states()
         if not isinstance(compute, KeptStates):
             return items
-        return with_states(network, [items], precision, self.freeze, compute)[0]
+        return with_states(network, [(items, precision)], self.freeze, compute)[0]
 
     def _starts_random(self, run: Run) -> bool:
         """Whether ``head_init="auto"`` means random weights."""

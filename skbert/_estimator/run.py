@@ -49,12 +49,13 @@ class Run(NamedTuple):
             return self
 
         held_out = self.held_out
-        parts = [self.train_items] if held_out is None else [self.train_items, held_out.items]
-        precision = self.precision.of_training
-        parts = with_states(self.network, parts, precision, self.recipe.freeze, compute)
+        parts = [(self.train_items, self.precision.of_training)]
         if held_out is not None:
-            held_out = replace(held_out, items=parts[1])
-        return self._replace(train_items=parts[0], held_out=held_out)
+            parts.append((held_out.items, self.precision))
+        train_items, *others = with_states(self.network, parts, self.recipe.freeze, compute)
+        if held_out is not None:
+            held_out = replace(held_out, items=others[0])
+        return self._replace(train_items=train_items, held_out=held_out)
 
     def loop(self) -> TrainingLoop:
         """The steps of the run, which have not begun."""

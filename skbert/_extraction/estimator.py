@@ -151,9 +151,9 @@ class BertSpanExtractor(PredictsAnswers, CalibratedEstimator):
         raise an error, or take the first occurrence.
     no_answer_threshold : float or "auto", default="auto"
         ``""`` is predicted if the logits of "no answer" exceed those of the best answer by more
-        than this. With ``"auto"``, ``""`` is never predicted if every row of ``y`` in ``fit`` had
-        an answer; otherwise the threshold is 0, or with ``validation_fraction`` the value with the
-        best F1 on the validation set.
+        than this. With ``"auto"``, ``""`` is never predicted if every row of ``y`` in ``fit``, and
+        of ``y_val``, had an answer; otherwise the threshold is 0, or the value with the best F1 on
+        a validation set that has rows without one.
     calibrate : bool, default=False
         Divide the logits by a temperature that is fitted on the validation set (Guo et al. 2017,
         "On calibration of modern neural networks"); needs ``validation_fraction`` or

@@ -28,9 +28,10 @@ from skbert._tagging.targets import (
     checked_targets,
     f1,
     plan_tags,
+    written_in,
 )
 from skbert._tagging.task import WordTags, widened
-from skbert._validation.entities import SCHEMES, entities_of
+from skbert._validation.entities import SCHEMES
 from skbert._validation.texts import Texts
 from skbert._validation.words import WordRows
 
@@ -414,25 +415,23 @@ class BertTokenTagger(PredictsTags, CalibratedEstimator):
 
     def _load_checkpoint(self, network: Network, max_length: int) -> tuple[Task, dict[str, Any]]:
         named = network.model.config.id2label
-        names = np.array([str(named[code]) for code in range(len(named))], object)
-        order = np.argsort(names)
-        classes = names[order]
+        names = [str(named[code]) for code in range(len(named))]
         # A scheme is noted where another was learned: IOB2 for IOB1, which has the same names.
         noted = getattr(network.model.config, "skbert_scheme", None)
-        guessed = noted or guess_scheme([[tag] for tag in classes])
+        guessed = noted or guess_scheme([[tag] for tag in names])
         scheme = guessed if self.scheme == "auto" else self.scheme
         learned = "IOB2" if noted and scheme == noted else scheme
         if self.scheme == "auto" and guessed is None:
             warn_if_prefixed({*names}, "the checkpoint's id2label")
-        for tag in classes if scheme else ():
-            entities_of([tag], learned, place="the checkpoint's id2label")
-        grow_output(network, len(names), np.argsort(order))
+        tags = np.array(written_in(learned, names, "the checkpoint's id2label"), object)
+        order = np.argsort(tags)
+        grow_output(network, len(tags), np.argsort(order))
         attributes = {
-            "classes_": classes, "scheme_": scheme, "learned_scheme_": learned,
+            "classes_": tags[order], "scheme_": scheme, "learned_scheme_": learned,
             "temperature_": 1.0,
         }  # fmt: skip
         _describe(network, attributes)
-        return WordTags(len(names), max_length, self.label_pieces == "all"), attributes
+        return WordTags(len(tags), max_length, self.label_pieces == "all"), attributes
 
     def __sklearn_tags__(self) -> Any:
         """Add that there is no fit without ``y``."""

@@ -138,11 +138,12 @@ class CharacterSpans:
             labels = {label for _, _, label in entities}
             yield [code for code, tag in enumerate(self.tags) if tag.partition("-")[2] in labels]
 
-    def codes(self, places: Sequence[Array]) -> list[Array]:
+    def codes(self, places: Sequence[Array], *, warns: bool) -> list[Array]:
         """Return per text the position in ``tags`` of each word's tag.
 
         ``places`` are the words' ``(n_words, 2)`` starts and ends. An entity that begins or ends
-        inside a word takes the whole word, unless the entity before it has that.
+        inside a word takes the whole word, unless the entity before it has that; ``warns`` says
+        how many do.
         """
         code = {tag: position for position, tag in enumerate(self.tags)}
         coded, moved = [], []
@@ -154,7 +155,7 @@ class CharacterSpans:
             ]  # fmt: skip
             named = tags_of([each for each in found if each is not None], len(words), self.scheme)
             coded.append(np.array([code[tag] for tag in named], np.int64))
-        if moved:
+        if moved and warns:
             msg = (
                 f"{len(moved)} span(s) of y do not begin and end where words do, the first is "
                 f"{moved[0]}. Each was widened to the whole words that it touches, and left out "

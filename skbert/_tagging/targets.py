@@ -39,7 +39,7 @@ from skbert.exceptions import InputError, InputTypeError
 from skbert.metrics import entity_f1
 
 __all__ = [
-    "TagPlan", "checked_names", "checked_targets", "f1", "plan_tags",
+    "TagPlan", "checked_names", "checked_targets", "f1", "plan_tags", "written_in",
 ]  # fmt: skip
 
 
@@ -91,7 +91,7 @@ def plan_tags(
         scheme = _scheme_of_spans(scheme)
     if learned is None:  # where IOB1 has B or I depends on the words before, not on the word
         learned = "IOB2" if scheme == "IOB1" else scheme
-    known = [*old, *_written_in(learned, named)]
+    known = [*old, *written_in(learned, named, "classes")]
     tags, targets = (_code_words if in_words else _code_spans)(gold, learned, known)
     chain = Chain(tags, learned, constrained=constrained)
 
@@ -145,7 +145,7 @@ def _codes_of(
     """The codes of the tags of these rows, one for each word that was scored."""
     if isinstance(targets, CharacterSpans):
         own = replace(targets, rows=[targets.rows[row] for row in rows])
-        return own.codes([row.places for row in scored])
+        return own.codes([row.places for row in scored], warns=False)
     return [targets[row] for row in rows]
 
 
@@ -177,12 +177,12 @@ def _guessed(rows: list[list[str]], scheme: str | None) -> str | None:
     return guessed or scheme
 
 
-def _written_in(scheme: str | None, named: list[str]) -> list[str]:
-    """The tags of ``classes`` in the letters of the scheme."""
+def written_in(scheme: str | None, named: list[str], place: str) -> list[str]:
+    """Tags in the letters of the scheme; an error that names their place where one has others."""
     if scheme is None:
         return named
     for tag in named:
-        entities_of([tag], scheme, place="classes")
+        entities_of([tag], scheme, place=place)
     return ["O" if tag == "O" else join_tag(*split_tag(tag)) for tag in named]
 
 

@@ -175,7 +175,7 @@ def _with_targets(items: Items, y: Any, rows: Ragged) -> Items:
     """Return the items with the codes of their words as targets; only those that have some."""
     codes = y
     if isinstance(y, CharacterSpans):
-        codes = y.codes([rows[row] for row in range(len(rows))])
+        codes = y.codes([rows[row] for row in range(len(rows))], warns=True)
     assert items.places is not None
     numbers = items.places.values[:, 0]
     read = numbers >= 0

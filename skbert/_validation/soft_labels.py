@@ -11,7 +11,7 @@ from collections import Counter
 import numpy as np
 
 from skbert._validation.tables import Table
-from skbert.exceptions import InputError, InputTypeError
+from skbert.exceptions import InputError, InputTypeError, warn
 
 TOLERANCE = 1e-3  # on the sum of a row
 _HARD = (
@@ -82,6 +82,18 @@ def check_names(names: np.ndarray, table: Table) -> None:
             "classes=list(y.columns), or leave classes out."
         )
         raise InputError(msg)
+
+
+def warn_of_order(names: np.ndarray) -> None:
+    """Warn where columns that ``classes`` names are not in the order of ``classes_``."""
+    in_order = np.unique(names).tolist()
+    if names.tolist() != in_order:
+        warn(
+            f"The columns of y are read as {reprlib.repr(names.tolist())}, but score and "
+            "conformalize, which take no classes, read columns without names in the order of "
+            f"classes_, {reprlib.repr(in_order)}. Give them in this order, or a frame whose "
+            "columns are named."
+        )
 
 
 def names_by_place(width: int, known: np.ndarray | None) -> np.ndarray:

@@ -250,7 +250,7 @@ def _range_test(
 def _shortened(run: Run, n_steps: int) -> Run:
     """The run with as many rows and passes as the steps need, at rates that rise."""
     recipe = run.recipe
-    items = _some(run.train_items, n_steps * recipe.samples_per_step, run.seed)
+    items = _some(run, n_steps * recipe.samples_per_step)
     rising = replace(
         recipe,
         epochs=-(-n_steps // recipe.steps_per_pass(items)),
@@ -262,12 +262,17 @@ def _shortened(run: Run, n_steps: int) -> Run:
     return run._replace(train_items=items, held_out=None, recipe=rising)
 
 
-def _some(items: Items, n_units: int, seed: int) -> Items:
-    """The items of samples drawn at random, of this number of units or a few more."""
-    samples = np.random.default_rng(seed).permutation(np.unique(items.samples))
-    counts = np.bincount(items.samples)[samples] if items.is_counted_alone else 1
+def _some(run: Run, n_units: int) -> Items:
+    """The items of samples drawn at random, of this number of units or a few more.
+
+    Texts of labels are among them, whatever is drawn.
+    """
+    items = run.train_items
+    drawn, of_labels = np.split(items.samples, [len(items) - run.n_label_items])
+    samples = np.random.default_rng(run.seed).permutation(np.unique(drawn))
+    counts = np.bincount(drawn)[samples] if items.is_counted_alone else 1
     n_before = np.cumsum(np.broadcast_to(counts, samples.shape)) - counts
-    return items.of_samples(samples[n_before < n_units])
+    return items.of_samples(np.concatenate([samples[n_before < n_units], of_labels]))
 
 
 def _losses_of(run: Run, bar: ProgressBar) -> _Losses:

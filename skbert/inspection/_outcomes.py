@@ -17,7 +17,13 @@ import pandas as pd
 from skbert._arrays import Array, FloatArray, IntArray
 from skbert._validation.choices import check_picks
 from skbert._validation.probabilities import check_kinds
-from skbert._validation.targets import as_sequence, check_labels, check_targets
+from skbert._validation.tables import open_values
+from skbert._validation.targets import (
+    as_sequence,
+    check_labels,
+    check_target_names,
+    check_targets,
+)
 from skbert.exceptions import InputError, InputTypeError, warning_once
 from skbert.inspection._columns import Columns, Estimator, checked_rows, open_columns
 from skbert.inspection._fragments import Bar, Fragment, bars, note, scale
@@ -26,6 +32,7 @@ __all__ = [
     "Confidences",
     "Outcomes",
     "Uncoloured",
+    "check_columns_of",
     "classes_or_labels",
     "name_of",
     "numbers",
@@ -202,6 +209,7 @@ def classes_or_labels(estimator: Estimator, X: object, y: object) -> Outcomes:
         )
     true: Array | None = None
     if y is not None:
+        check_columns_of(y, estimator)
         true, _ = check_labels(as_sequence(y), len(predicted), estimator_name=name_of(estimator))
         _check_form(true, predicted)
     classes = np.asarray(estimator.classes_).tolist()
@@ -217,6 +225,15 @@ def _named(table: Array | None, classes: list[Any]) -> list[Any] | None:
     if table is None:
         return None
     return [[classes[code] for code in np.flatnonzero(row)] for row in table]
+
+
+def check_columns_of(y: object, estimator: object) -> None:
+    """Raise where the columns of y have other names than in fit, as ``score`` does."""
+    steps = getattr(estimator, "steps", None)  # of a Pipeline
+    known = getattr(steps[-1][1] if steps else estimator, "target_names_", None)
+    if known is not None:
+        names = open_values(as_sequence(y), "y", None).names
+        check_target_names(names, {"target_names_": known})
 
 
 def _check_form(true: Array, predicted: Array) -> None:
@@ -301,6 +318,7 @@ def numbers(estimator: Estimator, X: object, y: object) -> Outcomes:
         )
     true = None
     if y is not None:
+        check_columns_of(y, estimator)
         true = check_targets(as_sequence(y), len(predicted), estimator_name=name_of(estimator))
         _check_form(true, predicted)
         true = true.reshape(len(predicted), -1)

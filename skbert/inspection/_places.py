@@ -15,10 +15,12 @@ import pandas as pd
 
 from skbert._arrays import FloatArray, IntArray
 from skbert._core.infer import sample_losses
+from skbert._core.items import Items
+from skbert._core.text.tokens import Ragged
 from skbert._estimator.fitting import TrainedEstimator
 from skbert._estimator.plan import TrainingPlan
 from skbert._validation.answers import check_answers
-from skbert._validation.entities import Entity, check_spans, check_tags, entities_of, split_tag
+from skbert._validation.entities import Entity, check_spans, check_tags, entities_of
 from skbert._validation.targets import as_sequence
 from skbert._validation.texts import Texts
 from skbert._validation.words import WordRows
@@ -31,6 +33,7 @@ __all__ = ["answers", "entities"]
 
 _MOST_ANSWERS = 20  # of which predictions are the best; also the most there are
 _SHOWN_ANSWERS = 5
+_UNSEEN = -1  # the code of a tag that fit has not seen
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,7 @@ class _Entities:
 
     @cached_property
     def _losses(self) -> FloatArray:
-        return _losses_of_tags(self.estimator, self.X, self.y, self.true or [])
+        return _losses_of_tags(self.estimator, self.X, self.y)
 
 
 def _overlapping(entity: Entity, others: Iterable[Entity]) -> list[Entity]:
@@ -153,25 +156,20 @@ def _in_characters(spans: list[Entity], words: list[str]) -> list[Entity]:
     return [(starts[start], starts[end] - 1, label) for start, end, label in spans]
 
 
-def _losses_of_tags(
-    estimator: Estimator, X: object, y: object, true: list[list[Entity]]
-) -> FloatArray:
+def _losses_of_tags(estimator: Estimator, X: object, y: object) -> FloatArray:
     """The loss of each row; infinite where a tag is true that fit has not seen."""
     rows, plan = checked_rows(estimator, X), _plan(estimator, X, y)
     old, new = estimator.classes_.tolist(), plan.attributes["classes_"].tolist()
-    if isinstance(rows, WordRows):
-        codes = np.array([old.index(tag) if tag in old else -1 for tag in new])
-        targets = [codes[row] for row in plan.targets]
-        kept = [row for row, tags in enumerate(targets) if (tags >= 0).all()]
-        known: Any = [targets[row] for row in kept]
-    else:
-        unseen = {split_tag(tag)[1] for tag in {*new} - {*old}}
-        kept = [row for row, each in enumerate(true) if not unseen & {label for *_, label in each}]
-        spans = [plan.targets.rows[row] for row in kept]
-        known = replace(plan.targets, rows=spans, tags=old)
-    losses = np.full(len(rows), np.inf)
-    if kept:
-        losses[kept] = _losses_of(estimator, rows.take(np.array(kept)), known)
+    codes = np.array([old.index(tag) if tag in old else _UNSEEN for tag in new])
+    items = _items_of(estimator, rows, plan.targets)
+    targets = items.targets
+    assert isinstance(targets, Ragged)
+    values = np.where(targets.values < 0, targets.values, codes[targets.values.clip(0)])
+    unseen = np.unique(items.samples.repeat(items.sizes)[values == _UNSEEN])
+    items = replace(items, targets=Ragged(values, targets.starts))
+    known = items.of_samples(np.setdiff1d(items.samples, unseen))
+    losses = _losses_of(estimator, known, len(rows))
+    losses[unseen] = np.inf
     return losses
 
 
@@ -183,14 +181,19 @@ def _plan(estimator: Predicts, X: object, y: object) -> TrainingPlan:
     return estimator._prepare_targets(as_sequence(y), rows, most, fitted, None)
 
 
-def _losses_of(estimator: Predicts, rows: Texts, targets: object) -> FloatArray:
+def _items_of(estimator: Predicts, rows: Texts, targets: object) -> Items:
+    """The rows as the estimator learns them."""
+    assert isinstance(estimator, TrainedEstimator)
+    fitted = estimator._state()
+    return fitted.task.encode(rows, targets, fitted.network.text_tokenizer)
+
+
+def _losses_of(estimator: Predicts, items: Items, n_rows: int) -> FloatArray:
     """The loss of each row as in ``fit``, without dropout."""
     assert isinstance(estimator, TrainedEstimator)
     fitted = estimator._state()
-    task, network = fitted.task, fitted.network
-    precision = estimator._move_to_device(network)
-    items = task.encode(rows, targets, network.text_tokenizer)
-    return sample_losses(network, task, items, precision, len(rows))
+    precision = estimator._move_to_device(fitted.network)
+    return sample_losses(fitted.network, fitted.task, items, precision, n_rows)
 
 
 class _Answer(NamedTuple):
@@ -270,8 +273,9 @@ class _Answers(Uncoloured):
         ])  # fmt: skip
 
     def losses(self) -> FloatArray:
+        rows = checked_rows(self.estimator, self.X)
         targets = _plan(self.estimator, self.X, self.y).targets
-        return _losses_of(self.estimator, checked_rows(self.estimator, self.X), targets)
+        return _losses_of(self.estimator, _items_of(self.estimator, rows, targets), len(rows))
 
     def confidences(self) -> Confidences:
         pairs = zip(self.predicted, self.best, strict=True)

@@ -18,7 +18,7 @@ from skbert.exceptions import InputError
 from skbert.inspection._columns import Predicts
 from skbert.inspection._facts import about_lengths, about_rows, about_truth
 from skbert.inspection._html import View
-from skbert.inspection._outcomes import Confidences, Outcomes, name_of
+from skbert.inspection._outcomes import Confidences, Outcomes, check_columns_of, name_of
 from skbert.inspection._page import Bar, Cell, Embedded, Section, Sentence, Table, whole_page
 from skbert.inspection._scores import Interval, calibration_of, intervals, scores_of
 from skbert.inspection._views import ShownRow, judged, outcomes_of, page
@@ -112,6 +112,8 @@ def report(
     rng = check_random_state(np.random.default_rng().integers(2**31) if random_state is None
                              else random_state)  # fmt: skip
     outcomes = outcomes_of(estimator, X, y)
+    if y_train is not None:
+        check_columns_of(y_train, estimator)
     losses = outcomes.losses()
     sections = [about_rows(estimator, X, X_train)]
     if isinstance(estimator, TextEstimator):

@@ -52,6 +52,7 @@ def learned(fitted: BertClassifier) -> tuple[list[Any], list[dict[str, float]]]:
 # --- one-hot rows ------------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore:The columns of y are read as")
 @pytest.mark.parametrize(
     "params",
     [
@@ -121,6 +122,7 @@ def test_the_loss_is_the_cross_entropy_with_the_probabilities(
     assert fitted.score(X, y) == best.mean()
 
 
+@pytest.mark.filterwarnings("ignore:The columns of y are read as")
 @pytest.mark.parametrize("kind", ["frame", "polars", "array", "float32", "lists"])
 def test_the_container_does_not_matter(kind: str, tiny_model: Path, sentiment: Sentiment) -> None:
     X, y = sentiment.texts, soft(40)
@@ -212,6 +214,7 @@ def test_held_out_rows_are_as_probable_labels_are(tiny_model: Path, sentiment: S
     assert plan.strata.tolist() == [int(row % 10 > 0) for row in rows]
 
 
+@pytest.mark.filterwarnings("ignore:The columns of y are read as")
 def test_rows_beside_may_be_soft(tiny_model: Path, sentiment: Sentiment) -> None:
     X, y = sentiment.texts, soft(40)
     given = {"X_val": X[30:], "y_val": y[30:]}
@@ -230,6 +233,7 @@ def test_rows_beside_may_be_soft(tiny_model: Path, sentiment: Sentiment) -> None
 # --- bad input ---------------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore:The columns of y are read as")
 def test_a_further_batch_is_checked(tiny_model: Path, sentiment: Sentiment) -> None:
     shares = soft(40).to_numpy(copy=True)
     shares[3] = 0.5

@@ -155,6 +155,10 @@ CALLS: dict[str, list[Call]] = {
         lambda f: new(f, BertRegressor).fit(TEXTS, np.ones((4, 1))),
         lambda f: f.pipeline.fit(TEXTS, np.array(LABELS)[:, None]),
     ],
+    "soft_labels.warn_of_order": [
+        lambda f: new(f).fit(TEXTS, np.full((4, 2), 0.5), classes=["b", "a"]),
+        lambda f: new(f).partial_fit(TEXTS, np.full((4, 2), 0.5), classes=["b", "a"]),
+    ],
     "answers.warn_if_swapped": [
         lambda f: new(f, BertSpanExtractor, max_length=64).fit(SWAPPED, ["?", "?"]),
         lambda f: f.extractor.predict(SWAPPED),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 import sys
 from html.parser import HTMLParser
@@ -256,6 +257,18 @@ def test_other_estimators_are_read_by_their_encoder(
     np.testing.assert_array_equal(display.coordinates, expected.coordinates)
     [points] = display.ax_.collections
     assert len(points.get_offsets()) == 9
+
+
+def test_long_texts_are_read_as_the_estimator_reads_them(
+    classifier: BertClassifier, sentiment: Sentiment
+) -> None:
+    X = [text * 40 for text in sentiment.texts[:4]]
+    read = copy.copy(classifier).set_params(long_text="windows")
+    found = EmbeddingMapDisplay.from_estimator(read, X).coordinates
+    how = {"long_text": "windows", "device": "cpu", "precision": "float32"}
+    encoder = BertTransformer(model=classifier, **how).fit(X)
+    expected = EmbeddingMapDisplay.from_estimator(encoder, X).coordinates
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_any_transformer_to_arrays_will_do(sentiment: Sentiment) -> None:

@@ -164,6 +164,21 @@ def test_many_rows_are_not_all_used(
     assert used == [80]  # 20 steps of 4 rows, of 200
 
 
+def test_texts_of_labels_are_among_the_rows(
+    tiny_model: Path, sentiment: Sentiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, y = sentiment.texts * 10, sentiment.labels * 10
+    classifier = BertClassifier(tiny_model, label_texts=True, head_init="probe", **USUAL)
+    seen = []
+
+    def noted(network: Any, task: Any, items: Any, precision: Any, n_label_items: int) -> None:
+        seen.append(items.samples[-n_label_items:].tolist())
+
+    monkeypatch.setattr("skbert._core.training.probe._fit", noted)
+    suggest_learning_rate(classifier, X, y, n_steps=20)
+    assert seen == [[len(X), len(X) + 1]]
+
+
 def test_the_curve_is_drawn(classifier: BertClassifier, sentiment: Sentiment) -> None:
     pyplot = pytest.importorskip("matplotlib.pyplot")
     display = suggest_learning_rate(classifier, *sentiment, n_steps=20)

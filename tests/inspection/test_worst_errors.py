@@ -16,12 +16,12 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from support.jobs import FORMS, TRAINED
 
-from skbert import BertClassifier, BertTokenTagger
+from skbert import BertClassifier, BertRegressor, BertTokenTagger
 from skbert._core.infer import mean_loss, sample_losses
 from skbert._core.runtime.device import Precision
 from skbert._estimator.base import encode
 from skbert.exceptions import InputError, InputTypeError
-from skbert.inspection import attributions, worst_errors
+from skbert.inspection import ThresholdDisplay, attributions, report, show, worst_errors
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -205,6 +205,34 @@ def test_a_tag_that_fit_has_not_seen(tiny_model: Path) -> None:
     frame = worst_errors(tagger, X, [["B-NEW"] * len(X[0]), *y[1:]]).frame
     assert frame["loss"].tolist()[:1] == [np.inf]
     assert np.isfinite(frame["loss"][1:]).all()
+
+
+def test_a_type_that_fit_has_seen_in_single_words_only(tiny_model: Path) -> None:
+    X, y = [["Anna", "sings"], ["it", "rains"]] * 4, [["B-PER", "O"], ["O", "O"]] * 4
+    tagger = BertTokenTagger(tiny_model, **EXACT).fit(X, y)
+    (of_words,) = worst_errors(tagger, X[:1], y[:1]).frame["loss"]
+    texts = ["Anna sings", "Anna Berg"]
+    of_texts = worst_errors(tagger, texts, [[(0, 4, "PER")], [(0, 9, "PER")]]).frame
+    assert of_texts.set_index("row")["loss"].tolist() == [np.inf, pytest.approx(of_words)]
+    assert of_texts["row"].tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("kind", [BertClassifier, BertRegressor])
+def test_columns_of_y_are_those_of_fit(kind: Any, tiny_model: Path) -> None:
+    X = ["good", "bad", "fine", "poor"] * 2
+    y = pd.DataFrame({"a": [1, 0, 1, 0] * 2, "b": [1, 1, 0, 0] * 2})
+    learned = kind(tiny_model, **EXACT).fit(X, y)
+    swapped = y[["b", "a"]]
+    for estimator in (learned, make_pipeline(learned)):
+        for call in (worst_errors, show, report):
+            call(estimator, X, y)
+            with pytest.raises(InputError, match="in fit they were"):
+                call(estimator, X, swapped)
+    if kind is BertClassifier:
+        with pytest.raises(InputError, match="in fit they were"):
+            report(learned, X, y, y_train=swapped)
+        with pytest.raises(InputError, match="in fit they were"):
+            ThresholdDisplay.from_estimator(learned, X, swapped)
 
 
 def test_a_tagger_inside_a_pipeline(tiny_model: Path) -> None:

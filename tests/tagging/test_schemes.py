@@ -311,7 +311,7 @@ PLACES = np.array([[0, 4], [5, 10], [10, 11], [12, 16]])  # "Anna Maria, here"
 
 def on_words(*entities: Entity, scheme: str = "IOB2") -> list[str]:
     tags = tag_names(["X", "Y"], scheme)
-    (codes,) = CharacterSpans([list(entities)], tags, scheme).codes([PLACES])
+    (codes,) = CharacterSpans([list(entities)], tags, scheme).codes([PLACES], warns=True)
     assert codes.dtype == np.int64
     return [tags[code] for code in codes]
 

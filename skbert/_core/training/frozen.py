@@ -30,24 +30,22 @@ def compute_states(network: Network, rows: Items, precision: Precision) -> Ragge
 
 def with_states(
     network: Network,
-    parts: Sequence[Items],
-    precision: Precision,
+    parts: Sequence[tuple[Items, Precision]],
     layers: int | str,
     compute: ComputeStates = compute_states,
 ) -> list[Items]:
-    """The same parts with what ``layers``, as `freeze` has it, leaves the same in every pass.
+    """The same items, each computed in a precision, with what ``layers``, as `freeze` has it, leaves the same in every pass.
 
     That is what the head reads, if nothing but the head is trained, else the hidden states of
     tokens after the frozen layers. Nothing is kept where somebody changed the modules.
     """
     reader = _reader(network, layers)
-    if reader is None or _n_bytes(reader, parts, precision) > _MOST_BYTES:
-        return [*parts]
+    if reader is None or sum(_n_bytes(reader, *part) for part in parts) > _MOST_BYTES:
+        return [items for items, _ in parts]
     after = _n_still(network, layers) if reader is not network else None
-    states = [compute(reader, x.by_row(), precision) for x in parts]
     return [
-        replace(items, states=own, states_after=after)
-        for items, own in zip(parts, states, strict=True)
+        replace(items, states=compute(reader, items.by_row(), precision), states_after=after)
+        for items, precision in parts
     ]
 
 
@@ -68,10 +66,10 @@ def _reader(network: Network, layers: int | str) -> Network | None:
     return reader
 
 
-def _n_bytes(reader: Network, parts: Sequence[Items], precision: Precision) -> int:
+def _n_bytes(reader: Network, items: Items, precision: Precision) -> int:
     """Bytes of what a network gives for all rows, or tokens."""
-    reads_tokens = reader.head.reads == "tokens"
-    n_vectors = sum(len(x.tokens.ids.values) if reads_tokens else len(x.tokens) for x in parts)
+    tokens = items.tokens
+    n_vectors = len(tokens.ids.values) if reader.head.reads == "tokens" else len(tokens)
     n_bytes: int = reader.model.config.hidden_size * precision.weight_dtype.itemsize
     return n_vectors * n_bytes
 

@@ -21,6 +21,7 @@ from skbert._validation.tables import check_length
 from skbert.exceptions import InputError
 from skbert.inspection._displays.drawing import COLOURS, Display, heat_map, name_ticks, plain
 from skbert.inspection._displays.rows import class_probabilities
+from skbert.inspection._outcomes import check_columns_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -124,6 +125,7 @@ class ThresholdDisplay(Display):
         """
         cls._require_matplotlib()
         chances, classes = class_probabilities(estimator, X, cls.__name__)
+        check_columns_of(y, estimator)
         return cls.from_predictions(y, chances, classes, label=label, ax=ax)
 
     @classmethod

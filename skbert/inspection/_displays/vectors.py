@@ -84,6 +84,7 @@ def _transformer(estimator: object, X: object) -> Any:
         return estimator
     shared = [each.name for each in fields(TextEstimator) if each.name != "model"]
     settings = {name: getattr(estimator, name) for name in shared}
+    settings["long_text"] = getattr(estimator, "long_text", "truncate")
     return load_name("BertTransformer")(model=estimator, **settings).fit(X)
 
 

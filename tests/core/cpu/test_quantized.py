@@ -322,3 +322,17 @@ def test_training_knows_nothing_of_it(
         return weights
 
     torch.testing.assert_close(trained("int8"), trained("auto"), rtol=0, atol=0)
+
+
+@needs_int8
+@pytest.mark.parametrize("freeze", [0, 1, "all"])
+def test_rows_held_out_are_measured_as_rows_are_predicted(
+    freeze: int | str, lively_model: Path, sentiment: Sentiment
+) -> None:
+    """Rows to train on are computed without int8, and what frozen layers give of them is kept."""
+    X, y = sentiment
+    classifier = BertClassifier(lively_model, freeze=freeze, epochs=1, precision="int8")
+    classifier.fit(X[:20], y[:20], X_val=X[20:], y_val=y[20:])
+    found = classifier.conformity_scores_
+    expected = classifier.conformalize(X[20:], y[20:]).conformity_scores_
+    np.testing.assert_allclose(found, expected, atol=1e-5)
