@@ -14,6 +14,7 @@ from numbers import Integral
 import joblib
 import numpy as np
 
+from skbert import __version__
 from skbert._arrays import Array
 from skbert._core.checkpoints.vet import Checkpoint
 from skbert._core.models.network import Network
@@ -69,6 +70,7 @@ def facts_of(
         "precision": precision.products.removeprefix("torch."),
         "device": precision.device.type,
         "number of processes": str(process_group().size),
+        "version of skbert": __version__,
         **{name: _hash(value) for name, value in contents.items()},
     }
 

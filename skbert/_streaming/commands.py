@@ -40,6 +40,7 @@ from skbert.exceptions import InputError, InputTypeError, SaveError
 __all__ = ["embed", "fit", "predict"]
 
 Names = Sequence[str] | None
+_BY_CLASS = {"class_weight", "label_texts"}  # parameters whose keys are classes
 
 
 def predict(
@@ -91,7 +92,9 @@ def fit(
     check_columns(data, names, labels, "--label-columns")
     texts = [*(text_columns or (name for name in names if name not in labels))]
     check_columns(data, names, texts, "--text-columns")
+    y = _targets(data, table, labels, estimator)
     params = {"text_columns": texts, "verbose": 1, **dict(map(_setting, settings))}
+    params |= {name: _by_class(params[name], y) for name in params.keys() & _BY_CLASS}
     made = getattr(skbert, estimator)(**({} if model is None else {"model": model}))
     try:
         made.set_params(**params)
@@ -101,7 +104,7 @@ def fit(
             f"--set: {error} Values are JSON: numbers, true, false, null, or a text."
         ) from error
     _check_unread(made, names, labels)
-    made.fit(table, *_targets(data, table, labels)).save(folder)
+    made.fit(table, *y).save(folder)
     return folder
 
 
@@ -139,9 +142,13 @@ def _check_new(folder: Path) -> None:
         )
 
 
-def _targets(data: Path, table: pa.Table | FileRows, labels: list[str]) -> tuple[Any, ...]:
-    """y: one column, a frame of several, or nothing."""
+def _targets(
+    data: Path, table: pa.Table | FileRows, labels: list[str], estimator: str
+) -> tuple[Any, ...]:
+    """y: one column, a frame of several, or nothing; only a question may lack its answer."""
     columns = {name: table.column(table.column_names.index(name)).to_pylist() for name in labels}
+    if estimator == "BertSpanExtractor":
+        columns = {name: [cell or "" for cell in cells] for name, cells in columns.items()}
     for name, cells in columns.items():
         if None in cells:
             row = cells.index(None)
@@ -155,15 +162,28 @@ def _targets(data: Path, table: pa.Table | FileRows, labels: list[str]) -> tuple
     return tuple(columns.values())
 
 
+def _by_class(value: Any, y: tuple[Any, ...]) -> Any:
+    """A mapping whose keys, which JSON has as str, are classes as one column has them."""
+    is_of_one = isinstance(value, dict) and len(y) == 1 and isinstance(y[0], list)
+    if not is_of_one or any(isinstance(label, str) for label in y[0]):
+        return value
+    return {_value(key): each for key, each in value.items()}
+
+
 def _setting(text: str) -> tuple[str, Any]:
     """The name and value in ``name=value``, a value in JSON or else a str."""
     name, sign, value = text.partition("=")
     if not sign:
         raise InputError(f"--set {text}: give NAME=VALUE, such as --set epochs=5.")
+    return name, _value(value)
+
+
+def _value(text: str) -> Any:
+    """A value in JSON, or else a str."""
     try:
-        return name, json.loads(value)
+        return json.loads(text)
     except ValueError:
-        return name, value
+        return text
 
 
 def _open(folder: Path) -> Any:

@@ -20,7 +20,7 @@ from skbert._core.text.tokens import Ragged
 from skbert._estimator.fitting import TrainedEstimator
 from skbert._estimator.plan import TrainingPlan
 from skbert._validation.answers import check_answers
-from skbert._validation.entities import Entity, check_spans, check_tags, entities_of
+from skbert._validation.entities import Entity, check_spans, check_tags, entities_of, split_tag
 from skbert._validation.targets import as_sequence
 from skbert._validation.texts import Texts
 from skbert._validation.words import WordRows

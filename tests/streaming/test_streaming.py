@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import signal
 import subprocess
@@ -400,13 +401,18 @@ def test_cells_of_csv_are_read_as_what_they_are_for(
     assert len(skbert.load(tmp_path / "model").predict(TABLE.to_pandas())) == len(TEXTS)
 
 
-def test_answers_of_csv_are_texts(lively_model: Path, tmp_path: Path) -> None:
-    lines = [f"When?,It was in {year} he said.,{year}" for year in range(1900, 1920)]
+@pytest.mark.parametrize(("more", "threshold"), [([], np.inf), (["Who?,Nobody knows.,"], 0.0)])
+def test_answers_of_csv_are_texts_or_missing(
+    more: list[str], threshold: float, lively_model: Path, tmp_path: Path
+) -> None:
+    lines = [f"When?,It was in {year} he said.,{year}" for year in range(1900, 1920)] + more
     (tmp_path / "in.csv").write_text("\n".join(["question,text,answer", *lines]))
     run("fit", tmp_path / "in.csv", tmp_path / "model", "--estimator", "BertSpanExtractor",
         "--model", lively_model, "--text-columns", "question", "text", "--label-columns", "answer",
         "--set", "epochs=1", "--set", "verbose=0")  # fmt: skip
-    assert skbert.load(tmp_path / "model").text_columns == ["question", "text"]
+    fitted = skbert.load(tmp_path / "model")
+    assert fitted.text_columns == ["question", "text"]
+    assert fitted.no_answer_threshold_ == threshold
 
 
 @pytest.mark.parametrize(
@@ -419,9 +425,12 @@ def test_labels_of_csv_stay_as_they_are_written(
 ) -> None:
     lines = [f"{text},{written[row % 2]}" for row, text in enumerate(TEXTS)]
     (tmp_path / "in.csv").write_text("\n".join(["text,label", *lines]))
+    weights = json.dumps(dict.fromkeys(classes, 2.0))
     run("fit", tmp_path / "in.csv", tmp_path / "model", "--label-columns", "label",
-        "--model", lively_model, "--set", "epochs=1", "--set", "verbose=0")  # fmt: skip
-    assert skbert.load(tmp_path / "model").classes_.tolist() == classes
+        "--model", lively_model, "--set", "epochs=1", "--set", "verbose=0",
+        "--set", f"class_weight={weights}")  # fmt: skip
+    fitted = skbert.load(tmp_path / "model")
+    assert fitted.classes_.tolist() == [*fitted.class_weight] == classes
 
 
 # --- stopped and continued -----------------------------------------------------------------------

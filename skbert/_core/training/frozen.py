@@ -34,9 +34,9 @@ def with_states(
     layers: int | str,
     compute: ComputeStates = compute_states,
 ) -> list[Items]:
-    """The same items, each computed in a precision, with what ``layers``, as `freeze` has it, leaves the same in every pass.
+    """The items, with what ``layers``, as `freeze` has it, leaves the same in every pass.
 
-    That is what the head reads, if nothing but the head is trained, else the hidden states of
+    It is computed in the precision that is given with them: what the head reads, if nothing but the head is trained, else the hidden states of
     tokens after the frozen layers. Nothing is kept where somebody changed the modules.
     """
     reader = _reader(network, layers)
