@@ -36,8 +36,9 @@ def with_states(
 ) -> list[Items]:
     """The items, with what ``layers``, as `freeze` has it, leaves the same in every pass.
 
-    It is computed in the precision that is given with them: what the head reads, if nothing but the head is trained, else the hidden states of
-    tokens after the frozen layers. Nothing is kept where somebody changed the modules.
+    It is computed in the precision that comes with them: what the head reads, if nothing but the
+    head is trained, else the hidden states of tokens after the frozen layers. Nothing is kept
+    where somebody changed the modules.
     """
     reader = _reader(network, layers)
     if reader is None or sum(_n_bytes(reader, *part) for part in parts) > _MOST_BYTES:
