@@ -47,7 +47,7 @@ _INNER_PACKAGES = frozenset({"contextlib", "joblib", "skbert", "sklearn", "torch
 
 
 class SkbertError(Exception):
-    """Base of every error that skbert raises on purpose."""
+    """Base of the errors that are skbert's own."""
 
 
 class InputError(SkbertError, ValueError):

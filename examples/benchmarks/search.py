@@ -1,6 +1,6 @@
 """A grid search of 12 fits: the plain script in a loop, and GridSearchCV over skbert.
 
-600 rows of ``intents`` with their 20 most frequent classes, 4 learning rates, 3 folds, one pass
+600 rows of ``intents`` of 20 of their classes, 4 learning rates, 3 folds, one pass
 each; with one and with two workers, and with frozen layers. What these give is the same in all
 candidates; with `memory` it is computed once. Every side predicts the held-out fold of each fit.
 The contenders take turns.

@@ -247,13 +247,14 @@ PARTS = {
 
 HEAD = """# Speed targets
 
-Written by `make bench`: the speed targets of skbert, and what was measured. Each part names its
-machine; what another machine measures becomes a part of its own. "Best peer" is the fastest of the
-others, at its best settings, in the unit of the row; where the row is a share of the peak, the
-fastest with products in the same precision. "Limit" is what the row would say if the encoder's
-matrix products took all the time, each as fast as the fastest that was measured in the same run. A
-dash stands for what was not measured, because the processor has no instructions for that precision
-or the script did not measure it then."""
+Written by `make bench`, and on a GPU by `make bench-gpu`: the speed targets of skbert, and what
+was measured. Each part names its machine; what another machine measures becomes a part of its
+own. "Best peer" is the fastest of the others, of the settings that were tried, in the unit of the
+row; where the row is a share of the peak, the fastest with products in the same precision.
+"Limit" is what the row would say if the encoder's matrix products took all the time, each as fast
+as the fastest that was measured in the same run. A dash stands for what was not measured, as the
+processor has no instructions for that precision or the script did not measure it then, and for a
+row without a limit or an aim."""
 
 
 def main() -> None:

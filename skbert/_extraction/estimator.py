@@ -56,8 +56,8 @@ class BertSpanExtractor(PredictsAnswers, CalibratedEstimator):
         Peak learning rate of AdamW for the encoder.
     head_learning_rate : float, "auto" or None, default="auto"
         Peak learning rate of AdamW for the output layer; None uses ``learning_rate``. ``"auto"``
-        uses 1e-3, but ``learning_rate`` if the head reads BERT's pooler for one pair of texts per
-        row and encoder layers are trained.
+        uses 1e-3, but ``learning_rate`` if encoder layers are trained and the head reads one pair
+        of texts per row as models of its type do: BERT by its pooler, RoBERTa by its first token.
     weight_decay : float, default=0.01
         Weight decay of AdamW; it is not applied to biases and LayerNorm weights.
     warmup : float or int, default=0.1
@@ -71,8 +71,8 @@ class BertSpanExtractor(PredictsAnswers, CalibratedEstimator):
     freeze : int or "all", default=0
         Weights that are not trained: none for 0, the embeddings and the first k layers for k, and
         everything except the output layer for ``"all"``. Frozen layers run without dropout. If the
-        rows are the same in every pass, a frozen encoder, and on a CPU frozen layers of most
-        models, read each row once: a vector of each row or token is kept, up to 1 GB in all.
+        rows are the same in every pass, a frozen encoder, and frozen layers that kernels compute,
+        read each row once: a vector of each row or token is kept, up to 1 GB in all.
     max_grad_norm : float or None, default=1.0
         Maximum norm of the gradient of a step, to which a larger one is clipped, before the step
         is weighted by its rows; None does not clip.
@@ -81,8 +81,8 @@ class BertSpanExtractor(PredictsAnswers, CalibratedEstimator):
     head_init : {"auto", "probe", "random"}, default="auto"
         Initial weights of the head: those of a linear model fitted on the frozen encoder's
         features (``"probe"``), or random ones. ``"auto"`` uses the linear model, unless encoder
-        layers are trained and the targets are numbers or the head reads BERT's pooler for one pair
-        of texts per row.
+        layers are trained and the targets are numbers or the head reads one pair of texts per row
+        as models of its type do.
     max_length : int or None, default=None
         Maximum length of a row in tokens, special tokens included. None uses the limit of the
         model, but at most 384 in ``BertSpanExtractor``. Long rows take more memory and time.
@@ -128,7 +128,7 @@ class BertSpanExtractor(PredictsAnswers, CalibratedEstimator):
     random_state : int, RandomState instance or None, default=None
         Controls all randomness, such as the order of rows, dropout, the validation set and new
         weights. With an int, the same fit on the same machine with the same number of threads
-        gives bit-identical results.
+        gives bit-identical results; on a GPU the last digits may differ.
     checkpoint_dir : str, path-like or None, default=None
         Folder in which a fit keeps its last two checkpoints, so that it can be stopped at any
         moment: the same fit goes on from there and ends with the same bits. A fit of other
@@ -182,8 +182,8 @@ class BertSpanExtractor(PredictsAnswers, CalibratedEstimator):
         The number by which the logits are divided; 1.0 without ``calibrate``.
     conformity_scores_ : ndarray of shape (n_held_out,)
         1 minus the probability of the best right answer in each row held out, ascending, for
-        ``predict_set``; 2 where none is kept. Only if ``fit`` held out rows, or after
-        ``conformalize``.
+        ``predict_set``; 2 where none is kept. Only if ``fit`` had rows to validate on, or
+        after ``conformalize``.
     n_features_in_ : int
         Number of columns of X in ``fit``. Not defined if X was a list or a Series of texts, which
         has no columns.
