@@ -6,8 +6,9 @@ transformers' attention interface; ``opening`` registers it, and that for masks,
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -40,6 +41,7 @@ _MAX_SCORES = 1 << 21  # computed at a time: about what the caches of a CPU hold
 _MAX_WHOLE_LENGTH = 512  # tokens of a row whose queries are computed together
 _MIN_QUERIES = 16  # computed together, however long the row
 _MIN_LOCAL_QUERIES = 64  # the same with a window
+_MAX_FLASH_SIZE = 256  # numbers of a head that flash attention takes
 
 
 def packed_or_padded(
@@ -134,7 +136,17 @@ def _is_causal(module: torch.nn.Module) -> bool:
 
 def _can_use_flash(q: torch.Tensor, dropout: float) -> bool:
     is_half = q.dtype in (torch.bfloat16, torch.float16)
-    return varlen is not None and q.is_cuda and is_half and not dropout
+    fits = is_half and q.shape[-1] % 8 == 0 and q.shape[-1] <= _MAX_FLASH_SIZE
+    return fits and not dropout and q.is_cuda and _has_flash(q.device)
+
+
+@cache
+def _has_flash(device: torch.device) -> bool:
+    """Whether torch has flash attention for a GPU, with a scale and a window."""
+    if varlen is None or not torch.backends.cuda.is_flash_attention_available():
+        return False
+    takes_scale = "scale" in inspect.signature(varlen.varlen_attn).parameters  # from torch 2.11 on
+    return takes_scale and torch.cuda.get_device_capability(device) >= (8, 0)
 
 
 # varlen_attn takes rows of any lengths, but has no dropout. The operator below it has, but it is

@@ -135,6 +135,8 @@ class Layers:
             return work.wanted(states, run)
         if self.graphs is None or not torch.is_grad_enabled():
             return self._compute(work, states, layout)
+        for cache in self.products.values():
+            cache.for_inference = None  # steps by graphs ask for no products, and change weights
         weights = self._recorded_weights(work, states, layout)
         compute = partial(self._compute, work)
         return self.graphs((made_for, *read), compute, weights, states, layout)

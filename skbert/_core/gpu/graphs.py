@@ -14,7 +14,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 import torch
@@ -43,11 +43,17 @@ _WORTH_A_GRAPH = 8 << 20
 Compute = Callable[[torch.Tensor, Layout], list[torch.Tensor]]
 
 
+@cache
+def _stream_of(device: torch.device) -> torch.cuda.Stream:
+    """The stream that is recorded: the same for each fit, as torch keeps memory for every one."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call,no-any-return]
+
+
 class Recorder:
     """Records what a function starts on a GPU."""
 
     def __init__(self, device: torch.device) -> None:
-        self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self.stream = _stream_of(device)
         self.pool = torch.cuda.graph_pool_handle()
 
     @contextmanager
@@ -247,9 +253,10 @@ class _Graph:
 
     def _backward(self) -> None:
         inputs = [*self.weights, *[self.states] * self.needs_grad]
-        self.found = torch.autograd.grad(
-            self.outputs, inputs, self.grad_outputs, allow_unused=True
-        )
+        with torch.autocast(self.states.device.type, enabled=False):  # as a step has it
+            self.found = torch.autograd.grad(
+                self.outputs, inputs, self.grad_outputs, allow_unused=True
+            )
 
     def _take_grads(self) -> list[torch.Tensor | None]:
         """The gradients of the weights, wherever the backward pass has put them."""

@@ -9,11 +9,12 @@ AdamW has no gradient. Depends on torch, a batch's layout and the kernels beside
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from importlib import import_module
 from typing import Any
 
+import numpy as np
 import torch
 
 from skbert._core.attention.settings import AttentionSettings
@@ -63,9 +64,35 @@ def _has_kernel(name: str, x: torch.Tensor) -> bool:
 def _can_run(device: torch.device) -> bool:
     """Whether kernels can be compiled for a device: it may be too old, or a compiler missing."""
     x = torch.zeros(1, 1, device=device)
+    return _runs(x, lambda: kernels("gelu").gelu_backward(hidden=x, grad_active=x))
+
+
+@functools.cache
+def _can_attend(
+    device: torch.device, dtype: torch.dtype, settings: AttentionSettings, *, trains: bool
+) -> bool:
+    """Whether those of attention can, which need much of a GPU's own memory."""
+    qkv = torch.zeros(1, 3 * settings.head_size, dtype=dtype, device=device)
+    starts = torch.arange(2, dtype=torch.int32, device=device)
+    layout = Layout(np.ones(1, np.int64), ((0, 1, 1),), starts, starts[:1].long())
+    how: dict[str, Any] = {"qkv": qkv, "layout": layout, "settings": settings, "seed": 0}
+
+    def attend() -> None:
+        output, logsumexp = kernels("attention").attention_forward(**how)
+        if trains:
+            kernels("attention").attention_backward(
+                output=output, grad_output=output, logsumexp=logsumexp, **how
+            )
+
+    return _runs(qkv, attend)
+
+
+def _runs(x: torch.Tensor, start: Callable[[], object]) -> bool:
+    """Whether kernels can be started on the device of a tensor; a warning says why not."""
+    device = x.device
     try:
         with on_device_of(x):
-            kernels("gelu").gelu_backward(hidden=x, grad_active=x)
+            start()
     except Exception as error:  # noqa: BLE001 - Triton's, a compiler's or the driver's
         warn(
             f"The kernels for GPUs are not used: Triton could not compile one for {device}"
@@ -83,8 +110,10 @@ def can_fuse_attention(qkv: torch.Tensor, layout: Layout, settings: AttentionSet
     """Whether `fused_attention` can be used, and is not slower than torch's operations."""
     is_half = qkv.dtype in (torch.bfloat16, torch.float16)
     is_faster = settings.dropout > 0 or has_short_rows(layout)
-    fits = is_half and settings.head_size in _HEAD_SIZES
-    return fits and is_faster and _has_kernel("attention", qkv)
+    fits = is_half and settings.head_size in _HEAD_SIZES and is_faster
+    if not (fits and _has_kernel("attention", qkv)):
+        return False
+    return _can_attend(qkv.device, qkv.dtype, settings, trains=torch.is_grad_enabled())
 
 
 def has_short_rows(layout: Layout) -> bool:

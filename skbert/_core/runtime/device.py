@@ -143,7 +143,8 @@ class Precision:
 
 def _has_fast_bfloat16(device: torch.device) -> bool:
     if device.type == "cuda":
-        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+        with torch.cuda.device(device):
+            return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     bound = os.environ.get("ONEDNN_MAX_CPU_ISA", "ALL").upper()
     if device.type != "cpu" or _WITHOUT_BFLOAT16.fullmatch(bound):
         return False

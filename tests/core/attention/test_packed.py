@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from inspect import Parameter, Signature
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
@@ -300,6 +302,35 @@ def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
     if request.param == "flash":
         monkeypatch.setattr(packed, "_can_use_flash", lambda *_: True)
         monkeypatch.setattr(packed.varlen, "varlen_attn", flash)
+
+
+@pytest.mark.parametrize(
+    ("size", "dtype", "capability", "parameters", "can"),
+    [
+        (64, torch.bfloat16, (8, 0), ["q", "scale"], True),
+        (256, torch.float16, (9, 0), ["q", "scale"], True),
+        (26, torch.bfloat16, (8, 0), ["q", "scale"], False),
+        (264, torch.bfloat16, (8, 0), ["q", "scale"], False),
+        (64, torch.float32, (8, 0), ["q", "scale"], False),
+        (64, torch.float16, (7, 5), ["q", "scale"], False),
+        (64, torch.float16, (8, 0), ["q"], False),
+    ],
+)
+def test_flash_attention_is_used_where_torch_has_it(
+    size: int, dtype: torch.dtype, capability: tuple[int, int], parameters: list[str], can: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    function: Any = lambda: None  # noqa: E731 - with a signature of its own
+    function.__signature__ = Signature(
+        [Parameter(name, Parameter.KEYWORD_ONLY) for name in parameters]
+    )
+    monkeypatch.setattr(packed, "varlen", SimpleNamespace(varlen_attn=function))
+    monkeypatch.setattr(torch.backends.cuda, "is_flash_attention_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+    monkeypatch.setattr(packed, "_has_flash", packed._has_flash.__wrapped__)
+    q = SimpleNamespace(dtype=dtype, shape=(5, 2, size), is_cuda=True, device=GPU)
+    assert packed._can_use_flash(q, 0.0) is can
+    assert not packed._can_use_flash(q, 0.1)
 
 
 @pytest.mark.usefixtures("kernel")

@@ -27,11 +27,13 @@ from support.training import GENTLE, make_items, run, weights_of
 from torch.autograd.graph import saved_tensors_hooks
 
 import skbert
+from skbert._core.batches import collate
 from skbert._core.cpu import prenorm
 from skbert._core.cpu.bindings import module
 from skbert._core.families.modernbert import MODERNBERT
 from skbert._core.gpu import graphs, operations
 from skbert._core.gpu.graphs import LayerGraphs
+from skbert._core.infer import infer
 from skbert._core.runtime.autograd import add_gradient
 from skbert._core.training import optim, stepper
 from skbert.exceptions import SkbertWarning
@@ -481,6 +483,54 @@ def test_where_graphs_are_not_used(
     assert graphs.graphs_on(CPU, 1, None) is None
     run(tiny_model, replace(LONG, gradient_checkpointing=True), precision="float32")
     assert recorder.n_recorded == 0
+
+
+def test_a_step_by_a_graph_leaves_nothing_that_was_made_for_predictions(tiny_model: Path) -> None:
+    """A step changes weights without torch's knowledge, and a graph asks for no products."""
+    network = open_model(tiny_model)
+    items = make_items(network)
+    precision = stepper.Precision("float32", CPU)
+    infer(network, items, precision)
+    caches = [*network.layer_runner.products.values()]
+    assert all(cache.for_inference is not None for cache in caches)
+    runner: Any = network.layer_runner
+    runner.graphs = lambda _made_for, _compute, _weights, states, _layout: [states]
+    network.logits(collate(items, np.arange(len(items)), CPU, torch.float32))
+    assert caches == [*network.layer_runner.products.values()]
+    assert all(cache.for_inference is None for cache in caches)
+
+
+class _Noting(torch.autograd.Function):
+    """Multiplies, and notes whether the backward pass is computed in lower precision."""
+
+    seen: ClassVar[list[bool]] = []
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x, weight)
+        return x * weight
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x, weight = ctx.saved_tensors
+        _Noting.seen.append(torch.is_autocast_enabled("cpu"))
+        return gradients[0] * weight, (gradients[0] * x).sum(0)
+
+
+def test_the_backward_pass_is_recorded_without_autocast_as_a_step_has_it() -> None:
+    recorder, weight = Repeating(), torch.ones(8, requires_grad=True)
+    made, layout = LayerGraphs(recorder, None), layout_of([3, 4])
+    for _ in range(2):
+        weight.grad = None
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            (output,) = made(
+                "layers", lambda states, _: [_Noting.apply(states, weight)], [weight],
+                torch.ones(7, 8), layout,
+            )  # fmt: skip
+        output.sum().backward()
+    assert recorder.n_recorded == 2
+    assert _Noting.seen
+    assert not any(_Noting.seen)
 
 
 @pytest.mark.parametrize("first", [[8] * 3, [8, 8, 40]])

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from support.networks import CPU, GPU, assert_all_close, open_model
+from support.networks import CPU, GPU, assert_all_close, layout_of, open_model
 from support.training import GENTLE, RECIPE, both, make_items, run
 
+from skbert._core.attention.settings import AttentionSettings
 from skbert._core.cpu.bindings import module
 from skbert._core.gpu import operations
 from skbert._core.infer import infer
@@ -93,6 +94,28 @@ def test_where_nothing_can_be_compiled_torch_computes(
     finally:
         operations._can_run.cache_clear()
     assert torch.from_numpy(got - want).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("trains", [False, True])
+def test_attention_is_computed_by_torch_where_its_kernels_cannot_run(
+    trains: bool, as_on_a_gpu: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(**_: Any) -> None:
+        raise RuntimeError("out of resource: shared memory")
+
+    kernel = "attention_backward" if trains else "attention_forward"
+    monkeypatch.setattr(operations.kernels("attention"), kernel, fail)
+    monkeypatch.setattr(operations, "_can_attend", operations._can_attend.__wrapped__)
+    qkv, layout = torch.zeros(9, 96, dtype=torch.float16), layout_of([4, 5])
+    settings = AttentionSettings(32, 0.5, False, 0.1)
+    with (
+        torch.set_grad_enabled(trains),
+        pytest.warns(SkbertWarning, match=r"for cpu \(RuntimeError: out of resource"),
+    ):
+        assert not operations.can_fuse_attention(qkv, layout, settings)
+    if trains:
+        with torch.no_grad():
+            assert operations.can_fuse_attention(qkv, layout, settings)
 
 
 @both
