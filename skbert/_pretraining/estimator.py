@@ -123,8 +123,8 @@ class BertPretrainer(TrainedEstimator):
         rows are the same in every pass, a frozen encoder, and frozen layers that kernels compute,
         read each row once: a vector of each row or token is kept, up to 1 GB in all.
     max_grad_norm : float or None, default=1.0
-        Maximum norm of the gradient of a step, to which a larger one is clipped; None does not
-        clip.
+        Maximum norm of the gradient of a step, to which a larger one is clipped, before the step
+        is weighted by its rows; None does not clip.
     accumulate : int, default=1
         Number of batches whose gradients are added up for one optimizer step.
     max_length : int or None, default=None

@@ -23,6 +23,7 @@ from skbert._core.checkpoints import archive
 from skbert._core.checkpoints.find import find
 from skbert._core.checkpoints.vet import vet
 from skbert._estimator.bar import Bar
+from skbert._estimator.base import TextEstimator
 from skbert._streaming.results import Columns, Model, predicted, vectors
 from skbert._streaming.sources import (
     Part,
@@ -108,7 +109,7 @@ def fit(
     return folder
 
 
-def _check_unread(made: Any, names: list[str], labels: list[str]) -> None:
+def _check_unread(made: TextEstimator, names: list[str], labels: list[str]) -> None:
     """Refuse columns of labels that an estimator is to read, by their names or places."""
     texts = names if made.text_columns is None else made.text_columns
     read = {"text_columns": texts, "feature_columns": getattr(made, "feature_columns", None)}
@@ -162,10 +163,10 @@ def _targets(
     return tuple(columns.values())
 
 
-def _by_class(value: Any, y: tuple[Any, ...]) -> Any:
+def _by_class(value: object, y: tuple[Any, ...]) -> object:
     """A mapping whose keys, which JSON has as str, are classes as one column has them."""
-    is_of_one = isinstance(value, dict) and len(y) == 1 and isinstance(y[0], list)
-    if not is_of_one or any(isinstance(label, str) for label in y[0]):
+    is_one_column = len(y) == 1 and isinstance(y[0], list)
+    if not isinstance(value, dict) or not is_one_column or any(isinstance(x, str) for x in y[0]):
         return value
     return {_value(key): each for key, each in value.items()}
 

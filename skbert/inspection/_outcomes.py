@@ -231,7 +231,7 @@ def check_columns_of(y: object, estimator: object) -> None:
     """Raise where the columns of y have other names than in fit, as ``score`` does."""
     steps = getattr(estimator, "steps", None)  # of a Pipeline
     known = getattr(steps[-1][1] if steps else estimator, "target_names_", None)
-    if known is not None:
+    if y is not None and known is not None:
         names = open_values(as_sequence(y), "y", None).names
         check_target_names(names, {"target_names_": known})
 

@@ -185,7 +185,8 @@ def _items_of(estimator: Predicts, rows: Texts, targets: object) -> Items:
     """The rows as the estimator learns them."""
     assert isinstance(estimator, TrainedEstimator)
     fitted = estimator._state()
-    return fitted.task.encode(rows, targets, fitted.network.text_tokenizer)
+    items: Items = fitted.task.encode(rows, targets, fitted.network.text_tokenizer)
+    return items
 
 
 def _losses_of(estimator: Predicts, items: Items, n_rows: int) -> FloatArray:

@@ -112,8 +112,7 @@ def report(
     rng = check_random_state(np.random.default_rng().integers(2**31) if random_state is None
                              else random_state)  # fmt: skip
     outcomes = outcomes_of(estimator, X, y)
-    if y_train is not None:
-        check_columns_of(y_train, estimator)
+    check_columns_of(y_train, estimator)
     losses = outcomes.losses()
     sections = [about_rows(estimator, X, X_train)]
     if isinstance(estimator, TextEstimator):

@@ -234,7 +234,7 @@ ELSEWHERE = {  # provoked where rates, kernels and checkpoints of all kinds are 
     "graphs._record",
     "learning_rate._warn_if_flat",
     "module._warn_of_old_kernels",
-    "operations._can_run",
+    "operations._runs",
     "resuming._owned",
     "resuming._put",
     "tensorflow._read_pieces",

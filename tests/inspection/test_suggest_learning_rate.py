@@ -22,6 +22,7 @@ from skbert import (
     BertTokenTagger,
     BertTransformer,
 )
+from skbert._core.training import probe as probing
 from skbert._estimator import bar as bars
 from skbert._estimator.run import Run
 from skbert.exceptions import InputError, InputTypeError, SkbertWarning
@@ -164,17 +165,19 @@ def test_many_rows_are_not_all_used(
     assert used == [80]  # 20 steps of 4 rows, of 200
 
 
+@pytest.mark.filterwarnings("ignore:The loss is lowest at the start")  # a linear model is fitted
 def test_texts_of_labels_are_among_the_rows(
     tiny_model: Path, sentiment: Sentiment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     X, y = sentiment.texts * 10, sentiment.labels * 10
     classifier = BertClassifier(tiny_model, label_texts=True, head_init="probe", **USUAL)
-    seen = []
+    seen, fit = [], probing._fit
 
     def noted(network: Any, task: Any, items: Any, precision: Any, n_label_items: int) -> None:
         seen.append(items.samples[-n_label_items:].tolist())
+        fit(network, task, items, precision, n_label_items)
 
-    monkeypatch.setattr("skbert._core.training.probe._fit", noted)
+    monkeypatch.setattr(probing, "_fit", noted)
     suggest_learning_rate(classifier, X, y, n_steps=20)
     assert seen == [[len(X), len(X) + 1]]
 

@@ -46,7 +46,7 @@ Compute = Callable[[torch.Tensor, Layout], list[torch.Tensor]]
 @cache
 def _stream_of(device: torch.device) -> torch.cuda.Stream:
     """The stream that is recorded: the same for each fit, as torch keeps memory for every one."""
-    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call,no-any-return]
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 class Recorder:

@@ -286,10 +286,8 @@ class Stepper:
         Each part is computed again in the backward pass, so that only one is in memory.
         """
         network, budget = self._network, self._budget.tokens
-        if len(part) > 1 or self._sizes[part[0]] <= budget:
-            return network.logits(batch)
-        rows = self._items.take(part).by_row()
-        if len(rows) == 1:
+        rows = self._items.take(part).by_row() if len(part) == 1 else None
+        if rows is None or len(rows) == 1 or rows.sizes.sum() <= budget:
             return network.logits(batch)
         row_batches = (
             collate(rows, np.arange(len(rows))[cut], network.device, self._precision.weight_dtype)
