@@ -18,7 +18,7 @@ from support.bad_inputs_of_heads import CHOICES, SPANS, TAGS
 # --- soft labels and their classes -------------------------------------------------------------
 
 SHARES = [[0.9, 0.1], [0.2, 0.8], [0.6, 0.4], [0.3, 0.7], [1.0, 0.0], [0.5, 0.5]]
-NAMES = ["good", "bad"]
+NAMES = ["bad", "good"]  # in the order of classes_
 
 
 def soft(row: int = 0, shares: Any = (0.5, 0.5), **more: Any) -> Make:

@@ -7,6 +7,7 @@ import random
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,7 @@ from skbert._core.training import stepper as stepping
 from skbert.exceptions import InputError, NonFiniteError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from skbert._core.batches import Batch
@@ -180,9 +182,19 @@ def test_auto_is_float32_where_onednn_may_not_use_such_instructions(
 def test_auto_on_other_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_bf16": True}, raising=False)
     assert Precision("auto", torch.device("mps")).compute_dtype == torch.float32
-    for supported, compute_dtype in ((True, torch.bfloat16), (False, torch.float32)):
-        monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda answer=supported, **_: answer)
-        assert Precision("auto", GPU).compute_dtype == compute_dtype
+    asked: list[torch.device] = []
+
+    @contextmanager
+    def current(device: torch.device) -> Iterator[None]:
+        asked.append(device)
+        yield
+        asked.pop()
+
+    fast, slow = torch.device("cuda", 1), torch.device("cuda", 0)
+    monkeypatch.setattr(torch.cuda, "device", current)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: asked == [fast])
+    assert Precision("auto", fast).compute_dtype == torch.bfloat16
+    assert Precision("auto", slow).compute_dtype == torch.float32
 
 
 def test_float16_lowers_its_scale_and_learns_the_same(
