@@ -41,8 +41,7 @@ class ConformalEstimator(PredictsSets, BertEstimator):
         X : array-like
             Rows in the form of ``fit``, not used in it.
         y : array-like
-            What is right for these rows, in the form of ``fit``. Columns of soft labels without
-            names are those of ``classes_``.
+            What is right for these rows, in the form of ``fit``.
 
         Returns
         -------

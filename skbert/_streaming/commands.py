@@ -114,7 +114,7 @@ def _check_unread(made: TextEstimator, names: list[str], labels: list[str]) -> N
     texts = names if made.text_columns is None else made.text_columns
     read = {"text_columns": texts, "feature_columns": getattr(made, "feature_columns", None)}
     at = [names.index(name) for name in labels]
-    answers = {*labels, *at, *(place - len(names) for place in at)}
+    answers: list[object] = [*labels, *at, *(place - len(names) for place in at)]
     for parameter, columns in read.items():
         chosen = [columns] if isinstance(columns, (str, int)) else [*(columns or ())]
         if both := [column for column in chosen if column in answers]:
@@ -148,8 +148,8 @@ def _targets(
 ) -> tuple[Any, ...]:
     """y: one column, a frame of several, or nothing; only a question may lack its answer."""
     columns = {name: table.column(table.column_names.index(name)).to_pylist() for name in labels}
-    if estimator == "BertSpanExtractor":
-        columns = {name: [cell or "" for cell in cells] for name, cells in columns.items()}
+    if estimator == "BertSpanExtractor" and len(labels) == 1:
+        columns = {labels[0]: ["" if cell is None else cell for cell in columns[labels[0]]]}
     for name, cells in columns.items():
         if None in cells:
             row = cells.index(None)
@@ -168,7 +168,8 @@ def _by_class(value: object, y: tuple[Any, ...]) -> object:
     is_one_column = len(y) == 1 and isinstance(y[0], list)
     if not isinstance(value, dict) or not is_one_column or any(isinstance(x, str) for x in y[0]):
         return value
-    return {_value(key): each for key, each in value.items()}
+    classes = {str(label): label for label in y[0]}
+    return {classes.get(key, _value(key)): each for key, each in value.items()}
 
 
 def _setting(text: str) -> tuple[str, Any]:

@@ -229,8 +229,9 @@ def _named(table: Array | None, classes: list[Any]) -> list[Any] | None:
 
 def check_columns_of(y: object, estimator: object) -> None:
     """Raise where the columns of y have other names than in fit, as ``score`` does."""
-    steps = getattr(estimator, "steps", None)  # of a Pipeline
-    known = getattr(steps[-1][1] if steps else estimator, "target_names_", None)
+    found = getattr(estimator, "best_estimator_", estimator)  # of a search
+    steps = getattr(found, "steps", None)  # of a Pipeline
+    known = getattr(steps[-1][1] if steps else found, "target_names_", None)
     if y is not None and known is not None:
         names = open_values(as_sequence(y), "y", None).names
         check_target_names(names, {"target_names_": known})

@@ -27,7 +27,7 @@ from skbert import BertClassifier
 from skbert._core.checkpoints import archive, fit_folder
 from skbert._core.runtime.interrupts import raise_deferred
 from skbert._core.training.stepper import Stepper
-from skbert._estimator import fitting
+from skbert._estimator import facts, fitting
 from skbert._estimator.progress import Report
 from skbert.exceptions import InputError, SaveError, SkbertWarning
 
@@ -191,6 +191,19 @@ def test_another_fit_is_refused(
     expected = classifier(tiny_model).fit(X, y)
     assert_same(classifier(tiny_model, tmp_path).fit(X, y), expected)  # the first goes on
     new.fit(*data)  # and then there is nothing to refuse
+
+
+def test_a_fit_does_not_go_on_in_another_version(
+    tiny_model: Path, tmp_path: Path, stop_at: StopAt, sentiment: Sentiment,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    stop_at(6)
+    with monkeypatch.context() as patch:
+        patch.setattr(facts, "__version__", "0.0")
+        stopped_fit(classifier(tiny_model, tmp_path), *sentiment)
+    stop_at(0)
+    with pytest.raises(InputError, match=r"the same: version of skbert was 0\.0 and is"):
+        classifier(tiny_model, tmp_path).fit(*sentiment)
 
 
 def test_what_is_only_said_may_differ(

@@ -19,6 +19,7 @@ import torch
 
 from skbert._core.attention.settings import AttentionSettings
 from skbert._core.runtime.autograd import AdamWTensor, Context, apply, draw_seed
+from skbert._core.runtime.device import is_out_of_memory
 from skbert._core.task import Layout
 from skbert.exceptions import warn
 
@@ -64,7 +65,7 @@ def _has_kernel(name: str, x: torch.Tensor) -> bool:
 def _can_run(device: torch.device) -> bool:
     """Whether kernels can be compiled for a device: it may be too old, or a compiler missing."""
     x = torch.zeros(1, 1, device=device)
-    return _runs(x, lambda: kernels("gelu").gelu_backward(hidden=x, grad_active=x))
+    return _runs("The kernels for GPUs", x, lambda: kernels("gelu").gelu_backward(hidden=x, grad_active=x))
 
 
 @functools.cache
@@ -84,18 +85,20 @@ def _can_attend(
                 output=output, grad_output=output, logsumexp=logsumexp, **how
             )
 
-    return _runs(qkv, attend)
+    return _runs("The kernels of attention for GPUs", qkv, attend)
 
 
-def _runs(x: torch.Tensor, start: Callable[[], object]) -> bool:
+def _runs(what: str, x: torch.Tensor, start: Callable[[], object]) -> bool:
     """Whether kernels can be started on the device of a tensor; a warning says why not."""
     device = x.device
     try:
         with on_device_of(x):
             start()
     except Exception as error:  # noqa: BLE001 - Triton's, a compiler's or the driver's
+        if is_out_of_memory(error):
+            raise
         warn(
-            f"The kernels for GPUs are not used: Triton could not compile one for {device}"
+            f"{what} are not used: Triton could not compile one for {device}"
             f" ({type(error).__name__}: {error!s:.200}). What they would compute is computed by"
             " torch, more slowly. Triton needs a C compiler, such as gcc, and a GPU that it knows."
         )

@@ -124,8 +124,8 @@ class ThresholdDisplay(Display):
             If the estimator is not fitted.
         """
         cls._require_matplotlib()
-        chances, classes = class_probabilities(estimator, X, cls.__name__)
         check_columns_of(y, estimator)
+        chances, classes = class_probabilities(estimator, X, cls.__name__)
         return cls.from_predictions(y, chances, classes, label=label, ax=ax)
 
     @classmethod
