@@ -65,7 +65,9 @@ def _has_kernel(name: str, x: torch.Tensor) -> bool:
 def _can_run(device: torch.device) -> bool:
     """Whether kernels can be compiled for a device: it may be too old, or a compiler missing."""
     x = torch.zeros(1, 1, device=device)
-    return _runs("The kernels for GPUs", x, lambda: kernels("gelu").gelu_backward(hidden=x, grad_active=x))
+    return _runs(
+        "The kernels for GPUs", x, lambda: kernels("gelu").gelu_backward(hidden=x, grad_active=x)
+    )
 
 
 @functools.cache
@@ -94,7 +96,7 @@ def _runs(what: str, x: torch.Tensor, start: Callable[[], object]) -> bool:
     try:
         with on_device_of(x):
             start()
-    except Exception as error:  # noqa: BLE001 - Triton's, a compiler's or the driver's
+    except Exception as error:  # Triton's, a compiler's or the driver's
         if is_out_of_memory(error):
             raise
         warn(
