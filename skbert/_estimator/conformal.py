@@ -12,7 +12,6 @@ from typing import Self
 import numpy as np
 
 from skbert._estimator.fine_tuning import BertEstimator
-from skbert._estimator.fitted import apart_from_weights
 from skbert._estimator.guidance import requires_y
 from skbert._estimator.predicting import PredictsSets
 from skbert._validation.targets import as_sequence
@@ -62,11 +61,7 @@ class ConformalEstimator(PredictsSets, BertEstimator):
                 "y has labels that the estimator was not fitted on, so no set of predictions can "
                 "hold them. Leave these rows out, or fit anew with rows of all labels."
             )
-        attributes = apart_from_weights(type(self), fitted.attributes)
-        if hasattr(self, "probe_score_"):  # of the fit, whose weights these are
-            attributes["probe_score_"] = self.probe_score_
         if plan.conform is not None:
-            outputs = self._outputs(fitted, rows)
-            attributes |= plan.conform(outputs, np.arange(len(rows)))
-        self._fitted = replace(fitted, attributes=attributes)
+            measured = plan.conform(self._outputs(fitted, rows), np.arange(len(rows)))
+            self._fitted = replace(fitted, attributes={**fitted.attributes, **measured})
         return self

@@ -229,9 +229,11 @@ def _named(table: Array | None, classes: list[Any]) -> list[Any] | None:
 
 def check_columns_of(y: object, estimator: object) -> None:
     """Raise where the columns of y have other names than in fit, as ``score`` does."""
-    found = getattr(estimator, "best_estimator_", estimator)  # of a search
-    steps = getattr(found, "steps", None)  # of a Pipeline
-    known = getattr(steps[-1][1] if steps else found, "target_names_", None)
+    last: Any = getattr(estimator, "best_estimator_", estimator)
+    if hasattr(last, "steps"):
+        check_columns_of(y, last.steps[-1][1])
+        return
+    known = getattr(last, "target_names_", None)
     if y is not None and known is not None:
         names = open_values(as_sequence(y), "y", None).names
         check_target_names(names, {"target_names_": known})
