@@ -507,7 +507,8 @@ class BertClassifier(PredictsLabels, ClassifierMixin, RejectingEstimator, Featur
         )
 
     def _finish(self, run: Run, attributes: dict[str, Any]) -> dict[str, Any]:
-        describe(run.network.model.config, run.task, attributes["classes_"])
+        config, columns = run.network.model.config, attributes.get("target_names_")
+        describe(config, run.task, attributes["classes_"], columns)
         return super()._finish(run, attributes)
 
     def _load_checkpoint(self, network: Network, max_length: int) -> tuple[Task, dict[str, Any]]:

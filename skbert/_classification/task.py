@@ -205,8 +205,8 @@ def _pooled(
     return np.where((counts == 1)[:, None], scores[first], pooled)
 
 
-def describe(config: Any, task: Task, classes: Any) -> None:
-    """Note in a model's configuration what its outputs mean."""
+def describe(config: Any, task: Task, classes: Any, columns: Any = None) -> None:
+    """Note in a model's configuration what its outputs mean; ``columns`` are names of y's."""
     names = classes
     vars(config).pop("skbert_targets", None)
     config.problem_type = "single_label_classification"
@@ -216,8 +216,8 @@ def describe(config: Any, task: Task, classes: Any) -> None:
         names = [f"{at}: {name}" for at, column in enumerate(classes) for name in column]
         config.skbert_targets, config.problem_type = SEVERAL, None
     if isinstance(task, MultiLabel):
-        config.problem_type = "multi_label_classification"
-    else:
+        config.problem_type, names = "multi_label_classification", columns
+    if names is not None:
         config.id2label = {i: str(name) for i, name in enumerate(names)}
         config.label2id = {str(name): i for i, name in enumerate(names)}
 

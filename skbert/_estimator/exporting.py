@@ -15,6 +15,7 @@ import numpy as np
 from sklearn.base import is_regressor
 
 from skbert._arrays import Array
+from skbert._catalogue import ESTIMATORS
 from skbert._core.checkpoints import archive
 from skbert._core.export.engines import ENGINES, Graph, Precision
 from skbert._core.export.formats import Format, check_installed, graph_files
@@ -24,10 +25,10 @@ from skbert._core.export.rows import outputs_of
 from skbert._core.items import Items
 from skbert._core.models.network import Network
 from skbert._core.text.tokens import Ragged
-from skbert._estimator.fitted import Fitted, FittedEstimator
+from skbert._estimator.fitted import Fitted, FittedEstimator, check_attributes
 from skbert._estimator.persistence import state_of
 from skbert._estimator.predicting import Rows, predict_in_chunks
-from skbert._estimator.state import dumps
+from skbert._estimator.state import describing, dumps, loads
 from skbert._validation.columns import FitRecord
 from skbert.exceptions import InputError, ModelError
 
@@ -35,6 +36,7 @@ __all__ = ["export"]
 
 # How far the predictions of a folder have to agree with those of its estimator on the rows given.
 _LEAST = {"labels": 0.995, "cosine": 0.99, "r2": 0.99}
+_ADVICE = "Put back what was changed since fit, or fit again."
 _FEWEST = 10  # rows to choose scales by
 _WORDS = {
     "labels": "gives the same predictions for {:.2%}",
@@ -79,11 +81,11 @@ def export(
     chosen, judged = _parts(rows, precision)
     tokenizer = fitted.network.text_tokenizer
     items = None if chosen is None else fitted.task.encode(chosen, None, tokenizer)
+    header = {"class": _kind_of(estimator), "engine": format, "precision": precision}
     files = graph_files(fitted.network, format, precision, items)
     graph = ENGINES[format](files, None)
     agreement = None if judged is None else _agreement(estimator, fitted, judged, graph)
     members = {**files, **_members(estimator, fitted, agreement)}
-    header = {"class": type(estimator).__name__, "engine": format, "precision": precision}
     archive.write(folder, members, header, None)
 
 
@@ -125,7 +127,18 @@ def _members(
         },
         "agreement": agreement,
     }
-    return {"tokenizer.json": tokenizer.backend.to_str().encode(), "state.json": dumps(state)}
+    written = dumps(state)
+    with describing("The estimator cannot be exported, because load would refuse it", _ADVICE):
+        check_attributes(
+            type(estimator), loads(written)["attributes"], fitted.task,
+            {"n_outputs": network.head.n_outputs},
+        )  # fmt: skip
+    return {"tokenizer.json": tokenizer.backend.to_str().encode(), "state.json": written}
+
+
+def _kind_of(estimator: object) -> str:
+    """The name of the public estimator that this one is, or is derived from."""
+    return next(cls.__name__ for cls in type(estimator).__mro__ if cls.__name__ in ESTIMATORS)
 
 
 def _agreement(

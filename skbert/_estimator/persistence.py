@@ -40,6 +40,7 @@ _STATE = "state.json"
 _REQUIRED = ("config.json", "tokenizer.json", "tokenizer_config.json", _STATE)
 _OPTIONAL = ("special_tokens_map.json", "vocab.txt")
 _USAGE = "from skbert import {kind}\n\nestimator = {kind}.from_pretrained(folder)"
+_CONTAINERS = ("default", "pandas", "polars")  # that set_output takes
 _REFUSED = (
     "The estimator cannot be saved, because load would refuse it",
     "Put back what was changed since fit, fit again, or pickle the estimator.",
@@ -106,6 +107,7 @@ def state_of(estimator: FittedEstimator) -> dict[str, Any]:
         "attributes": fitted.attributes,
         "task": [type(fitted.task).__name__, asdict(fitted.task)],
         "seen": fitted.record,
+        "output": getattr(estimator, "_sklearn_output_config", {}),  # of set_output
     }
 
 
@@ -236,6 +238,10 @@ def _read_state(cls: type[Any], header: Mapping[str, Any], data: bytes) -> _Stat
     task = task_of(cls._tasks, state["task"])
     estimator = cls(**state["params"])
     estimator._validate_params()
+    for transform in state.get("output", {}).values():
+        if transform not in _CONTAINERS:
+            raise ValueError(f"an output as {transform!r:.80}")
+        estimator.set_output(transform=transform)
     attributes = known_attributes(cls, state["attributes"])
     dtype = {"float32": torch.float32, "float64": torch.float64}[header["dtype"]]
     return _State(estimator, task, record_of(state["seen"]), attributes, dtype)

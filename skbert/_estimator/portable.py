@@ -70,8 +70,8 @@ class PortableEstimator(GuidedEstimator):
             If the card has an entry that no card has, or one of a wrong type.
         ModelError
             If the head reads feature columns, attention heads were pruned, or positions are
-            relative, or neither library has modules for the head. Use ``save`` or
-            ``export`` instead.
+            relative, neither library has modules for the head, or numbers lie too far from 0 for
+            float32. Use ``save`` or ``export`` instead.
         SaveError
             If the path is invalid, you may not write there, or the disk is full.
         """
@@ -200,8 +200,7 @@ class PortableEstimator(GuidedEstimator):
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take a state of either kind; that of ``save`` is checked like a saved folder."""
         if persistence.is_packed(state):
-            loaded = persistence.unpack(type(self), state)
-            state = {**loaded.get_params(deep=False), "_fitted": loaded._fitted}
+            state = vars(persistence.unpack(type(self), state))
         super().__setstate__(state)
 
     def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:

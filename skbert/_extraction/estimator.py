@@ -273,9 +273,9 @@ class BertSpanExtractor(PredictsAnswers, CalibratedEstimator):
         answers = self._answers(fitted, self._rows(X, fitted.record))
         return squad_f1(y, answers, sample_weight=sample_weight)
 
-    def _task(self, max_length: int) -> Answers:
-        """The task, for rows of at most that many tokens."""
-        longest = min(max_length, _WINDOW) if self.max_length is None else max_length
+    def _task(self, max_length: int, usual: int = _WINDOW) -> Answers:
+        """The task, for rows of at most that many tokens, and as many as usual if not said."""
+        longest = min(max_length, usual) if self.max_length is None else max_length
         most = most_overlap(longest)
         if self.stride is not None and self.stride > most:
             raise InputError(
@@ -330,7 +330,9 @@ class BertSpanExtractor(PredictsAnswers, CalibratedEstimator):
             )
         threshold = self.no_answer_threshold
         learned = np.inf if threshold == "auto" else float(threshold)
-        return self._task(max_length), {"no_answer_threshold_": learned, "temperature_": 1.0}
+        own = getattr(network.model.config, "skbert_max_length", None)
+        task = self._task(max_length, _WINDOW if own is None else own)
+        return task, {"no_answer_threshold_": learned, "temperature_": 1.0}
 
     def __sklearn_tags__(self) -> Any:
         """Add that answers are needed to fit."""

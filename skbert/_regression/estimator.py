@@ -26,7 +26,7 @@ from skbert._estimator.fitted import Fitted
 from skbert._estimator.guidance import requires_y
 from skbert._estimator.plan import TrainingPlan
 from skbert._estimator.run import Run
-from skbert._regression.predicting import PredictsNumbers
+from skbert._regression.predicting import PredictsNumbers, tells_apart
 from skbert._regression.task import Numbers
 from skbert._validation.targets import (
     TargetTable,
@@ -351,12 +351,23 @@ class BertRegressor(PredictsNumbers, RegressorMixin, ConformalEstimator, Feature
         }  # fmt: skip
         return Numbers(n_outputs, max_length, self.long_text), attributes
 
-    def _finish(self, run: Run, attributes: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002
-        run.network.model.config.problem_type = "regression"
+    def _finish(self, run: Run, attributes: dict[str, Any]) -> dict[str, Any]:
+        config = run.network.model.config
+        config.problem_type = "regression"
+        if "target_names_" in attributes:
+            names = attributes["target_names_"].tolist()
+            config.id2label = dict(enumerate(names))
+            config.label2id = {name: i for i, name in enumerate(names)}
         return {}
 
     def _exported(self, fitted: Fitted) -> Network:
         """A network that gives the numbers themselves, not standardised ones."""
+        if not tells_apart(np.float32, fitted.attributes):
+            raise ModelError(
+                "The weights of a plain model are float32, which would round away what the"
+                " targets of fit differ by, so far from 0 as they lie. Use save(path) or"
+                " export(path), or fit on the differences from a number near their mean."
+            )
         network: Network = copy.deepcopy(fitted.network)
         scale_output(network, fitted.attributes["scale_"], fitted.attributes["mean_"])
         return network

@@ -5,6 +5,7 @@ Depends on what all that predicts shares; needs neither torch nor scikit-learn.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,10 +18,16 @@ from skbert._estimator.fitted import Learned
 from skbert._estimator.predicting import Known, PredictsSets
 from skbert._regression.task import Numbers
 
-__all__ = ["PredictsNumbers"]
+__all__ = ["PredictsNumbers", "tells_apart"]
 
 
-_MOST_STEP = 1e-3  # of float32 at the mean of y, in standard deviations
+_MOST_STEP = 1e-3  # from one number to the next at the mean of y, in standard deviations
+
+
+def tells_apart(dtype: Any, learned: Mapping[str, Any]) -> bool:
+    """Whether numbers of a type are much finer than what the targets of ``fit`` differ by."""
+    steps = np.abs(learned["mean_"]) * np.finfo(dtype).eps
+    return bool((steps <= _MOST_STEP * learned["scale_"]).all())
 
 
 class PredictsNumbers(PredictsSets, ReadsFeatures):
@@ -106,7 +113,6 @@ class PredictsNumbers(PredictsSets, ReadsFeatures):
             numbers = np.clip(
                 standard * learned["scale_"] + learned["mean_"], limits.min, limits.max
             )
-        # Not where a step from one number to the next is as large as what was learned.
-        if (np.abs(learned["mean_"]) * limits.eps <= _MOST_STEP * learned["scale_"]).all():
+        if tells_apart(standard.dtype, learned):
             numbers = numbers.astype(standard.dtype)
         return np.asarray(numbers[:, 0] if learned["n_outputs_"] == 1 else numbers)

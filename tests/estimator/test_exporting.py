@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -67,6 +68,25 @@ def test_a_folder_predicts_as_its_estimator_does(fitted: BertClassifier, tmp_pat
     for opens in (load, BertClassifier.load):
         with pytest.raises(SaveError, match=r"skbert\.runtime\.load"):
             opens(tmp_path / "model")
+
+
+class Desk(BertClassifier):
+    """A class of a user's own."""
+
+
+def test_a_derived_class_is_exported_as_its_base(lively_model: Path, tmp_path: Path) -> None:
+    settings = {"epochs": 1, "precision": "float32", "random_state": 0}
+    own = Desk(lively_model, **settings).fit(TEXTS, LABELS)
+    own.export(tmp_path / "model", X=TEXTS)
+    assert_same(own.predict(TEXTS), skbert.runtime.load(tmp_path / "model").predict(TEXTS))
+
+
+def test_what_load_would_refuse_is_not_written(fitted: BertClassifier, tmp_path: Path) -> None:
+    changed = copy.deepcopy(fitted)
+    changed.conformity_scores_ = "far"
+    with pytest.raises(SaveError, match=r"cannot be exported, .*conformity_scores_='far'"):
+        changed.export(tmp_path / "model")
+    assert not (tmp_path / "model").exists()
 
 
 @pytest.mark.parametrize("engine", [pytest.param("onnx", marks=pytest.mark.slow), "openvino"])

@@ -142,6 +142,16 @@ def test_round_trip(case: Any, tmp_path: Path) -> None:
     assert_same(loaded, type(fitted).load(tmp_path / "saved"), X)
 
 
+def test_the_kind_of_output_stays(tiny_model: Path, tmp_path: Path) -> None:
+    fitted = BertTransformer(tiny_model).set_output(transform="pandas").fit(["good"])
+    fitted.save(tmp_path)
+    unpacked = object.__new__(BertTransformer)
+    unpacked.__setstate__(fitted.__getstate__())
+    for loaded in (BertTransformer.load(tmp_path), unpacked):
+        assert isinstance(loaded.transform(["good"]), pd.DataFrame)
+        assert isinstance(loaded.set_output(transform="default").transform(["good"]), np.ndarray)
+
+
 @pytest.mark.parametrize("through", ["pickle", "joblib", "deepcopy"])
 def test_pickle_joblib_and_deepcopy(through: str, case: Any, tmp_path: Path) -> None:
     fitted, X, _ = case
@@ -431,6 +441,8 @@ def test_a_whole_folder_with_a_wrong_state(fitted: BertClassifier, tmp_path: Pat
         "unknown task": {**state, "task": ["Popen", {}]},
         "unknown parameter": {**state, "params": {"dict": [["shell", 1]]}},
         "unknown type": {**state, "seen": {"array": 0, "dtype": "x"}},
+        "kind of output": {**state, "output": {"dict": [["transform", "shell"]]}},
+        "output of a classifier": {**state, "output": {"dict": [["transform", "pandas"]]}},
         "object fields": {**state, "seen": {"array": [], "dtype": "O,O"}},
     }
     for number, (name, data) in enumerate(wrong.items()):

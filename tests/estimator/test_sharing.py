@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from huggingface_hub import HfApi, ModelCard
@@ -19,7 +20,13 @@ from sklearn.exceptions import NotFittedError
 from transformers import AutoModel, AutoModelForSequenceClassification
 
 import skbert
-from skbert import BertChoiceRanker, BertClassifier, BertRegressor, BertTransformer
+from skbert import (
+    BertChoiceRanker,
+    BertClassifier,
+    BertRegressor,
+    BertSpanExtractor,
+    BertTransformer,
+)
 from skbert.exceptions import (
     InputError,
     InputTypeError,
@@ -29,6 +36,8 @@ from skbert.exceptions import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from conftest import Sentiment
 
 
@@ -91,6 +100,44 @@ def test_rows_are_as_long_as_in_the_fit(
     plain(tmp_path / "short", pooling=pooling).fit(*sentiment).save_pretrained(tmp_path / "long")
     again = BertClassifier.from_pretrained(tmp_path / "long")
     assert again._fitted.task.max_length == again._fitted.network.max_length
+
+
+def test_windows_are_as_long_as_in_the_fit(
+    make_tiny_model: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder = make_tiny_model(max_position_embeddings=512)
+    rows = [("what", "a good film"), ("what", "a bad film")]
+    settings = {"epochs": 1, "device": "cpu", "precision": "float32", "random_state": 0}
+    for length, expected in ((400, 400), (None, 384)):
+        model = BertSpanExtractor(folder, max_length=length, **settings).fit(rows, ["good", "bad"])
+        model.save_pretrained(tmp_path / "plain")
+        opened = BertSpanExtractor.from_pretrained(tmp_path / "plain")
+        assert opened._fitted.task.max_length == expected
+    model.model_.save_pretrained(tmp_path / "bare")
+    model.tokenizer_.save_pretrained(tmp_path / "bare")
+    for path in ("bare", "plain"):
+        config = json.loads((tmp_path / path / "config.json").read_text())
+        config.pop("skbert_max_length", None)
+        (tmp_path / path / "config.json").write_text(json.dumps(config))
+        assert BertSpanExtractor.from_pretrained(tmp_path / path)._fitted.task.max_length == 384
+
+
+@pytest.mark.parametrize("kind", [BertClassifier, BertRegressor])
+def test_labels_are_those_of_the_fit_not_of_its_checkpoint(
+    kind: Any, mean_pooled: BertClassifier, sentiment: Sentiment, tmp_path: Path
+) -> None:
+    mean_pooled.save_pretrained(tmp_path)
+    own = mean_pooled.model_.config.id2label
+    first = (np.array(sentiment.labels) == sentiment.labels[0]).astype(int)
+    columns = np.stack([first, 1 - first], axis=1)
+    settings = {"epochs": 1, "device": "cpu", "precision": "float32", "random_state": 0}
+    for y, labels in (
+        (pd.DataFrame(columns, columns=["refund", "delay"]), ["refund", "delay"]),
+        (columns, ["LABEL_0", "LABEL_1"]),
+    ):
+        config = kind(tmp_path, **settings).fit(sentiment.texts, y).model_.config
+        assert [*config.id2label.values()] == labels != [*own.values()]
+        assert config.label2id == {label: i for i, label in enumerate(labels)}
 
 
 @pytest.mark.parametrize("length", [0, 2, "6", 2.5, True])

@@ -519,7 +519,9 @@ def test_names_of_the_columns_of_y(
         assert not hasattr(plain(kind, tiny_model, freeze="all").fit(X, nameless), "target_names_")
 
 
-def test_numbers_far_from_zero_keep_what_differs(tiny_model: Path, sentiment: Sentiment) -> None:
+def test_numbers_far_from_zero_keep_what_differs(
+    tiny_model: Path, sentiment: Sentiment, tmp_path: Path
+) -> None:
     X, near = sentiment.texts, numbers(sentiment)
     settings = {**CALM, "freeze": "all", "validation_fraction": 0.5}
     one, other = (plain(BertRegressor, tiny_model, **settings).fit(X, y)
@@ -530,6 +532,13 @@ def test_numbers_far_from_zero_keep_what_differs(tiny_model: Path, sentiment: Se
     np.testing.assert_allclose(
         other.predict_set(X, 0.8) - 1.7e9, one.predict_set(X, 0.8), atol=1e-3
     )
+    other.save(tmp_path / "saved")
+    np.testing.assert_array_equal(
+        BertRegressor.load(tmp_path / "saved").predict(X), other.predict(X)
+    )
+    with pytest.raises(ModelError, match="float32, which would round away"):
+        other.save_pretrained(tmp_path / "plain")
+    assert not (tmp_path / "plain").exists()
 
 
 def test_a_regressor_without_a_bias_is_written(tiny_model: Path, tmp_path: Path) -> None:

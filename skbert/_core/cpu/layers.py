@@ -96,13 +96,14 @@ class Layers:
         self.graphs: LayerGraphs | None = None  # of training on a GPU
         self.recorded: dict[Any, list[torch.Tensor]] = {}  # weights, by what they are made for
         self.versions: list[int] = []  # of these weights, when copies were made
+        self.has_int8_sizes: bool | None = None  # once somebody asked
 
     def reset(
         self, bf16_state: Bf16State | None = None, graphs: LayerGraphs | None = None
     ) -> None:
         """Clear the caches, and share what is in bfloat16 in ``bf16_state`` from now on."""
         self.products, self.bf16_state, self.graphs = {}, bf16_state, graphs
-        self.recorded, self.versions = {}, []
+        self.recorded, self.versions, self.has_int8_sizes = {}, [], None
         self.whole_encoder, self.embed = WholeEncoder(), SummedEmbeddings()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -222,7 +223,10 @@ class Layers:
 
     def can_quantize(self, family: Family, model: Any) -> bool:
         """Whether the products of all layers, which can be computed, have sizes for int8."""
-        return all(self._cache_of(family, x).has_int8_sizes for x in family.layers(model))
+        if self.has_int8_sizes is None:
+            caches = [self._cache_of(family, module) for module in family.layers(model)]
+            self.has_int8_sizes = all(cache.has_int8_sizes for cache in caches)
+        return self.has_int8_sizes
 
     def _cache_of(self, family: Family, module: Any) -> ProductCache:
         if module not in self.products:

@@ -6,12 +6,13 @@ In training their gradients are, too. Depends on torch, ``fused``, ``embedding``
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
 import torch
 
-from skbert._core.cpu.bindings.embedding import Table, embed, embed_backward
+from skbert._core.cpu.bindings.embedding import EmbeddingWeights, Table, embed, embed_backward
 from skbert._core.cpu.embedding import UsedRowsEmbedding
 from skbert._core.cpu.fused import has_fast_kernels
 from skbert._core.cpu.watch import Watch
@@ -54,18 +55,16 @@ class SummedEmbeddings:
         parts = self._parts_of(paths, model)
         if parts is None:
             return None
-        tables = [Table(module.weight, ids.get(path)) for path, module in parts.tables.items()]
+        weights, rows = parts.weights, [ids.get(path) for path in parts.tables]
         if words is not None and torch.is_grad_enabled():
-            tables[0] = Table(words.rows, words.position_of[ids[paths.word_table]])
+            rows[0] = words.position_of[ids[paths.word_table]]
+            weights = _weights_of([words.rows, *weights.tables[1:]], parts.norm)
         else:
             words = None
-        norm, fixed = parts.norm, [module.padding_idx for module in parts.tables.values()]
-        how = _How(tables, fixed, words, float(norm.eps))
-        weights = norm.weight, norm.bias, *(table.rows for table in tables)
-        try:
-            output: torch.Tensor = apply(_Summed, len(ids[paths.word_table]), how, *weights)
-        except ValueError:  # of another type or size, or otherwise in memory than the kernel reads
-            return None
+        fixed = [module.padding_idx for module in parts.tables.values()]
+        how = _How(weights, rows, fixed, words)
+        trained = weights.weight, weights.bias, *weights.tables
+        output: torch.Tensor = apply(_Summed, len(ids[paths.word_table]), how, *trained)
         return parts.dropout(output) if parts.dropout.training else output
 
     def _parts_of(self, paths: EncoderPaths, model: torch.nn.Module) -> _Parts | None:
@@ -81,6 +80,7 @@ class _Parts(NamedTuple):
     model: torch.nn.Module
     tables: dict[str, Any]
     norm: Any
+    weights: EmbeddingWeights
     dropout: torch.nn.Module
     watch: Watch
 
@@ -91,18 +91,29 @@ def _look_at(paths: EncoderPaths, model: torch.nn.Module) -> _Parts | None:
     norm = encoder_part(model, paths.embedding_norm)
     if not (_has_plain_weights(norm) and all(map(_only_looks_up, tables.values()))):
         return None
+    try:
+        weights = _weights_of([module.weight for module in tables.values()], norm)
+    except ValueError:  # of another type or size, or otherwise in memory than the kernel reads
+        return None
     settings = product(map(vars, tables.values()), _SETTINGS)
-    watch = Watch([*tables.values(), norm], [*settings])
-    return _Parts(model, tables, norm, encoder_part(model, paths.embedding_dropout), watch)
+    watch = Watch([*tables.values(), norm], [*settings, (vars(norm), "eps")])
+    dropout = encoder_part(model, paths.embedding_dropout)
+    return _Parts(model, tables, norm, weights, dropout, watch)
+
+
+def _weights_of(tables: Sequence[torch.Tensor], norm: Any) -> EmbeddingWeights:
+    return EmbeddingWeights(
+        tables=tables, weight=norm.weight, bias=norm.bias, epsilon=float(norm.eps)
+    )
 
 
 class _How(NamedTuple):
-    """What embeddings are computed with, beside the weights of their norm."""
+    """What embeddings are computed with, and how their gradients are."""
 
-    tables: list[Table]
+    weights: EmbeddingWeights
+    ids: list[torch.Tensor | None]  # in each table
     fixed: list[int | None]  # a row of each that has no gradient
     words: UsedRowsEmbedding | None  # which keeps the gradient of the first table
-    epsilon: float
 
 
 class _Summed(torch.autograd.Function):
@@ -110,13 +121,12 @@ class _Summed(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Context, n_tokens: int, how: _How, *weights: torch.Tensor) -> torch.Tensor:
-        weight, bias = weights[:2]
         output, *saved = embed(
-            tables=how.tables, n_tokens=n_tokens, weight=weight, bias=bias, epsilon=how.epsilon,
+            weights=how.weights, ids=how.ids, n_tokens=n_tokens,
             with_normalized=any(ctx.needs_input_grad),
         )  # fmt: skip
         if any(ctx.needs_input_grad):
-            ctx.save_for_backward(weight, *saved)
+            ctx.save_for_backward(weights[0], *saved)
             ctx.settings = how
         return output
 
@@ -124,14 +134,15 @@ class _Summed(torch.autograd.Function):
     def backward(ctx: Context, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         how, needed = ctx.settings, ctx.needs_input_grad[2:]
         weight, normalized, rstd = ctx.saved_tensors
+        tables = [*map(Table, how.weights.tables, how.ids)]
         are_new = [how.words is None and needed[2], *needed[3:]]
         grads = [
             torch.zeros_like(table.rows) if is_new else None
-            for table, is_new in zip(how.tables, are_new, strict=True)
+            for table, is_new in zip(tables, are_new, strict=True)
         ]
-        kept = [] if how.words is None else [how.words.gradient_at(how.tables[0].ids)]
+        kept = [] if how.words is None else [how.words.gradient_at(how.ids[0])]
         of_norm = embed_backward(
-            tables=how.tables, grads=[*kept, *grads[len(kept) :]], weight=weight,
+            tables=tables, grads=[*kept, *grads[len(kept) :]], weight=weight,
             normalized=normalized, rstd=rstd, grad_output=gradients[0].contiguous(),
         )  # fmt: skip
         for gradient, row in zip(grads, how.fixed, strict=True):

@@ -62,7 +62,7 @@ __all__ = ["PreTrainedModel", "PreTrainedTokenizerBase", "as_configured", "copy_
            "drop_pooler", "network_of", "new_tokenizer", "open_network", "quiet"]  # fmt: skip
 
 # Settings that a new head does not take on.
-_OF_A_HEAD = ("skbert_targets", "skbert_scheme", "skbert_max_length")
+_OF_A_HEAD = ("id2label", "label2id", "skbert_targets", "skbert_scheme", "skbert_max_length")
 
 _ATTENTIONS: Any = AttentionInterface()  # type: ignore[no-untyped-call]
 _MASKS: Any = AttentionMaskInterface()  # type: ignore[no-untyped-call]

@@ -32,7 +32,7 @@ from skbert._core.cpu.bindings.attention import (
     attention_forward,
 )
 from skbert._core.cpu.bindings.checks import WrittenMemory
-from skbert._core.cpu.bindings.embedding import Table, embed, embed_backward
+from skbert._core.cpu.bindings.embedding import EmbeddingWeights, Table, embed, embed_backward
 from skbert._core.cpu.bindings.gated import gated_backward, gated_forward
 from skbert._core.cpu.bindings.gemm_bf16 import (
     PackedWeights,
@@ -1078,6 +1078,12 @@ def matrix(*shape: int) -> torch.Tensor:
     return torch.zeros(shape, dtype=torch.bfloat16)
 
 
+EMBEDDING: dict[str, Any] = {
+    "tables": [torch.zeros(5, 32), torch.zeros(1, 32)],
+    "weight": torch.zeros(32),
+    "bias": torch.zeros(32),
+    "epsilon": 1e-5,
+}
 # Arguments with which each wrapper enters C.
 RIGHT: dict[Any, dict[str, Any]] = {
     attention_forward: {
@@ -1125,14 +1131,9 @@ RIGHT: dict[Any, dict[str, Any]] = {
         "seed": 0,
     },
     embed: {
-        "tables": [
-            Table(torch.zeros(5, 32), torch.tensor([4, 0, 1])),
-            Table(torch.zeros(1, 32), None),
-        ],
+        "weights": EmbeddingWeights(**EMBEDDING),
+        "ids": [torch.tensor([4, 0, 1]), None],
         "n_tokens": 3,
-        "weight": torch.zeros(32),
-        "bias": torch.zeros(32),
-        "epsilon": 1e-5,
     },
     embed_backward: {
         "tables": [
@@ -1247,7 +1248,6 @@ def odd_arguments() -> Iterator[tuple[Any, dict[str, Any], type[Exception]]]:
         yield wrapper, {"rows": rows_of([13])}, ValueError
     for value in (math.nan, -1e-5, math.inf, 1e39):
         yield layernorm_forward, {"epsilon": value}, ValueError
-        yield embed, {"epsilon": value}, ValueError
         yield adamw_step, {"epsilon": value}, ValueError
     for value in (math.nan, 0.0, -1.0):
         yield adamw_step, {"divisor": value}, ValueError
@@ -1270,22 +1270,24 @@ def odd_arguments() -> Iterator[tuple[Any, dict[str, Any], type[Exception]]]:
     for wrong, error in ODD_TENSORS[:2] + ODD_TENSORS[6:]:
         yield grad_norm, {"gradients": [wrong]}, error
     yield grad_norm, {"gradients": [None]}, TypeError
-    (words, ids), _ = RIGHT[embed]["tables"]
+    (words, ids), _ = RIGHT[embed_backward]["tables"]
+    yield embed, {"weights": words}, TypeError
     for wrong, error in ODD_TENSORS:
-        yield embed, {"tables": [Table(wrong, ids)]}, error
-        yield embed, {"tables": [Table(words, wrong)]}, error
+        yield embed, {"ids": [wrong, None]}, error
         yield embed_backward, {"tables": [Table(words, wrong)] * 2}, error
         yield embed_backward, {"grads": [wrong, None]}, error
+    for wrong in ([], [ids], [ids] * 3, [ids[:2], None]):
+        yield embed, {"ids": wrong}, ValueError
     shared = torch.zeros(5, 32)
     parts = {"grad_output": shared[2:], "normalized": shared[:3], "rstd": shared[0, :3]}
     for name, part in parts.items():
         yield embed_backward, {"grads": [shared, None], name: part}, ValueError
-    words = RIGHT[embed_backward]["tables"][0].rows
     yield embed_backward, {"grads": [words, None]}, ValueError
     yield embed_backward, {"grads": [torch.zeros(5, 32)]}, ValueError
     yield embed_backward, {"tables": [Table(words, ids)] * 2, "grads": [shared] * 2}, ValueError
-    for wrong in ([], [Table(words, ids)] * 4, [Table(words[:0], None)], [Table(words, ids[:2])]):
-        yield embed, {"tables": wrong}, ValueError
+    for tables in ([], [Table(words, ids)] * 4, [Table(words[:0], None)], [Table(words, ids[:2])]):
+        grads = [None] * len(tables)
+        yield embed_backward, {"tables": tables, "grads": grads}, ValueError
     for n_tokens, error in ((0, ValueError), (4, ValueError), (3.0, TypeError)):
         yield embed, {"n_tokens": n_tokens}, error
 
@@ -1364,6 +1366,29 @@ ODD_WEIGHTS = {
 def test_odd_weights_are_refused(weights: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match="a kernel"):
         StackedWeights(weights)
+
+
+@pytest.mark.parametrize("name", ["tables", "weight", "bias"])
+def test_odd_weights_are_not_embedded(name: str) -> None:
+    for wrong, error in ODD_TENSORS:
+        odd = [EMBEDDING["tables"][0], wrong] if name == "tables" else wrong
+        with pytest.raises(error, match="a kernel"):
+            EmbeddingWeights(**EMBEDDING | {name: odd})
+
+
+ODD_EMBEDDING: dict[str, dict[str, Any]] = {
+    "no table": {"tables": []},
+    "many tables": {"tables": [torch.zeros(5, 32)] * 4},
+    "no rows": {"tables": [torch.zeros(0, 32)]},
+    "size": {"tables": [torch.zeros(5, 24)], "weight": torch.zeros(24), "bias": None},
+    **{f"epsilon {x}": {"epsilon": x} for x in (math.nan, -1e-5, math.inf, 1e39)},
+}
+
+
+@pytest.mark.parametrize("odd", ODD_EMBEDDING.values(), ids=ODD_EMBEDDING)
+def test_odd_tables_are_not_embedded(odd: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="a kernel"):
+        EmbeddingWeights(**EMBEDDING | odd)
 
 
 ODD_PACKED: dict[str, tuple[dict[str, Any], type[Exception]]] = {

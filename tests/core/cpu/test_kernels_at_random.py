@@ -29,7 +29,7 @@ from skbert._core.cpu.bindings.attention import (
 )
 from skbert._core.cpu.bindings.attention_grad_tiles import attention_grad_tiles
 from skbert._core.cpu.bindings.attention_tiles import attention_tiles, fits_tiles
-from skbert._core.cpu.bindings.embedding import Table, embed, embed_backward
+from skbert._core.cpu.bindings.embedding import EmbeddingWeights, Table, embed, embed_backward
 from skbert._core.cpu.bindings.gated import gated_backward, gated_forward
 from skbert._core.cpu.bindings.gemm_bf16 import (
     PackedWeights,
@@ -656,11 +656,11 @@ def embedding(draw: Draw) -> Case:
         tensors["bias"] = numbers(draw, size, dtype=torch.float32)
 
     def compute(t: Tensors) -> Tensors:
-        tables = [Table(t[name], ids) for (name, _), ids in zip(named, chosen, strict=True)]
-        found = embed(
-            tables=tables, n_tokens=n_tokens, weight=t["weight"], bias=t.get("bias"),
-            epsilon=epsilon, with_normalized=True,
-        )  # fmt: skip
+        tables = [t[name] for name, _ in named]
+        weights = EmbeddingWeights(
+            tables=tables, weight=t["weight"], bias=t.get("bias"), epsilon=epsilon
+        )
+        found = embed(weights=weights, ids=chosen, n_tokens=n_tokens, with_normalized=True)
         assert found.normalized is not None
         assert found.rstd is not None
         return {"output": found.output, "normalized": found.normalized, "rstd": found.rstd}
