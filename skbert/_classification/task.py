@@ -5,7 +5,7 @@ They see codes, probabilities and indicators only; the labels themselves stay in
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -205,7 +205,7 @@ def _pooled(
     return np.where((counts == 1)[:, None], scores[first], pooled)
 
 
-def describe(config: Any, task: Task, classes: Any, columns: Any = None) -> None:
+def describe(config: Any, task: Task, classes: Any, columns: Iterable[str] | None = None) -> None:
     """Note in a model's configuration what its outputs mean; ``columns`` are names of y's."""
     names = classes
     vars(config).pop("skbert_targets", None)

@@ -393,7 +393,7 @@ class BertTransformer(
         texts = settings._rows(X, None)
         rows, owner = distinct(texts)
         network, task = open_features(settings, pairs=rows.second is not None)
-        record = FitRecord(texts.names, texts.n_columns)
+        record = FitRecord(texts.names, texts.n_columns, width=texts.width)
         fitted = Fitted(network, task, record, self._columns_of(X, texts))
         vectors = None
         if embed:

@@ -9,12 +9,24 @@ import math
 from collections.abc import Callable
 from dataclasses import fields
 from types import NoneType, UnionType
-from typing import Any, Literal, TypeGuard, Union, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    TypeGuard,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import numpy as np
 
 from skbert._arrays import FloatArray
 from skbert.exceptions import InputError
+
+if TYPE_CHECKING:
+    from skbert._estimator.fitted import Fitted
 
 __all__ = [
     "are_classes",
@@ -134,9 +146,13 @@ def _has_type(value: object, hint: Any) -> bool:
     return type(value) in kinds and (type(value) is not float or math.isfinite(value))
 
 
-def resolve_max_length(limit: int, wanted: int | None) -> int:
-    """The maximum length of a row in tokens: ``wanted``, or the limit of the model for None."""
-    longest = limit if wanted is None else wanted
+def resolve_max_length(limit: int, wanted: int | None, previous: Fitted | None = None) -> int:
+    """The maximum length of a row in tokens: ``wanted``, or for None what was learned before.
+
+    If there is nothing, it is the limit of the model.
+    """
+    usual = limit if previous is None else previous.task.max_length
+    longest = usual if wanted is None else wanted
     if not _SHORTEST <= longest <= limit:
         raise InputError(
             f"max_length={longest}: this model reads between {_SHORTEST} and {limit} tokens, "

@@ -67,12 +67,6 @@ class FeatureEstimator(ReadsFeatures, BertEstimator):
             )
         return super()._open(data, previous, precision, labels)
 
-    def _columns_of(self, X: object, rows: Any) -> dict[str, Any]:
-        attributes = super()._columns_of(X, rows)
-        if rows.feature_columns and not rows.names:
-            attributes["n_features_in_"] = rows.n_columns + len(rows.feature_columns)
-        return attributes
-
     def _checkpoint_head(self, n_outputs: int) -> Head:
         if self.feature_columns is not None:
             raise InputError(

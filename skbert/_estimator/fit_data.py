@@ -34,5 +34,6 @@ def read(
     rows = estimator._rows(X, record)
     weight = rescale_weights(check_sample_weight(as_sequence(sample_weight), len(rows)))
     features = getattr(rows, "feature_columns", ())
-    record = record or FitRecord(rows.names, rows.n_columns, features)
+    width = getattr(rows, "width", 0)
+    record = record or FitRecord(rows.names, rows.n_columns, features, width)
     return FitData(X, rows, as_sequence(y), weight, record, {})

@@ -295,7 +295,7 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
         What it was opened from, or is a copy of, comes last.
         """
         source: Source = self._source(data.rows) if previous is None else previous.network
-        max_length = resolve_max_length(source.max_length, self.max_length)
+        max_length = resolve_max_length(source.max_length, self.max_length, previous)
         plan: TrainingPlan = self._prepare_targets(
             data.y, data.rows, max_length, previous, data.weight, **labels
         )
@@ -352,7 +352,7 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
     ) -> HeldOut:
         """The rows of X_val, understood with what was learned from y."""
         network = fitted.network
-        max_length = resolve_max_length(network.max_length, self.max_length)
+        max_length = resolve_max_length(network.max_length, self.max_length, fitted)
         with in_validation_set():
             beside: TrainingPlan = self._prepare_targets(
                 data.y, data.rows, max_length, fitted, data.weight, **labels

@@ -107,7 +107,7 @@ def state_of(estimator: FittedEstimator) -> dict[str, Any]:
         "attributes": fitted.attributes,
         "task": [type(fitted.task).__name__, asdict(fitted.task)],
         "seen": fitted.record,
-        "output": getattr(estimator, "_sklearn_output_config", {}),  # of set_output
+        "set_output": getattr(estimator, "_sklearn_output_config", {}),
     }
 
 
@@ -238,7 +238,7 @@ def _read_state(cls: type[Any], header: Mapping[str, Any], data: bytes) -> _Stat
     task = task_of(cls._tasks, state["task"])
     estimator = cls(**state["params"])
     estimator._validate_params()
-    for transform in state.get("output", {}).values():
+    for transform in state.get("set_output", {}).values():
         if transform not in _CONTAINERS:
             raise ValueError(f"an output as {transform!r:.80}")
         estimator.set_output(transform=transform)

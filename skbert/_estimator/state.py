@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from operator import index
 from pathlib import Path
 from typing import Any
 
@@ -123,8 +124,10 @@ def record_of(seen: object) -> FitRecord | None:
         case ((None | tuple()) as names, int(n_columns), *rest) if n_columns > 0 and all(
             isinstance(name, str) for name in names or ()
         ):
-            features: Any = rest[0] if rest else ()  # none in folders of older versions
-            return FitRecord(names, n_columns, tuple(map(feature_column_of, features)))
+            later: Any = (*rest, *((), 0)[len(rest) :])  # folders of older versions lack some
+            features, width = later
+            learned = tuple(map(feature_column_of, features))
+            return FitRecord(names, n_columns, learned, index(width))
     raise ValueError(f"seen={seen!r:.80}")
 
 

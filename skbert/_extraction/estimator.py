@@ -318,7 +318,7 @@ class BertSpanExtractor(PredictsAnswers, CalibratedEstimator):
         attributes = {"no_answer_threshold_": float(threshold)}
         tune = None if answered.all() or self.no_answer_threshold != "auto" else tuned
         strata = answered.astype(np.int64)
-        task = self._task(max_length)
+        task = self._task(max_length, _WINDOW if previous is None else previous.task.max_length)
         return TrainingPlan(task, gold.spans, attributes, f1, strata, weight, tune, conform)
 
     def _load_checkpoint(self, network: Network, max_length: int) -> tuple[Task, dict[str, Any]]:

@@ -13,7 +13,7 @@ from sklearn.metrics import r2_score
 from skbert._arrays import Array, IntArray
 from skbert._core.families.record import Job
 from skbert._core.models.network import Network
-from skbert._core.models.output import scale_output
+from skbert._core.models.output import scale_output, standardize_output
 from skbert._core.task import Task
 from skbert._core.text.tokens import LongText
 from skbert._core.training.optim import is_encoder_frozen
@@ -178,7 +178,8 @@ class BertRegressor(PredictsNumbers, RegressorMixin, ConformalEstimator, Feature
         Number of targets, that is of numbers predicted per row.
     mean_, scale_ : ndarray of shape (`n_outputs_`,)
         Weighted mean and standard deviation of the targets in ``fit``, or in the first call of
-        ``partial_fit``; for a constant target ``scale_`` is 1.
+        ``partial_fit``; for a constant target ``scale_`` is 1. After ``from_pretrained`` the
+        biases of the output layer and the lengths of its weights, which are taken out of it.
     target_names_ : ndarray of shape (`n_outputs_`,)
         Names of the columns of y in ``fit``. Defined only if y was a frame with several columns
         whose names were all str.
@@ -346,9 +347,8 @@ class BertRegressor(PredictsNumbers, RegressorMixin, ConformalEstimator, Feature
                 f"The checkpoint predicts {n_outputs} classes, not numbers. "
                 "Open it with BertClassifier.from_pretrained."
             )
-        attributes = {
-            "n_outputs_": n_outputs, "mean_": np.zeros(n_outputs), "scale_": np.ones(n_outputs)
-        }  # fmt: skip
+        mean, scale = standardize_output(network)
+        attributes = {"n_outputs_": n_outputs, "mean_": mean, "scale_": scale}
         return Numbers(n_outputs, max_length, self.long_text), attributes
 
     def _finish(self, run: Run, attributes: dict[str, Any]) -> dict[str, Any]:

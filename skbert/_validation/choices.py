@@ -18,6 +18,7 @@ from skbert._arrays import IntArray
 from skbert._validation.columns import (
     FitRecord,
     TextColumns,
+    check_order,
     column_positions,
     compare_with_fit,
 )
@@ -102,6 +103,7 @@ def check_choices(
     check_not_empty(table)
     wanted = _wanted(table, columns)
     if fitted is not None:
+        check_order(table, columns, fitted)
         compare_with_fit(table, wanted, fitted._replace(n_columns=len(wanted)), estimator_name)
     positions = [column_positions(table, [column])[0] for column in wanted]
     has_lists = _has_lists(table.read(positions[-1]))

@@ -33,6 +33,7 @@ class FitRecord(NamedTuple):
     names: tuple[str, ...] | None
     n_columns: int
     features: tuple[FeatureColumn, ...] = ()  # learned of the columns beside the texts
+    width: int = 0  # how many columns X had; 0 where that is not known
 
     @property
     def n_features(self) -> int:
@@ -207,20 +208,55 @@ def _check_input_features(features: list[str], names: tuple[str, ...] | None, n:
 
 def compare_with_fit(table: Table, wanted: list[Any], fitted: FitRecord, estimator: str) -> None:
     """Raise, in scikit-learn's words, when the columns are not those of fit."""
-    features = [column for column, *_ in fitted.features]
-    if fitted.names is not None and table.names is not None:
-        if all(isinstance(column, str) for column in (*wanted, *features)):
-            # X may have other columns than in fit.
-            _check_feature_names(sorted(wanted), sorted({*wanted} & {*table.names}))
-        else:
-            _check_feature_names(list(fitted.names), list(table.names))
-    are_names = all(isinstance(column, str) for column in wanted)
-    is_unnamed_table = table.labels is None and are_names and len(wanted) > 1
+    _compare_tables(table, wanted, fitted, estimator)
+    check_order(table, wanted, fitted)
+    is_unnamed_table = table.labels is None and _are_names(wanted) and len(wanted) > 1
     n_columns = table.width if is_unnamed_table else len(wanted)
     if n_columns != fitted.n_columns:
         msg = (
             f"X has {n_columns} features, but {estimator} is expecting {fitted.n_columns} "
             f"features as input. {_other_number(table, n_columns, fitted.n_columns)}"
+        )
+        raise InputError(msg)
+
+
+def _compare_tables(table: Table, wanted: list[Any], fitted: FitRecord, estimator: str) -> None:
+    """Raise where X has other columns than in fit that are chosen, or others before these."""
+    features = [column for column, *_ in fitted.features]
+    by_name = _are_names([*wanted, *features])
+    if fitted.names is not None and table.names is not None:
+        if by_name:
+            # X may have other columns than in fit.
+            _check_feature_names(sorted(wanted), sorted({*wanted} & {*table.names}))
+        else:
+            _check_feature_names(list(fitted.names), list(table.names))
+    elif not by_name and (features or wanted != [*range(table.width)]):
+        _check_width(table, fitted.width, estimator)
+
+
+def _are_names(columns: Sequence[object]) -> bool:
+    return all(isinstance(column, str) for column in columns)
+
+
+def _check_width(table: Table, width: int, estimator: str) -> None:
+    """Raise where X, whose columns are chosen by position, has not as many as in fit."""
+    if table.width != (width or table.width):  # 0 is unknown
+        msg = (
+            f"X has {table.width} features, but {estimator} is expecting {width} features as "
+            f"input. Columns are chosen by their positions: give all {width} columns of fit, in "
+            "their order, or choose columns of frames by name."
+        )
+        raise InputError(msg)
+
+
+def check_order(table: Table, columns: TextColumns, fitted: FitRecord) -> None:
+    """Raise where names choose columns of X that has none, and fit had them in another order."""
+    names, chosen = list(fitted.names or ()), wanted_columns(columns, table.width)
+    is_unnamed = table.labels is None and table.width == len(names)
+    if is_unnamed and _are_names(chosen) and chosen != names:
+        msg = (
+            f"X has no column names, and text_columns={chosen} is not the order in which fit "
+            f"had the columns, {names}: which column is which? Give X as a frame with these names."
         )
         raise InputError(msg)
 

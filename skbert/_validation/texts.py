@@ -70,6 +70,7 @@ class Texts:
     fields: tuple[TextField, ...] = ()  # two or more where columns are fields, first among them
     features: FloatArray | None = None  # (n_rows, n_features), of the columns beside the texts
     feature_columns: tuple[FeatureColumn, ...] = ()  # what fit learned of these columns
+    width: int = 0  # columns of X
 
     def __len__(self) -> int:
         return len(self.first)
@@ -141,7 +142,7 @@ def read_texts(
     warn_if_mostly_empty(_blank_rows(texts), len(texts[0]), "are empty or whitespace")
     fields = _fields(names, texts)
     second = texts[1] if len(texts) == 2 and not fields else None
-    return Texts(texts[0], second, table.names, len(texts), fields)
+    return Texts(texts[0], second, table.names, len(texts), fields, width=table.width)
 
 
 def _fields(names: list[str | None], texts: list[Sequence[str]]) -> tuple[TextField, ...]:

@@ -197,6 +197,20 @@ def test_arrays_and_rows_by_position(tiny_model: Path, frame: pd.DataFrame) -> N
     np.testing.assert_array_equal(fitted.predict_proba(rows), fitted.predict_proba(array))
 
 
+def test_positions_count_in_a_table_as_wide_as_in_fit(
+    tiny_model: Path, frame: pd.DataFrame, tmp_path: Path
+) -> None:
+    array = frame[["text", "number", "stars", "channel"]].to_numpy()
+    by_position = {"text_columns": 0, "feature_columns": [1, 2]}
+    estimator(BertClassifier, tiny_model, **by_position).fit(array, frame["y"]).save(tmp_path)
+    loaded = BertClassifier.load(tmp_path)
+    assert loaded.n_features_in_ == 4
+    loaded.predict(array)
+    for other in (array[:, [0, 2, 3]], array[:, [0, 1, 2, 3, 3]]):
+        with pytest.raises(InputError, match="is expecting 4 features as input"):
+            loaded.predict(other)
+
+
 def test_numbers_of_a_declared_category_are_names(tiny_model: Path, frame: pd.DataFrame) -> None:
     codes = frame.assign(channel=pd.Categorical((frame["y"] == "x").astype(int)))
     fitted = estimator(BertClassifier, tiny_model).fit(codes, codes["y"])

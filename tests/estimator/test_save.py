@@ -441,8 +441,8 @@ def test_a_whole_folder_with_a_wrong_state(fitted: BertClassifier, tmp_path: Pat
         "unknown task": {**state, "task": ["Popen", {}]},
         "unknown parameter": {**state, "params": {"dict": [["shell", 1]]}},
         "unknown type": {**state, "seen": {"array": 0, "dtype": "x"}},
-        "kind of output": {**state, "output": {"dict": [["transform", "shell"]]}},
-        "output of a classifier": {**state, "output": {"dict": [["transform", "pandas"]]}},
+        "kind of output": {**state, "set_output": {"dict": [["transform", "shell"]]}},
+        "output of a classifier": {**state, "set_output": {"dict": [["transform", "pandas"]]}},
         "object fields": {**state, "seen": {"array": [], "dtype": "O,O"}},
     }
     for number, (name, data) in enumerate(wrong.items()):
@@ -803,6 +803,8 @@ def test_regressor_from_pretrained(
     opened = BertRegressor.from_pretrained(folder, device="cpu", precision="float32")
     expected = reference(folder, X)
     np.testing.assert_allclose(opened.predict(X), expected.squeeze(), atol=1e-4)
+    opened.save_pretrained(tmp_path / "again")
+    np.testing.assert_allclose(reference(tmp_path / "again", X), expected, atol=1e-4)
     opened.save(tmp_path / "saved")
     assert_same(opened, BertRegressor.load(tmp_path / "saved"), X)
     with pytest.raises(ModelError, match="BertRegressor"):

@@ -93,6 +93,9 @@ def test_rows_are_as_long_as_in_the_fit(
     with pytest.warns(TruncationWarning):
         want, found = model.predict_proba(texts), opened.predict_proba(texts)
     np.testing.assert_allclose(found, want, atol=1e-5)
+    with pytest.warns(TruncationWarning):
+        opened.partial_fit(*sentiment)
+    assert opened._fitted.task.max_length == 6
     longer = BertClassifier.from_pretrained(
         tmp_path / "short", max_length=64, device="cpu", precision="float32"
     )
@@ -111,8 +114,9 @@ def test_windows_are_as_long_as_in_the_fit(
     for length, expected in ((400, 400), (None, 384)):
         model = BertSpanExtractor(folder, max_length=length, **settings).fit(rows, ["good", "bad"])
         model.save_pretrained(tmp_path / "plain")
-        opened = BertSpanExtractor.from_pretrained(tmp_path / "plain")
+        opened = BertSpanExtractor.from_pretrained(tmp_path / "plain", epochs=1, warm_start=True)
         assert opened._fitted.task.max_length == expected
+        assert opened.fit(rows, ["good", "bad"])._fitted.task.max_length == expected
     model.model_.save_pretrained(tmp_path / "bare")
     model.tokenizer_.save_pretrained(tmp_path / "bare")
     for path in ("bare", "plain"):

@@ -541,6 +541,22 @@ def test_numbers_far_from_zero_keep_what_differs(
     assert not (tmp_path / "plain").exists()
 
 
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("mean", "scale"), [(2000.0, 1.0), (0.0, 1e-3), (-3e4, 1e4)])
+def test_an_opened_checkpoint_predicts_finely_and_learns_on_at_any_scale(
+    mean: float, scale: float, precision: str, tiny_model: Path, sentiment: Sentiment,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    X, y = sentiment.texts, mean + scale * numbers(sentiment)
+    own = plain(BertRegressor, tiny_model, **CALM).fit(X, y)
+    own.save_pretrained(tmp_path)
+    rates = {"learning_rate": 1e-4, "head_learning_rate": 1e-3}
+    settings = {**CALM, **rates, "precision": precision, "device": "cpu", "random_state": 0}
+    opened = BertRegressor.from_pretrained(tmp_path, **settings, warm_start=True)
+    np.testing.assert_allclose(opened.predict(X), own.predict(X), atol=0.03 * scale, rtol=1e-6)
+    assert opened.fit(X, y).score(X, y) > 0.9
+
+
 def test_a_regressor_without_a_bias_is_written(tiny_model: Path, tmp_path: Path) -> None:
     fitted = plain(BertRegressor, tiny_model).fit(["good", "bad"] * 4, [5.0, 1.0] * 4)
     fitted.model_.classifier.bias = None

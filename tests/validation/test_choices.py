@@ -213,6 +213,16 @@ def test_frames_must_have_the_columns_of_fit() -> None:
         check_choices(WIDE[["prompt", "b"]], fitted=fitted(WIDE, **chosen), **chosen)
 
 
+def test_an_array_of_a_whole_frame_is_not_read_as_its_chosen_columns() -> None:
+    X = WIDE[["c", "prompt", "a", "b"]]
+    for chosen in (["prompt", "a", "b"], ["prompt", "a", "b", "c"]):
+        seen = fitted(X, columns=chosen)
+        check_choices(X, columns=chosen, fitted=seen)
+        with pytest.raises(InputError, match=r"no column names.*'prompt', 'a'.*fit had.*'c', 'pr"):
+            check_choices(X.to_numpy(object), columns=chosen, fitted=seen)
+        check_choices([("p", "x", "y")], columns=chosen, fitted=seen)
+
+
 def test_a_second_text_belongs_to_all_or_none() -> None:
     rows = [("p", "x", ["a", "b"])]
     with pytest.raises(

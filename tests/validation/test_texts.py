@@ -48,6 +48,7 @@ class Seen(NamedTuple):
     names: tuple[str, ...] | None = None
     n_columns: int = 1
     features: tuple[()] = ()
+    width: int = 0
 
 
 def quietly(X: Any, **options: Any) -> Texts:
@@ -590,6 +591,39 @@ def test_other_names_are_refused_with_what_to_type(
 )
 def test_what_fits_after_fit(fitted: Any, X: Any) -> None:
     assert check_texts(X, fitted=fitted).first == ["x"]
+
+
+WIDE = np.array([["x", "y", "z", "w"]], object)
+
+
+def test_columns_by_position_are_those_of_a_table_as_wide_as_in_fit() -> None:
+    X = pd.DataFrame(WIDE)
+    for columns, first in ((1, "y"), ([1, 2], "y"), ([-1, 0], "w"), ({1: "a", 3: "b"}, "y")):
+        read = check_texts(WIDE, columns=columns)
+        seen = Seen(None, read.n_columns, width=read.width)
+        assert check_texts(X, columns=columns, fitted=seen).first == [first]
+        for other in (X.drop(columns=0), WIDE[:, [0, 1, 2, 3, 3]]):
+            n = other.shape[1]
+            words = f"X has {n} features, but Name is expecting 4 features as input.*position"
+            with pytest.raises(InputError, match=words):
+                check_texts(other, columns=columns, fitted=seen, estimator_name="Name")
+    seen = Seen(("a", "b", "c", "d"), 2, width=4)
+    assert check_texts([("x", "y")], columns=[0, 1], fitted=seen).second == ["y"]
+    assert check_texts(["x"], columns=0, fitted=Seen(None, 1, width=4)).first == ["x"]
+
+
+@pytest.mark.parametrize("columns", [["title", "body"], {"title": "Title", "body": "Body"}])
+def test_unnamed_columns_are_not_taken_for_those_of_fit_in_another_order(columns: Any) -> None:
+    X = pd.DataFrame({"body": ["b"], "title": ["t"]})
+    seen = Seen(("body", "title"), 2, width=2)
+    assert check_texts(X, columns=columns, fitted=seen).first == ["t"]
+    for rows in (X.to_numpy(), [("b", "t")]):
+        with pytest.raises(InputError, match=r"no column names.*'title', 'body'.*fit had.*'body'"):
+            check_texts(rows, columns=columns, fitted=seen)
+    assert check_texts([("t", "b")], columns=columns, fitted=Seen(("b", "t", "x"), 2)).first == [
+        "t"
+    ]
+    assert check_texts([("t", "b")], columns=columns, fitted=Seen(None, 2, width=2)).first == ["t"]
 
 
 @pytest.mark.parametrize(
