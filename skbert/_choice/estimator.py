@@ -132,6 +132,8 @@ class BertChoiceRanker(RanksOptions, RejectingEstimator):
         Compile the encoder with ``torch.compile``; this saves time only if training takes long.
     warm_start : bool, default=False
         Continue training from the weights of the previous fit; ``model`` is then not opened.
+        With ``validation_fraction`` an int as ``random_state`` holds out the same of the same
+        rows; other rows may be among those that the previous fit has learned from.
     random_state : int, RandomState instance or None, default=None
         Controls all randomness, such as the order of rows, dropout, the validation set and new
         weights. With an int, the same fit on the same machine with the same number of threads

@@ -41,7 +41,8 @@ def is_own_pooling_trained_on_pairs(network: Network, items: Items, layers: int 
     pooled = head.reads == "rows" and network.pooling == network.head_class.pooling
     single = len(tokens) == len(items)  # options are compared with each other
     has_pairs = single and bool((tokens.second < tokens.lengths).any())
-    pairs = pooled and has_pairs and not head.n_features
+    draws_pairs = head.job == "next sentence prediction"  # from what are no pairs yet
+    pairs = pooled and (has_pairs or draws_pairs) and not head.n_features
     return pairs and not is_encoder_frozen(network.model, layers)
 
 

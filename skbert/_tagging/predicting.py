@@ -70,7 +70,8 @@ class PredictsTags(PredictsSets):
         probabilities : ndarray of shape (n_samples,)
             An array of shape (n_words, n_tags) for each row, with columns in the order of
             ``classes_``; float32, or float64 with ``precision="float64"``. The words of a text are
-            those into which the tokenizer splits it, each punctuation mark one of its own.
+            those into which the tokenizer splits it, each punctuation mark one of its own unless a
+            piece holds it together with what is beside it.
         """
         fitted = self._state()
         scored = self._outputs(fitted, self._rows(X, fitted.record))

@@ -364,6 +364,16 @@ def test_it_learns_which_sentences_follow() -> None:
     assert follows[1] < 0.3
 
 
+def test_the_head_of_drawn_pairs_has_the_rate_of_the_encoder(stories: list[list[str]]) -> None:
+    weights = {}
+    for rate in ("auto", None, 1e-3):
+        rates = {"learning_rate": 1e-4, "head_learning_rate": rate}
+        pretrainer = BertPretrainer(None, objective="nsp", **{**SMALL, **rates})
+        weights[rate] = pretrainer.fit(stories).model_.cls.seq_relationship.weight
+    assert torch.equal(weights["auto"], weights[None])
+    assert not torch.equal(weights["auto"], weights[1e-3])
+
+
 def test_the_same_seed_gives_the_same_bits(stories: list[list[str]]) -> None:
     for objective in ("mlm+nsp", "clm"):
         one, two = (BertPretrainer(None, objective=objective, **SMALL).fit(stories)
