@@ -25,7 +25,7 @@ from skbert._estimator.plan import TrainingPlan
 from skbert._estimator.rejection import RejectingEstimator
 from skbert._estimator.validation_set import ValidationInput
 from skbert._estimator.withholding import confidences
-from skbert._validation.choices import check_picks
+from skbert._validation.choices import Choices, check_picks
 from skbert._validation.weights import check_sample_weight
 
 __all__ = ["BertChoiceRanker"]
@@ -86,7 +86,8 @@ class BertChoiceRanker(RanksOptions, RejectingEstimator):
         as models of its type do.
     max_length : int or None, default=None
         Maximum length of a row in tokens, special tokens included. None uses the limit of the
-        model, but at most 384 in ``BertSpanExtractor``. Long rows take more memory and time.
+        model, but at most 384 in ``BertSpanExtractor``, and where training goes on, what the fit
+        before used. Long rows take more memory and time.
     long_text : {"truncate", "head_tail", "windows"}, default="truncate"
         What to do with rows that are too long: ``"truncate"`` keeps the start (in a pair, the
         longer text is shortened first), ``"head_tail"`` keeps a quarter from the start and the
@@ -132,8 +133,8 @@ class BertChoiceRanker(RanksOptions, RejectingEstimator):
         Compile the encoder with ``torch.compile``; this saves time only if training takes long.
     warm_start : bool, default=False
         Continue training from the weights of the previous fit; ``model`` is then not opened.
-        With ``validation_fraction`` an int as ``random_state`` holds out the same of the same
-        rows; other rows may be among those that the previous fit has learned from.
+        With ``validation_fraction`` and an int as ``random_state`` the same rows are held out of
+        the same X; otherwise the previous fit may have learned from some of them.
     random_state : int, RandomState instance or None, default=None
         Controls all randomness, such as the order of rows, dropout, the validation set and new
         weights. With an int, the same fit on the same machine with the same number of threads
@@ -345,6 +346,12 @@ class BertChoiceRanker(RanksOptions, RejectingEstimator):
     @classmethod
     def _checkpoint_head(cls, n_outputs: int) -> Head:  # noqa: ARG003 - one, whatever is declared
         return Choice(0).head()
+
+    def _columns_of(self, X: object, rows: Choices) -> dict[str, Any]:
+        columns = super()._columns_of(X, rows)
+        if not rows.names:  # rows differ in their numbers of options
+            columns["n_features_in_"] = rows.n_columns
+        return columns
 
     def _load_checkpoint(
         self,

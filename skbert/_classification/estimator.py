@@ -113,7 +113,8 @@ class BertClassifier(PredictsLabels, ClassifierMixin, RejectingEstimator, Featur
         as models of its type do.
     max_length : int or None, default=None
         Maximum length of a row in tokens, special tokens included. None uses the limit of the
-        model, but at most 384 in ``BertSpanExtractor``. Long rows take more memory and time.
+        model, but at most 384 in ``BertSpanExtractor``, and where training goes on, what the fit
+        before used. Long rows take more memory and time.
     long_text : {"truncate", "head_tail", "windows"}, default="truncate"
         What to do with rows that are too long: ``"truncate"`` keeps the start (in a pair, the
         longer text is shortened first), ``"head_tail"`` keeps a quarter from the start and the
@@ -167,8 +168,8 @@ class BertClassifier(PredictsLabels, ClassifierMixin, RejectingEstimator, Featur
         Compile the encoder with ``torch.compile``; this saves time only if training takes long.
     warm_start : bool, default=False
         Continue training from the weights of the previous fit; ``model`` is then not opened.
-        With ``validation_fraction`` an int as ``random_state`` holds out the same of the same
-        rows; other rows may be among those that the previous fit has learned from.
+        With ``validation_fraction`` and an int as ``random_state`` the same rows are held out of
+        the same X; otherwise the previous fit may have learned from some of them.
     random_state : int, RandomState instance or None, default=None
         Controls all randomness, such as the order of rows, dropout, the validation set and new
         weights. With an int, the same fit on the same machine with the same number of threads
@@ -509,7 +510,7 @@ class BertClassifier(PredictsLabels, ClassifierMixin, RejectingEstimator, Featur
         )
 
     def _finish(self, run: Run, attributes: dict[str, Any]) -> dict[str, Any]:
-        config, columns = run.network.model.config, attributes.get("target_names_")
+        config, columns = run.network.model.config, attributes.get("target_names_", ())
         describe(config, run.task, attributes["classes_"], columns)
         return super()._finish(run, attributes)
 

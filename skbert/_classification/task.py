@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from skbert._arrays import Array, IntArray, is_arange
-from skbert._core.items import Head, Items
+from skbert._core.items import Head, Items, name_outputs
 from skbert._core.scores import expit, logit, softmax
 from skbert._core.text.fields import encode_rows
 from skbert._core.text.tokens import LongText, Ragged, TextTokenizer
@@ -205,7 +205,7 @@ def _pooled(
     return np.where((counts == 1)[:, None], scores[first], pooled)
 
 
-def describe(config: Any, task: Task, classes: Any, columns: Iterable[str] | None = None) -> None:
+def describe(config: Any, task: Task, classes: Any, columns: Iterable[str] = ()) -> None:
     """Note in a model's configuration what its outputs mean; ``columns`` are names of y's."""
     names = classes
     vars(config).pop("skbert_targets", None)
@@ -217,9 +217,7 @@ def describe(config: Any, task: Task, classes: Any, columns: Iterable[str] | Non
         config.skbert_targets, config.problem_type = SEVERAL, None
     if isinstance(task, MultiLabel):
         config.problem_type, names = "multi_label_classification", columns
-    if names is not None:
-        config.id2label = {i: str(name) for i, name in enumerate(names)}
-        config.label2id = {str(name): i for i, name in enumerate(names)}
+    name_outputs(config, names)
 
 
 def columns_of(outputs: list[str]) -> list[Array]:

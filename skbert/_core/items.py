@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from skbert.exceptions import NonFiniteError
 if TYPE_CHECKING:
     from skbert._core.families.record import Job
 
-__all__ = ["Head", "Items", "gathered", "joined"]
+__all__ = ["Head", "Items", "gathered", "joined", "name_outputs"]
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,7 @@ class Head:
     ridge: float = 0.0  # L2 penalty of the probe per squared total weight; 1 in all at least
     has_standard_targets: bool = False  # numbers of variance 1; the probe's penalty fits them
     n_features: int = 0  # numbers that the output layer reads beside the vector of a row
+    is_raw: bool = False  # whether outputs are far from 0, so that autocast would round them away
 
     @property
     def has_output_layer(self) -> bool:
@@ -47,6 +48,21 @@ class Head:
     def is_causal(self) -> bool:
         """Whether a token attends only to itself and those before it."""
         return self.job == "causal language modelling"
+
+
+class _Names(Protocol):
+    """The configuration of a model, as far as it names outputs."""
+
+    id2label: dict[int, str] | None
+    label2id: dict[str, int] | None
+
+
+def name_outputs(config: _Names, names: Iterable[object]) -> None:
+    """Name a model's outputs in its configuration, unless two of them have one name."""
+    labels = [str(name) for name in names]
+    if labels and len({*labels}) == len(labels):
+        config.id2label = dict(enumerate(labels))
+        config.label2id = {label: at for at, label in enumerate(labels)}
 
 
 @dataclass(frozen=True)

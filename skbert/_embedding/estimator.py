@@ -72,7 +72,8 @@ class BertTransformer(
         X in ``fit``. None leaves the vectors as they are.
     max_length : int or None, default=None
         Maximum length of a row in tokens, special tokens included. None uses the limit of the
-        model, but at most 384 in ``BertSpanExtractor``. Long rows take more memory and time.
+        model, but at most 384 in ``BertSpanExtractor``, and where training goes on, what the fit
+        before used. Long rows take more memory and time.
     long_text : {"truncate", "head_tail", "windows"}, default="truncate"
         What to do with rows that are too long: ``"truncate"`` keeps the start (in a pair, the
         longer text is shortened first), ``"head_tail"`` keeps a quarter from the start and the

@@ -204,10 +204,9 @@ class TextEstimator(PortableEstimator, Predicting):
     def _columns_of(self, X: Any, rows: Any) -> dict[str, Any]:
         """The attributes that say how many columns X has, and how they are called."""
         columns: dict[str, Any] = {}
-        width = getattr(rows, "width", rows.n_columns)
         # A list has no columns.
-        if width > 1 or rows.names or len(getattr(X, "shape", ())) == 2:
-            columns["n_features_in_"] = len(rows.names or range(width))
+        if rows.width > 1 or rows.names or len(getattr(X, "shape", ())) == 2:
+            columns["n_features_in_"] = len(rows.names or range(rows.width))
         if rows.names:
             columns["feature_names_in_"] = np.array(rows.names, dtype=object)
         return columns

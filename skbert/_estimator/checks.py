@@ -156,6 +156,6 @@ def resolve_max_length(limit: int, wanted: int | None, previous: Fitted | None =
     if not _SHORTEST <= longest <= limit:
         raise InputError(
             f"max_length={longest}: this model reads between {_SHORTEST} and {limit} tokens, "
-            f"special tokens included. Use max_length=None for {limit}."
+            f"special tokens included. Use max_length={limit} for the longest."
         )
     return int(longest)

@@ -34,6 +34,5 @@ def read(
     rows = estimator._rows(X, record)
     weight = rescale_weights(check_sample_weight(as_sequence(sample_weight), len(rows)))
     features = getattr(rows, "feature_columns", ())
-    width = getattr(rows, "width", 0)
-    record = record or FitRecord(rows.names, rows.n_columns, features, width)
+    record = record or FitRecord(rows.names, rows.n_columns, features, rows.width)
     return FitData(X, rows, as_sequence(y), weight, record, {})

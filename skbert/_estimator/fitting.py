@@ -23,7 +23,6 @@ from skbert._core.checkpoints.weights import check_learned
 from skbert._core.models.network import Network
 from skbert._core.models.new_model import NewModel
 from skbert._core.models.opening import open_network
-from skbert._core.models.output import grow_output
 from skbert._core.runtime.device import Precision, memory_advice, pick_device, seeded
 from skbert._core.runtime.distributed import process_group
 from skbert._core.training.optim import SCHEDULES
@@ -45,6 +44,7 @@ from skbert._estimator.held_out import (
 )
 from skbert._estimator.label_rows import with_label_rows
 from skbert._estimator.networks import (
+    adapt_output,
     copy_to_train,
     get_ready,
     is_own_pooling_trained_on_pairs,
@@ -303,8 +303,7 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
         pooling = getattr(self, "pooling", "auto")  # tokens are read as they are
         if isinstance(source, Network):
             network = copy_to_train(source, pooling, self.freeze, precision)
-            if plan.output_map is not None:
-                grow_output(network, head.n_outputs, plan.output_map)
+            adapt_output(network, head, plan)
             return network, plan, source
         has_parts = data.rows.n_columns > 1 and not getattr(data.rows, "fields", ())
         if pooling == "auto" and has_parts and source.head_pooling is None:

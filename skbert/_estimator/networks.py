@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
-from skbert._core.items import Items
+from skbert._core.items import Head, Items
 from skbert._core.models.int8 import check_int8
 from skbert._core.models.network import Network, copy_network
+from skbert._core.models.output import grow_output, scale_output
 from skbert._core.runtime.device import Precision
 from skbert._core.training.optim import is_encoder_frozen, trainable_parameters
+from skbert._estimator.plan import TrainingPlan
 from skbert.exceptions import InputError
 
-__all__ = ["copy_to_train", "get_ready", "is_own_pooling_trained_on_pairs"]
+__all__ = ["adapt_output", "copy_to_train", "get_ready", "is_own_pooling_trained_on_pairs"]
 
 
 def get_ready(
@@ -41,7 +45,7 @@ def is_own_pooling_trained_on_pairs(network: Network, items: Items, layers: int 
     pooled = head.reads == "rows" and network.pooling == network.head_class.pooling
     single = len(tokens) == len(items)  # options are compared with each other
     has_pairs = single and bool((tokens.second < tokens.lengths).any())
-    draws_pairs = head.job == "next sentence prediction"  # from what are no pairs yet
+    draws_pairs = head.job == "next sentence prediction"  # which are made in each pass
     pairs = pooled and (has_pairs or draws_pairs) and not head.n_features
     return pairs and not is_encoder_frozen(network.model, layers)
 
@@ -65,6 +69,15 @@ def copy_to_train(
     trainable_ids = set(map(id, trainable))
     frozen = [p for p in network.model.parameters() if id(p) not in trainable_ids]
     return copy_network(network, frozen)
+
+
+def adapt_output(network: Network, head: Head, plan: TrainingPlan) -> None:
+    """Change the outputs that a fit goes on from as its plan says."""
+    network.head = replace(network.head, is_raw=False)
+    if plan.output_map is not None:
+        grow_output(network, head.n_outputs, plan.output_map)
+    if plan.output_scale is not None:
+        scale_output(network, *plan.output_scale)
 
 
 def _check_recomputing(model: torch.nn.Module) -> None:

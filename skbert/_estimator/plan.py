@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from skbert._arrays import Array, IntArray
+from skbert._arrays import Array, FloatArray, IntArray
 from skbert._core.task import Task
 from skbert._core.training.loop import DrawItems, as_they_are
 from skbert._estimator.label_rows import LabelRows
@@ -37,6 +37,8 @@ class TrainingPlan(NamedTuple):
     conform: Tune | None = None  # after that: what is kept of the rows held out, for sets
     draw: DrawItems = as_they_are
     output_map: IntArray | None = None  # index of each old output among the new; None: unchanged
+    # By what the outputs of the fit before are to be multiplied, and what is added; None: nothing.
+    output_scale: tuple[FloatArray, FloatArray] | None = None
     # The same plan, with what y is standardised by learned from these rows only.
     learned_from: Callable[[IntArray], TrainingPlan] | None = None
     label_rows: LabelRows | None = None  # to train on beside X

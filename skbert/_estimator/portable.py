@@ -69,7 +69,7 @@ class PortableEstimator(GuidedEstimator):
         InputError, InputTypeError
             If the card has an entry that no card has, or one of a wrong type.
         ModelError
-            If the head reads feature columns, attention heads were pruned, or positions are
+            If the head reads feature columns, attention heads were pruned, positions are
             relative, neither library has modules for the head, or numbers lie too far from 0 for
             float32. Use ``save`` or ``export`` instead.
         SaveError

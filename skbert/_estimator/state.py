@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from operator import index
 from pathlib import Path
 from typing import Any
 
@@ -124,11 +123,21 @@ def record_of(seen: object) -> FitRecord | None:
         case ((None | tuple()) as names, int(n_columns), *rest) if n_columns > 0 and all(
             isinstance(name, str) for name in names or ()
         ):
-            later: Any = (*rest, *((), 0)[len(rest) :])  # folders of older versions lack some
-            features, width = later
-            learned = tuple(map(feature_column_of, features))
-            return FitRecord(names, n_columns, learned, index(width))
+            features, width = _features_and_width(rest)
+            return FitRecord(names, n_columns, tuple(map(feature_column_of, features)), width)
     raise ValueError(f"seen={seen!r:.80}")
+
+
+def _features_and_width(saved: Sequence[Any]) -> tuple[Any, int]:
+    """What a record says of the other columns of X; older versions said less, or nothing."""
+    match saved:
+        case []:
+            return (), 0
+        case [features]:
+            return features, 0
+        case [features, int(width)] if width >= 0:
+            return features, width
+    raise ValueError(f"columns {saved!r:.80}")
 
 
 def task_of(kinds: Sequence[type[Any]], saved: Sequence[Any]) -> Any:

@@ -12,8 +12,9 @@ from sklearn.metrics import r2_score
 
 from skbert._arrays import Array, IntArray
 from skbert._core.families.record import Job
+from skbert._core.items import name_outputs
 from skbert._core.models.network import Network
-from skbert._core.models.output import scale_output, standardize_output
+from skbert._core.models.output import scale_output
 from skbert._core.task import Task
 from skbert._core.text.tokens import LongText
 from skbert._core.training.optim import is_encoder_frozen
@@ -94,7 +95,8 @@ class BertRegressor(PredictsNumbers, RegressorMixin, ConformalEstimator, Feature
         as models of its type do.
     max_length : int or None, default=None
         Maximum length of a row in tokens, special tokens included. None uses the limit of the
-        model, but at most 384 in ``BertSpanExtractor``. Long rows take more memory and time.
+        model, but at most 384 in ``BertSpanExtractor``, and where training goes on, what the fit
+        before used. Long rows take more memory and time.
     long_text : {"truncate", "head_tail", "windows"}, default="truncate"
         What to do with rows that are too long: ``"truncate"`` keeps the start (in a pair, the
         longer text is shortened first), ``"head_tail"`` keeps a quarter from the start and the
@@ -148,8 +150,8 @@ class BertRegressor(PredictsNumbers, RegressorMixin, ConformalEstimator, Feature
         Compile the encoder with ``torch.compile``; this saves time only if training takes long.
     warm_start : bool, default=False
         Continue training from the weights of the previous fit; ``model`` is then not opened.
-        With ``validation_fraction`` an int as ``random_state`` holds out the same of the same
-        rows; other rows may be among those that the previous fit has learned from.
+        With ``validation_fraction`` and an int as ``random_state`` the same rows are held out of
+        the same X; otherwise the previous fit may have learned from some of them.
     random_state : int, RandomState instance or None, default=None
         Controls all randomness, such as the order of rows, dropout, the validation set and new
         weights. With an int, the same fit on the same machine with the same number of threads
@@ -180,8 +182,8 @@ class BertRegressor(PredictsNumbers, RegressorMixin, ConformalEstimator, Feature
         Number of targets, that is of numbers predicted per row.
     mean_, scale_ : ndarray of shape (`n_outputs_`,)
         Weighted mean and standard deviation of the targets in ``fit``, or in the first call of
-        ``partial_fit``; for a constant target ``scale_`` is 1. After ``from_pretrained`` the
-        biases of the output layer and the lengths of its weights, which are taken out of it.
+        ``partial_fit``; for a constant target ``scale_`` is 1. After ``from_pretrained`` they are
+        0 and 1 until then.
     target_names_ : ndarray of shape (`n_outputs_`,)
         Names of the columns of y in ``fit``. Defined only if y was a frame with several columns
         whose names were all str.
@@ -325,7 +327,9 @@ class BertRegressor(PredictsNumbers, RegressorMixin, ConformalEstimator, Feature
         if previous is not None:
             _check_columns(table, previous)
             learned = previous.attributes
-            return _plan(task, columns, weight, learned["mean_"], learned["scale_"], table.names)
+            if not previous.task.is_raw:
+                mean, scale = learned["mean_"], learned["scale_"]
+                return _plan(task, columns, weight, mean, scale, table.names)
 
         def learned_from(rows: IntArray) -> TrainingPlan:
             is_weighted = weight is not None and weight[rows].any()
@@ -333,7 +337,11 @@ class BertRegressor(PredictsNumbers, RegressorMixin, ConformalEstimator, Feature
             mean, scale = _standard(columns[rows], own_weight)
             return _plan(task, columns, weight, mean, scale, table.names)
 
-        return learned_from(np.arange(len(rows)))._replace(learned_from=learned_from)
+        plan = learned_from(np.arange(len(rows)))
+        if previous is None:
+            return plan._replace(learned_from=learned_from)
+        mean, scale = plan.attributes["mean_"], plan.attributes["scale_"]
+        return plan._replace(output_scale=(1 / scale, -mean / scale))
 
     def _starts_random(self, run: Run) -> bool:
         # A linear model of few rows leaves the encoder no errors to learn from. But weights of
@@ -349,17 +357,15 @@ class BertRegressor(PredictsNumbers, RegressorMixin, ConformalEstimator, Feature
                 f"The checkpoint predicts {n_outputs} classes, not numbers. "
                 "Open it with BertClassifier.from_pretrained."
             )
-        mean, scale = standardize_output(network)
-        attributes = {"n_outputs_": n_outputs, "mean_": mean, "scale_": scale}
-        return Numbers(n_outputs, max_length, self.long_text), attributes
+        attributes = {
+            "n_outputs_": n_outputs, "mean_": np.zeros(n_outputs), "scale_": np.ones(n_outputs)
+        }  # fmt: skip
+        return Numbers(n_outputs, max_length, self.long_text, is_raw=True), attributes
 
     def _finish(self, run: Run, attributes: dict[str, Any]) -> dict[str, Any]:
         config = run.network.model.config
         config.problem_type = "regression"
-        if "target_names_" in attributes:
-            names = attributes["target_names_"].tolist()
-            config.id2label = dict(enumerate(names))
-            config.label2id = {name: i for i, name in enumerate(names)}
+        name_outputs(config, attributes.get("target_names_", ()))
         return {}
 
     def _exported(self, fitted: Fitted) -> Network:

@@ -25,11 +25,15 @@ __all__ = ["Numbers"]
 
 @dataclass(frozen=True)
 class Numbers:
-    """``n_outputs`` numbers per sample. Targets are ``(n_items, n_outputs)``, standardised."""
+    """``n_outputs`` numbers per sample. Targets are ``(n_items, n_outputs)``, standardised.
+
+    Outputs are standardised, too, unless they are raw, as those of a checkpoint.
+    """
 
     n_outputs: int
     max_length: int
     long_text: LongText = "truncate"
+    is_raw: bool = False
 
     def encode(self, X: Texts, y: Any, tokenizer: TextTokenizer) -> Items:
         """One item per text, or per window of a long one."""
@@ -38,7 +42,10 @@ class Numbers:
 
     def head(self) -> Head:
         """One output per number."""
-        return Head("sequence classification", self.n_outputs, has_standard_targets=True)
+        return Head(
+            "sequence classification", self.n_outputs, has_standard_targets=True,
+            is_raw=self.is_raw,
+        )  # fmt: skip
 
     def loss(self, logits: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """Squared error; a row weighs its weight once for each output."""

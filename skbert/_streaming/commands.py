@@ -207,8 +207,8 @@ def _stream(
     check_columns(source, rows.column_names, kept, "--keep")
     if text_columns is not None:
         check_columns(source, rows.column_names, text_columns, "--text-columns")
-        model.text_columns = _renamed(model.text_columns, text_columns, rows.column_names)
-    inputs = _inputs(model, rows.column_names, source)
+        model.text_columns = _renamed(model, text_columns, rows.column_names)
+    inputs = _inputs(model, rows.column_names, source, text_columns)
     columns = [name for name in rows.column_names if name in {*inputs, *kept}]
     facts = {
         **facts, "the input": digest(source), "--text-columns": str(text_columns),
@@ -262,9 +262,13 @@ def _with(part: Part, columns: Columns) -> Any:
     return table
 
 
-def _renamed(fitted: TextColumns, chosen: Sequence[str], names: Sequence[str]) -> TextColumns:
-    """Columns of a file in place of those of fit; fields keep the names that they had there."""
-    fields = field_names(fitted)
+def _renamed(model: Model, chosen: Sequence[str], names: Sequence[str]) -> TextColumns:
+    """Columns of a file in place of those of fit; fields keep the names that they had there.
+
+    Fields without names are columns by position: of a file with the columns of fit where these had
+    names, and otherwise of a table of the chosen columns.
+    """
+    fields, record = field_names(model.text_columns), model._state().record
     if not fields:
         return [*chosen]
     if len(chosen) != len(fields):
@@ -280,21 +284,30 @@ def _renamed(fitted: TextColumns, chosen: Sequence[str], names: Sequence[str]) -
             f"The model reads the fields {fields}, some without a name: --text-columns cannot "
             "choose others. Give the columns of the file the names and the order of fit."
         )
-    return [*map(names.index, chosen)]
+    has_names = record is not None and record.names
+    return [*map(names.index, chosen)] if has_names else [*range(len(chosen))]
 
 
-def _inputs(model: Model, names: list[str], source: Path) -> list[str]:
+def _inputs(model: Model, names: list[str], source: Path, given: Names) -> list[str]:
     """The columns of a file that a model is given: all where it reads some by position."""
     record, chosen = model._state().record, model.text_columns
     if chosen is None:
         wanted: Sequence[str | int] = _columns_of_fit(record, names, source)
     else:
         features = () if record is None else record.features
-        texts = [chosen] if isinstance(chosen, str | int) else [*chosen]
-        wanted = [*texts, *(column for column, *_ in features)]
+        wanted = [*_texts_of(model, given), *(column for column, *_ in features)]
     inputs = [name if isinstance(name, str) else names[name] for name in wanted]
     check_columns(source, names, inputs, "--text-columns")
     return inputs if all(isinstance(name, str) for name in wanted) else names
+
+
+def _texts_of(model: Model, given: Names) -> Sequence[str | int]:
+    """The columns that hold texts, of the table that `_renamed` means."""
+    record, chosen = model._state().record, model.text_columns
+    if isinstance(chosen, str | int):
+        return [chosen]
+    has_names = record is not None and record.names
+    return [*(chosen or ())] if has_names or given is None else [*given]
 
 
 def _columns_of_fit(record: FitRecord | None, names: list[str], source: Path) -> Sequence[str]:

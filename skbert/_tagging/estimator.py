@@ -11,6 +11,7 @@ from sklearn.utils._param_validation import StrOptions
 
 from skbert._arrays import Array
 from skbert._core.families.record import Job
+from skbert._core.items import name_outputs
 from skbert._core.models.network import Network
 from skbert._core.models.output import grow_output
 from skbert._core.task import Task
@@ -90,7 +91,8 @@ class BertTokenTagger(PredictsTags, CalibratedEstimator):
         as models of its type do.
     max_length : int or None, default=None
         Maximum length of a row in tokens, special tokens included. None uses the limit of the
-        model, but at most 384 in ``BertSpanExtractor``. Long rows take more memory and time.
+        model, but at most 384 in ``BertSpanExtractor``, and where training goes on, what the fit
+        before used. Long rows take more memory and time.
     text_columns : str, int, sequence of these, dict or None, default=None
         Columns of X to read, in this order: one column of texts, or two columns of pairs. Three or
         more are fields of one text, each with the name of its column before it; a dict ``{column:
@@ -130,8 +132,8 @@ class BertTokenTagger(PredictsTags, CalibratedEstimator):
         Compile the encoder with ``torch.compile``; this saves time only if training takes long.
     warm_start : bool, default=False
         Continue training from the weights of the previous fit; ``model`` is then not opened.
-        With ``validation_fraction`` an int as ``random_state`` holds out the same of the same
-        rows; other rows may be among those that the previous fit has learned from.
+        With ``validation_fraction`` and an int as ``random_state`` the same rows are held out of
+        the same X; otherwise the previous fit may have learned from some of them.
     random_state : int, RandomState instance or None, default=None
         Controls all randomness, such as the order of rows, dropout, the validation set and new
         weights. With an int, the same fit on the same machine with the same number of threads
@@ -448,5 +450,4 @@ def _describe(network: Network, learned: Mapping[str, Any]) -> None:
     vars(config).pop("skbert_scheme", None)
     if scheme != learned["learned_scheme_"]:
         config.skbert_scheme = scheme
-    config.id2label = dict(enumerate(tags))
-    config.label2id = {tag: code for code, tag in enumerate(tags)}
+    name_outputs(config, tags)

@@ -62,6 +62,7 @@ class Choices:
     places: list[dict[str, int]]  # each option that counts -> its position, in order
     names: tuple[str, ...] | None  # all column names of a frame with str columns, else None
     n_columns: int  # 2, or 3 with a second text: all options together count as one
+    width: int  # columns of X
 
     def __len__(self) -> int:
         return len(self.first)
@@ -126,7 +127,8 @@ def check_choices(
     _refuse_printed_lists(options)
     places = [_places(row) for row in options]
     second = None if texts.second is None else [*texts.second]
-    return Choices([*texts.first], second, options, places, table.names, len(before) + 1)
+    n_columns = len(before) + 1
+    return Choices([*texts.first], second, options, places, table.names, n_columns, table.width)
 
 
 def _wanted(table: Table, columns: Any) -> list[Any]:

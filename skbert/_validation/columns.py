@@ -164,7 +164,7 @@ def input_names(input_features: Any, fitted: FitRecord | None, columns: TextColu
         features = _feature_names(input_features)
         _check_input_features(features, names, n_columns)
         if names is None:
-            return features if columns is not None or len(features) <= 2 else []
+            return _chosen_names(tuple(features), columns)
     return [] if names is None else _chosen_names(names, columns)
 
 
@@ -221,7 +221,7 @@ def compare_with_fit(table: Table, wanted: list[Any], fitted: FitRecord, estimat
 
 
 def _compare_tables(table: Table, wanted: list[Any], fitted: FitRecord, estimator: str) -> None:
-    """Raise where X has other columns than in fit that are chosen, or others before these."""
+    """Raise where chosen columns are missing, or may lie elsewhere than in fit."""
     features = [column for column, *_ in fitted.features]
     by_name = _are_names([*wanted, *features])
     if fitted.names is not None and table.names is not None:
@@ -250,7 +250,12 @@ def _check_width(table: Table, width: int, estimator: str) -> None:
 
 
 def check_order(table: Table, columns: TextColumns, fitted: FitRecord) -> None:
-    """Raise where names choose columns of X that has none, and fit had them in another order."""
+    """Raise where names choose columns of an array, and fit had them in another order.
+
+    Rows that are lists or tuples are written by hand, in the order of the names.
+    """
+    if issubclass(table.container, (list, tuple)):
+        return
     names, chosen = list(fitted.names or ()), wanted_columns(columns, table.width)
     is_unnamed = table.labels is None and table.width == len(names)
     if is_unnamed and _are_names(chosen) and chosen != names:

@@ -34,7 +34,8 @@ class Documents:
     rows: list[list[str]]  # sentences; one entry where the row is a str
     are_texts: bool  # rows are str that are not split into sentences yet
     names: tuple[str, ...] | None  # all column names of a frame with str columns, else None
-    n_columns: int = 1
+    width: int = 1  # columns of X
+    n_columns: int = 1  # of these, with rows
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -84,11 +85,12 @@ def check_documents(
         texts = read_texts(
             table, columns=columns, missing=missing, fitted=fitted, estimator_name=estimator_name
         )
-        return Documents([[text] for text in texts.first], True, texts.names)
+        return Documents([[text] for text in texts.first], True, texts.names, texts.width)
     if fitted is not None:
         compare_with_fit(table, wanted, fitted, estimator_name)
     _check_rows(cells, lists[0], table, column, missing)
-    return Documents(_sentences(cells, table, column, missing), False, table.names)
+    sentences = _sentences(cells, table, column, missing)
+    return Documents(sentences, False, table.names, table.width)
 
 
 def _check_rows(cells: list[Any], first: int, table: Table, column: int, missing: str) -> None:

@@ -272,7 +272,8 @@ def split_rows(table: Table, name: str = "X", hint: str = TWO_COLUMNS) -> Table:
                 f"{shown}. Give every row the same number of entries. {hint}"
             )
             raise InputError(msg)
-    return Table((len(rows), width), cache(lambda i: [row[i] for row in rows]), None)
+    read = cache(lambda i: [row[i] for row in rows])
+    return Table((len(rows), width), read, None, table.container)
 
 
 def check_not_empty(table: Table, hint: str = "") -> None:

@@ -70,7 +70,7 @@ class Texts:
     fields: tuple[TextField, ...] = ()  # two or more where columns are fields, first among them
     features: FloatArray | None = None  # (n_rows, n_features), of the columns beside the texts
     feature_columns: tuple[FeatureColumn, ...] = ()  # what fit learned of these columns
-    width: int = 0  # columns of X
+    width: int = 1  # columns of X
 
     def __len__(self) -> int:
         return len(self.first)

@@ -40,7 +40,8 @@ class WordRows:
 
     words: list[list[str]]
     names: tuple[str, ...] | None  # all column names of a frame with str columns, else None
-    n_columns: int = 1
+    width: int = 1  # columns of X
+    n_columns: int = 1  # of these, with rows
 
     def __len__(self) -> int:
         return len(self.words)
@@ -84,7 +85,7 @@ def check_words(
     warn_of_surrogates([row for row, words in enumerate(rows) if replace_surrogates(words)])
     empty = [row for row, words in enumerate(rows) if not words]
     warn_if_mostly_empty(empty, len(rows), "hold no word")
-    return WordRows(rows, table.names)
+    return WordRows(rows, table.names, table.width)
 
 
 def _without_index(cell: object) -> Any:

@@ -711,6 +711,11 @@ def test_names_start_with_the_text_column(tiny_model: Path, table: pd.DataFrame)
     listed = plain(tiny_model, n_components=2).fit(TEXTS)
     assert listed.get_feature_names_out().tolist() == ["berttransformer0", "berttransformer1"]
     assert listed.get_feature_names_out(["review"]).tolist() == ["review_0", "review_1"]
+    placed = plain(tiny_model, n_components=2, text_columns=1).fit(table.to_numpy())
+    assert placed.n_features_in_ == 3
+    assert placed.get_feature_names_out(["title", "body", "price"])[0] == "body_0"
+    with pytest.raises(InputError, match="equal to number of features"):
+        placed.get_feature_names_out(["body"])
     named = plain(tiny_model).set_output(transform="pandas").fit_transform(table[["body"]])
     assert named.columns[0] == "body_0"
     for odd in (["a", "b"], [], [None], [["a"]], "abc", 3, {"a": 1}):

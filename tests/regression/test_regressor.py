@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import shutil
@@ -13,7 +14,7 @@ import polars as pl
 import pytest
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import r2_score
-from transformers import BertModel
+from transformers import AutoModelForSequenceClassification, BertModel
 
 from skbert import BertClassifier, BertRegressor
 from skbert.datasets import load_ratings
@@ -543,6 +544,22 @@ def test_numbers_far_from_zero_keep_what_differs(
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize(("mean", "scale"), [(2000.0, 1.0), (0.0, 1e-3), (-3e4, 1e4)])
+def test_columns_of_one_name_are_saved(
+    tiny_model: Path, sentiment: Sentiment, tmp_path: Path
+) -> None:
+    y = pd.DataFrame(np.stack([numbers(sentiment)] * 2, axis=1), columns=["a", "a"])
+    fitted = plain(BertRegressor, tiny_model).fit(sentiment.texts, y)
+    assert fitted.model_.config.id2label == {0: "LABEL_0", 1: "LABEL_1"}
+    fitted.save(tmp_path / "saved")
+    fitted.save_pretrained(tmp_path / "plain")
+    for opened in (
+        BertRegressor.load(tmp_path / "saved"),
+        BertRegressor.from_pretrained(tmp_path / "plain", precision="float32"),
+    ):
+        found = opened.predict(sentiment.texts)
+        np.testing.assert_allclose(found, fitted.predict(sentiment.texts), rtol=1e-4)
+
+
 def test_an_opened_checkpoint_predicts_finely_and_learns_on_at_any_scale(
     mean: float, scale: float, precision: str, tiny_model: Path, sentiment: Sentiment,
     tmp_path: Path,
@@ -554,6 +571,9 @@ def test_an_opened_checkpoint_predicts_finely_and_learns_on_at_any_scale(
     settings = {**CALM, **rates, "precision": precision, "device": "cpu", "random_state": 0}
     opened = BertRegressor.from_pretrained(tmp_path, **settings, warm_start=True)
     np.testing.assert_allclose(opened.predict(X), own.predict(X), atol=0.03 * scale, rtol=1e-6)
+    again = copy.deepcopy(opened)
+    again.model_ = AutoModelForSequenceClassification.from_pretrained(tmp_path)
+    np.testing.assert_allclose(again.predict(X), own.predict(X), atol=0.03 * scale, rtol=1e-6)
     assert opened.fit(X, y).score(X, y) > 0.9
 
 

@@ -375,6 +375,17 @@ def test_chosen_columns_take_the_places_of_the_fields_of_fit(
         got = parquet.read_table(target).column("probability_good").to_numpy()
         want = skbert.load(folder).predict_proba(TABLE.to_pandas())[:, 1]
         np.testing.assert_allclose(got, want, rtol=1e-5)
+    array = TABLE.select(names).to_pandas().to_numpy()  # no more columns than the fields
+    if all(isinstance(field, int) for field in fields):
+        positions = [*range(len(names))]
+        kind = {"epochs": 1, "precision": "float32", "random_state": 0, "text_columns": positions}
+        model = skbert.BertClassifier(lively_model, **kind).fit(array, LABELS)
+        model.save(tmp_path / "array")
+        target = tmp_path / "of array.parquet"
+        run("predict", tmp_path / "array", source, target, "--probabilities", "--text-columns",
+            *chosen)  # fmt: skip
+        got = parquet.read_table(target).column("probability_good").to_numpy()
+        np.testing.assert_allclose(got, model.predict_proba(array)[:, 1], rtol=1e-5)
     asked = ("predict", folder, source, tmp_path / "x.parquet", "--text-columns", chosen[0])
     assert f"and the model reads {len(fields)} fields" in refused(capsys, *asked)
 

@@ -192,7 +192,7 @@ def test_an_unknown_column_is_named() -> None:
 
 def fitted(X: Any, **options: Any) -> FitRecord:
     found = check_choices(X, **options)
-    return FitRecord(found.names, found.n_columns)
+    return FitRecord(found.names, found.n_columns, width=found.width)
 
 
 def test_rows_may_come_with_other_numbers_of_options_than_in_fit() -> None:
@@ -221,6 +221,15 @@ def test_an_array_of_a_whole_frame_is_not_read_as_its_chosen_columns() -> None:
         with pytest.raises(InputError, match=r"no column names.*'prompt', 'a'.*fit had.*'c', 'pr"):
             check_choices(X.to_numpy(object), columns=chosen, fitted=seen)
         check_choices([("p", "x", "y")], columns=chosen, fitted=seen)
+        check_choices([("p", "x", "y", "z")], columns=chosen, fitted=seen)
+
+
+def test_positions_are_those_of_a_table_as_wide_as_in_fit() -> None:
+    array = WIDE.assign(id="1")[["id", "prompt", "a", "b"]].to_numpy(object)
+    seen = fitted(array, columns=[1, 2, 3])
+    assert check_choices(array, columns=[1, 2, 3], fitted=seen).first == PROMPTS
+    with pytest.raises(InputError, match="X has 5 features, but BertChoiceRanker"):
+        check_choices(np.insert(array, 0, "x", axis=1), columns=[1, 2, 3], fitted=seen)
 
 
 def test_a_second_text_belongs_to_all_or_none() -> None:

@@ -162,6 +162,9 @@ class Network:
         features, dtype = self.features(batch), batch.weights.dtype
         if not self.head.has_output_layer:
             return features.to(dtype)
+        if self.head.is_raw:
+            with torch.autocast(self.device.type, enabled=False):
+                return self.output_layer(features.to(dtype))
         if isinstance(features, tuple):
             return tuple(x.to(dtype) for x in self.output_layer(*features))
         return self.output_layer(features).to(dtype)
@@ -384,8 +387,8 @@ def states_of(
 
 
 def _own_precision(network: Network) -> AbstractContextManager[object]:
-    """Where the model's modules run: in the precision of its weights if they support no other."""
-    if network.family.supports_autocast:
+    """Where the model's modules run: in the precision of its weights if it has to be that one."""
+    if network.family.supports_autocast and not network.head.is_raw:
         return nullcontext()
     return torch.autocast(network.device.type, enabled=False)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from skbert._arrays import FloatArray, IntArray, is_arange
+from skbert._arrays import IntArray, is_arange
 from skbert._core.attention.pooling import POOLER
 from skbert._core.families import family_of
 from skbert._core.families.record import HeadClass
@@ -23,7 +23,6 @@ __all__ = [
     "draw_output",
     "grow_output",
     "scale_output",
-    "standardize_output",
     "widen_output",
 ]
 
@@ -97,21 +96,6 @@ def scale_output(network: Network, factor: Any, shift: Any = 0.0) -> None:
             layer.bias = torch.nn.Parameter(layer.weight.new_zeros(layer.out_features))
         layer.weight *= factor.reshape(-1, 1)
         layer.bias.mul_(factor).add_(shift)
-
-
-def standardize_output(network: Network) -> tuple[FloatArray, FloatArray]:
-    """Make the outputs about as large as numbers of mean 0 and variance 1.
-
-    Of these lower precision rounds little away, and they are trained at the usual rates. Returns
-    what is to be added to them, and what they are to be multiplied by first: the layer's biases,
-    and the lengths of its weights.
-    """
-    layer = _linear_output(network)
-    shift = torch.zeros(layer.out_features) if layer.bias is None else layer.bias.detach().clone()
-    lengths = layer.weight.detach().norm(dim=1)
-    factor = torch.where(lengths > 0, lengths, 1.0)
-    scale_output(network, 1 / factor, -shift / factor)
-    return shift.double().numpy(), factor.double().numpy()
 
 
 def _linear_output(network: Network) -> torch.nn.Linear:
