@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -12,7 +12,7 @@ from sklearn.metrics import r2_score
 
 from skbert._arrays import Array, IntArray
 from skbert._core.families.record import Job
-from skbert._core.items import name_outputs
+from skbert._core.items import Head, name_outputs
 from skbert._core.models.network import Network
 from skbert._core.models.output import scale_output
 from skbert._core.task import Task
@@ -348,6 +348,9 @@ class BertRegressor(PredictsNumbers, RegressorMixin, ConformalEstimator, Feature
         # features would take too many steps to learn.
         network = run.network
         return not network.head.n_features and not is_encoder_frozen(network.model, self.freeze)
+
+    def _checkpoint_head(self, n_outputs: int) -> Head:
+        return replace(super()._checkpoint_head(n_outputs), is_raw=True)
 
     def _load_checkpoint(self, network: Network, max_length: int) -> tuple[Task, dict[str, Any]]:
         n_outputs = network.model.config.num_labels

@@ -282,10 +282,13 @@ def _check_distinct(folder: Path, words: Mapping[str, int]) -> None:
 
 
 def _check_added(folder: Path, words: dict[str, int], added: list[tuple[str, int]]) -> None:
-    """Refuse added tokens that are blank, or share an id, or are too many."""
+    """Refuse added tokens that are blank, or share an id, or are too many.
+
+    Runs of white space are tokens of ModernBERT's tokenizer, and others that come from GPT-NeoX's.
+    """
     owners, ids = {number: word for word, number in words.items()}, dict(words)
     for token, number in added:
-        if not token.strip():
+        if len(token) < 2 and not token.strip():
             fault = "which is blank"
         elif ids.setdefault(token, number) != number:
             fault = f"which has the id {ids[token]}, too"

@@ -69,8 +69,11 @@ def _blank_token(backend: Any) -> str | None:
     """An added token of which the normalizer leaves nothing, so that reading text would panic."""
     normalizer = backend.normalizer
     added = backend.get_added_tokens_decoder().values() if normalizer else ()
-    texts = (token.content for token in added if token.normalized)
-    return next((text for text in texts if not normalizer.normalize_str(text).strip()), None)
+    for text in (token.content for token in added if token.normalized):
+        left = normalizer.normalize_str(text)
+        if not left or (text.strip() and not left.strip()):
+            return text
+    return None
 
 
 @contextmanager

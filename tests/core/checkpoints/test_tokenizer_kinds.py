@@ -32,6 +32,7 @@ from skbert._core.checkpoints.tokenizer_files import check_tokenizer
 from skbert._core.families import tokenizers
 from skbert._core.families.bert import BERT
 from skbert._core.models import opening
+from skbert._core.text.tokens import TextTokenizer
 from skbert.exceptions import ModelError
 
 if TYPE_CHECKING:
@@ -107,6 +108,33 @@ def test_a_saved_tokenizer_opens_as_transformers_opens_it(
         path.unlink()
     got.save_pretrained(folder)
     assert ids(opened(folder, family_of(name))) == ids(want)
+
+
+@pytest.mark.parametrize("name", ["modernbert", "roberta"])
+def test_runs_of_blanks_may_be_tokens_as_those_of_modernbert(
+    save: Callable[..., Path], name: str
+) -> None:
+    folder = save(name)
+    put(folder, "config.json", {"model_type": name})
+    plain = {"single_word": False, "lstrip": False, "rstrip": False, "special": False}
+
+    def add(described: dict[str, Any]) -> None:
+        first = len(described["model"]["vocab"])
+        runs = [" " * n for n in range(24, 1, -1)]
+        added = [*runs, "|||EMAIL_ADDRESS|||", *(f"[unused{i}]" for i in range(9))]
+        described["added_tokens"] += [
+            {"id": first + i, "content": content, "normalized": True, **plain}
+            for i, content in enumerate(added)
+        ]
+
+    edit(folder, "tokenizer.json", add)
+    got, want = opened(folder, family_of(name)), AutoTokenizer.from_pretrained(folder)
+    assert ids(got) == ids(want)
+    text = "a    b  \n   c" + 30 * " " + "d"
+    found, places, words = TextTokenizer(got.backend_tokenizer).pieces_with_offsets([text])
+    assert found[0].tolist() == want(text, add_special_tokens=False)["input_ids"]
+    assert [text[begin:end] for begin, end in places[0] if begin < end] == [*"abcd"]
+    assert words[0][words[0] >= 0].tolist() == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("name", KINDS)
