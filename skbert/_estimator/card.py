@@ -6,7 +6,7 @@ Depends on huggingface_hub, which writes the header as YAML; is handed estimator
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
@@ -139,9 +139,21 @@ def _cell(value: object) -> str:
 
 def _labels(estimator: FittedEstimator) -> str:
     """The classes or tags, one a line of a block of code: they may be any text."""
-    labels = list(getattr(estimator, "classes_", ()))
+    classes = getattr(estimator, "classes_", ())
+    labels = [*map(_repr, classes)] if not isinstance(classes, list) else [
+        f"{_repr(name)}: {_repr(label)}"
+        for name, of_column in zip(_names_of(estimator), classes, strict=True)
+        for label in of_column
+    ]  # fmt: skip
     more = [f"    ... and {len(labels) - _MOST_LABELS} more"] * (len(labels) > _MOST_LABELS)
-    return "\n".join([f"    {_repr(label)}" for label in labels[:_MOST_LABELS]] + more)
+    return "\n".join([f"    {label}" for label in labels[:_MOST_LABELS]] + more)
+
+
+def _names_of(estimator: FittedEstimator) -> Sequence[object]:
+    """The names of the columns of y, or their numbers."""
+    numbers = range(len(estimator._fitted.attributes["classes_"]))
+    names: Sequence[object] = getattr(estimator, "target_names_", numbers)
+    return names
 
 
 def _repr(value: object) -> str:

@@ -16,9 +16,11 @@ import pytest
 import torch
 import transformers
 from sklearn.exceptions import NotFittedError
-from support.families import save_own
+from support.families import save_own, tiny_of
 from support.job import LABELS, TEXTS
 from support.jobs import JOBS
+from support.tokenizers import make_tokenizer
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from skbert import BertClassifier, BertTransformer
 from skbert._core.families import FAMILIES
@@ -107,7 +109,9 @@ def plain_outputs_of(estimator: Any, X: Any, model: Any) -> list[np.ndarray[Any,
 def plain_row(network: Any, items: Any, row: int, model: Any) -> np.ndarray[Any, Any]:
     ids = torch.from_numpy(items.tokens.ids[row].astype(np.int64))[None]
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    if network.family.has_token_types and model.config.type_vocab_size > 1:
+    types = network.tokenizer("a", "a", return_token_type_ids=True)["token_type_ids"]
+    has_types = network.family.has_token_types and max(types) > 0
+    if has_types and model.config.type_vocab_size > 1:
         second = torch.arange(ids.shape[1]) >= int(items.tokens.second[row])
         inputs["token_type_ids"] = second.long()[None]
     if network.head.job == "multiple choice":
@@ -128,6 +132,48 @@ def assert_same(found: list[Any], wanted: list[Any], tolerance: float = 2e-5) ->
 def results_of(estimator: Any, X: Any) -> Any:
     method = "transform" if hasattr(estimator, "transform") else "predict"
     return [np.asarray(row) for row in getattr(estimator, method)(X)]
+
+
+@pytest.mark.parametrize("name", ["eurobert", "nomic_bert", "gte", "modernbert"])
+def test_rotary_positions_of_earlier_versions_are_read(name: str, tmp_path: Path) -> None:
+    """Beside each other in config.json, not in ``rope_parameters``."""
+    folder = save_own(FAMILIES[name], tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    parameters = config.pop("rope_parameters")
+    of_layers = name == "modernbert"
+    config |= {"rope_scaling": {"rope_type": "linear", "factor": 2.0}}
+    config |= {} if of_layers else {"rope_theta": 77.0}
+    (folder / "config.json").write_text(json.dumps(config))
+    model = BertTransformer(folder, device="cpu").fit(TEXTS).model_
+    assert model.config.rope_parameters != parameters
+    found = model.config.rope_parameters
+    found = found["full_attention"] if of_layers else found
+    assert (found["rope_type"], found["factor"]) == ("linear", 2.0)
+    assert of_layers or found["rope_theta"] == 77.0
+
+
+@pytest.mark.parametrize(("kind", "has_types"), [("bert", True), ("xlm-roberta", False)])
+def test_types_of_pairs_are_those_of_the_tokenizer(
+    kind: str, has_types: bool, tmp_path: Path
+) -> None:
+    """Of a BERT with XLM-R's tokenizer, as multilingual E5 is, all tokens have one type."""
+    tokenizer = make_tokenizer(kind)
+    settings = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
+    tiny_of(FAMILIES["bert"], "sequence classification", num_labels=3, **settings).save_pretrained(
+        tmp_path
+    )
+    tokenizer.save_pretrained(tmp_path)
+    pairs = [("a good film", "we like it"), ("a bad film", "no")]
+    theirs = AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
+    inputs = AutoTokenizer.from_pretrained(tmp_path)(
+        *map(list, zip(*pairs, strict=True)), padding=True, return_tensors="pt"
+    )
+    assert bool(inputs.get("token_type_ids", torch.zeros(1)).any()) == has_types
+    with torch.no_grad():
+        wanted = theirs(**inputs).logits
+    settings = {"device": "cpu", "precision": "float32"}
+    opened = BertClassifier.from_pretrained(tmp_path, **settings)
+    np.testing.assert_allclose(opened.decision_function(pairs), wanted, atol=2e-5)
 
 
 @EVERY_CASE

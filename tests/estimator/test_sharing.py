@@ -223,6 +223,18 @@ GIVEN: dict[str, Any] = {
 }
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_a_card_names_the_classes_of_each_column(
+    named: bool, tiny_model: Path, sentiment: Sentiment, tmp_path: Path
+) -> None:
+    y = pd.DataFrame({"tone": sentiment.labels, "urgent": ["yes", "no", "soon", "no"] * 10})
+    fitted = plain(tiny_model).fit(sentiment.texts, y if named else y.to_numpy())
+    fitted.save(tmp_path / "m", card=True)
+    text = ModelCard.load(tmp_path / "m" / "README.md").text
+    assert f"    {'tone' if named else 0!r}: {fitted.classes_[0][0]!r}\n" in text
+    assert f"    {'urgent' if named else 1!r}: 'soon'\n" in text
+
+
 @pytest.mark.parametrize("method", ["save", "save_pretrained"])
 def test_a_card_says_what_the_user_says(
     method: str, mean_pooled: BertClassifier, tmp_path: Path

@@ -100,6 +100,6 @@ def _read_pooling(members: Members, subfolder: str) -> tuple[str | None, str]:
     match declared:
         case str(mode) | [str(mode)]:
             return _DECLARED.get(mode), "" if mode in _DECLARED else f"the pooling {mode[:80]}"
-        case []:
-            return None, ""
+        case []:  # sentence-transformers then takes the mean
+            return "mean" if table else None, ""
     return None, f"the pooling {str(declared)[:120]}"

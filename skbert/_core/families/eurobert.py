@@ -7,7 +7,7 @@ from dataclasses import replace
 from skbert._core.families.bert import BERT
 from skbert._core.families.modernbert import MODERNBERT
 from skbert._core.families.record import EncoderPaths, HeadClass, Size
-from skbert._core.families.settings import FLAG, ROPE, number, weights_of_layers
+from skbert._core.families.settings import FLAG, ROTARY, number, weights_of_layers
 from skbert._core.families.tokenizers import (
     AS_DESCRIBED,
     BRACKETS,
@@ -44,7 +44,7 @@ EUROBERT = replace(
     checks={
         "num_key_value_heads": number(1, 1024),
         "head_dim": number(1, 4096),
-        "rope_parameters": ROPE,
+        **ROTARY,
         "attention_bias": FLAG,
         "mlp_bias": FLAG,
     },

@@ -72,6 +72,7 @@ MODERNBERT = replace(
     checks={
         "layer_types": NAMES,
         "rope_parameters": ROPE,
+        "rope_scaling": ROPE,
         "global_attn_every_n_layers": number(1, 256),
         "global_rope_theta": number(1, 1e9),
         "local_rope_theta": number(1, 1e9),

@@ -8,7 +8,7 @@ from dataclasses import replace
 from skbert._core.families.bert import BERT
 from skbert._core.families.modernbert import MODERNBERT
 from skbert._core.families.record import EncoderPaths, HeadClass, Job, Size
-from skbert._core.families.settings import ROPE, number, weights_of_layers
+from skbert._core.families.settings import ROTARY, number, weights_of_layers
 from skbert._core.families.tokenizers import BYTE_LEVEL_BPE, UNIGRAM, WORD_PIECE
 
 __all__ = ["GTE", "NOMIC_BERT"]
@@ -44,7 +44,7 @@ NOMIC_BERT = replace(
     },
     rates=BERT.rates,
     choices={"hidden_act": BERT.choices["hidden_act"]},
-    checks={"head_dim": number(1, 4096), "rope_parameters": ROPE},
+    checks={"head_dim": number(1, 4096), **ROTARY},
     count_weights=weights_of_layers(mlp=3),
     tokenizers=(WORD_PIECE, UNIGRAM, BYTE_LEVEL_BPE),
     heads=_heads("NomicBert", "mean", "cls.predictions"),

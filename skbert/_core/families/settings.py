@@ -19,6 +19,7 @@ __all__ = [
     "NAME",
     "NAMES",
     "ROPE",
+    "ROTARY",
     "as_row",
     "number",
     "relu",
@@ -74,6 +75,13 @@ def number(least: float, most: float) -> Check:
         )
 
     return is_right, f"a number from {least:g} to {most:g}"
+
+
+# Earlier versions of transformers wrote their parts beside each other.
+ROTARY: dict[str, Check] = {
+    "rope_parameters": ROPE, "rope_scaling": ROPE, "rope_theta": number(1, 1e9),
+    "partial_rotary_factor": number(0, 1),
+}  # fmt: skip
 
 
 def weights_of_layers(

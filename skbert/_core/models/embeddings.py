@@ -16,6 +16,7 @@ from skbert._core.cpu.layers import Layers
 from skbert._core.cpu.tables import can_sum
 from skbert._core.families.record import Family, encoder_part, optional_part
 from skbert._core.task import Batch, Layout
+from skbert._core.text.tokens import TextTokenizer
 
 __all__ = [
     "counts_positions", "embedded_apart", "embeddings_of", "packed_inputs", "reads_token_types",
@@ -26,6 +27,7 @@ class Encoder(Protocol):
     """A network, as far as it is read here."""
 
     model: Any
+    text_tokenizer: TextTokenizer
     word_embedding: UsedRowsEmbedding | None
     layer_runner: Layers
 
@@ -85,8 +87,9 @@ def counts_positions(network: Encoder) -> bool:
 
 
 def reads_token_types(network: Encoder) -> bool:
-    """Whether the model knows more than one type of token."""
-    return network.family.has_token_types and network.model.config.type_vocab_size > 1
+    """Whether the model knows more than one type of token, and its tokenizer gives more."""
+    knows = network.family.has_token_types and network.model.config.type_vocab_size > 1
+    return knows and network.text_tokenizer.has_types
 
 
 def _embedded(network: Encoder, inputs: dict[str, torch.Tensor]) -> torch.Tensor:

@@ -69,11 +69,10 @@ def _blank_token(backend: Any) -> str | None:
     """An added token of which the normalizer leaves nothing, so that reading text would panic."""
     normalizer = backend.normalizer
     added = backend.get_added_tokens_decoder().values() if normalizer else ()
-    for text in (token.content for token in added if token.normalized):
-        left = normalizer.normalize_str(text)
-        if not left or (text.strip() and not left.strip()):
-            return text
-    return None
+    texts = [str(token.content) for token in added if token.normalized]
+    left = map(normalizer.normalize_str, texts) if texts else ()
+    blank = (x for x, y in zip(texts, left, strict=True) if not y or (x.strip() > y.strip() == ""))
+    return next(blank, None)
 
 
 @contextmanager

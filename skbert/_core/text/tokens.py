@@ -153,6 +153,7 @@ class TextTokenizer:
     prefix: tuple[int, ...] = field(init=False)
     middle: tuple[int, ...] = field(init=False)
     suffix: tuple[int, ...] = field(init=False)
+    has_types: bool = field(init=False)  # whether tokens of a second text have a type of their own
     reader: Skimmer | BytePrefix | WordPrefix = field(init=False)
 
     def __post_init__(self) -> None:
@@ -169,6 +170,7 @@ class TextTokenizer:
             "prefix": tuple(pair.ids[:first]),
             "middle": tuple(pair.ids[i] for i in inner if pair.special_tokens_mask[i]),
             "suffix": tuple(pair.ids[last + 1 :]),
+            "has_types": pair.type_ids[last] > 0,
             "reader": _READERS.get(type(backend.model), Skimmer)(backend),
         }
         for name, value in parts.items():

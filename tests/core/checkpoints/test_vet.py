@@ -766,6 +766,7 @@ POOLINGS = [
     ({"pooling_mode": "lasttoken"}, None),
     ({"pooling_mode": 3}, None),
     ({}, None),
+    ({"word_embedding_dimension": 32}, "mean"),
 ]
 
 
