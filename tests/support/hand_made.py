@@ -103,6 +103,9 @@ def to_hub_cache(folder: Path, cache: Path, *, shared: bool = False, name: str =
     for path in (snapshot, blobs, repository / "refs"):
         path.mkdir(parents=True)
     (repository / "refs" / "main").write_text("0123abc")
+    if not (folder / "modules.json").exists():  # which the cache notes if somebody asked for it
+        (repository / ".no_exist" / "0123abc").mkdir(parents=True)
+        (repository / ".no_exist" / "0123abc" / "modules.json").touch()
     for path in folder.iterdir():
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
         if shared:

@@ -16,7 +16,8 @@ from pathlib import Path
 
 from skbert._core.checkpoints import strict
 from skbert._core.checkpoints.adapters import ADAPTER, ADAPTER_WEIGHTS
-from skbert.exceptions import InputTypeError, ModelError, ModelNotFoundError
+from skbert._core.checkpoints.sentences import CHAIN
+from skbert.exceptions import InputTypeError, ModelError, ModelNotFoundError, warn
 
 __all__ = ["PACKAGED", "PACKAGED_SHA256", "find", "is_model_id"]
 
@@ -70,6 +71,14 @@ def _find_named(name: str) -> Path:
         if isinstance(outcome, Path):
             return outcome
         tried.append(outcome)
+    copy = _copy(name)
+    if isinstance(copy, Path):
+        warn(
+            f"model={name!r}: the copy in the cache came without {CHAIN}, with which a sentence"
+            " encoder says how it pools, and the hub cannot be asked whether it has one. Use"
+            " pooling='mean' or 'cls' if you know it, or call it once with a network."
+        )
+        return copy
     raise ModelNotFoundError(
         f"model={name!r} was not found. Tried: {'; '.join(tried)}. Without a network, give the"
         f" path of a folder with config.json, {strict.SINGLE} and tokenizer.json, or install the"
@@ -87,6 +96,16 @@ def _if_deleted() -> str:
 
 
 def _cached(name: str) -> Path | str:
+    """A whole copy: others may have downloaded fewer files, as transformers does."""
+    from huggingface_hub import constants, try_to_load_from_cache
+
+    copy = _copy(name)
+    if isinstance(copy, Path) and try_to_load_from_cache(name, CHAIN) is None:  # nor known to lack
+        return f"the cache {constants.HF_HUB_CACHE} (a copy that may lack {CHAIN})"
+    return copy
+
+
+def _copy(name: str) -> Path | str:
     from huggingface_hub import constants, try_to_load_from_cache
 
     configs = (try_to_load_from_cache(name, file) for file in ("config.json", ADAPTER))
@@ -135,8 +154,8 @@ def _sha256(path: Path, mtime_ns: int, size: int) -> str:  # noqa: ARG001 - part
 
 
 def _downloaded(name: str) -> Path | str:
-    from huggingface_hub import constants, snapshot_download
-    from huggingface_hub.errors import RepositoryNotFoundError
+    from huggingface_hub import constants, hf_hub_download, snapshot_download
+    from huggingface_hub.errors import EntryNotFoundError, RepositoryNotFoundError
 
     hub = f"the hub {constants.ENDPOINT}"
     switch = os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}
@@ -148,6 +167,9 @@ def _downloaded(name: str) -> Path | str:
         folder = Path(snapshot_download(name, allow_patterns=list(_WANTED), etag_timeout=5))
         if _missing_file(folder) == strict.SINGLE:  # no safetensors there
             snapshot_download(name, allow_patterns=list(_PICKLED), etag_timeout=5)
+        if not (folder / CHAIN).exists():
+            with suppress(EntryNotFoundError):
+                hf_hub_download(name, CHAIN, etag_timeout=5)  # the cache notes that there is none
     except RepositoryNotFoundError:
         return f"{hub} (no such model, or a private one: hf auth login)"
     except Exception as exc:  # noqa: BLE001 - goes into the message with all else that was tried

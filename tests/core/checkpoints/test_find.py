@@ -21,7 +21,12 @@ from support import ROOT
 from support.hand_made import make, put, shard, to_hub_cache
 
 from skbert._core.checkpoints import find, vet
-from skbert.exceptions import InputTypeError, ModelError, ModelNotFoundError
+from skbert.exceptions import (
+    InputTypeError,
+    ModelError,
+    ModelNotFoundError,
+    SkbertWarning,
+)
 
 
 @pytest.fixture
@@ -111,6 +116,45 @@ def test_the_cache_comes_before_the_offline_package(folder: Path, cache: Path) -
     assert find.find("all-MiniLM-L6-v2") == snapshot
 
 
+def copied_by_transformers(folder: Path, cache: Path, name: str) -> Path:
+    """A copy of which nobody has asked whether it is a sentence encoder's."""
+    snapshot = to_hub_cache(folder, cache, name=name)
+    shutil.rmtree(cache / f"models--{name}" / ".no_exist")
+    return snapshot
+
+
+def test_a_copy_that_may_lack_its_pooling_comes_last(
+    folder: Path, cache: Path, online: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    snapshot = copied_by_transformers(folder, cache, "owner--name")
+    monkeypatch.setattr(find, "_can_reach", lambda url: False)
+    with pytest.warns(SkbertWarning, match=r"came without modules\.json, .*pooling='mean'"):
+        assert find.find("owner/name") == snapshot
+    whole = make(tmp_path / "whole")
+    asked = []
+
+    def note(name: str, file: str, **_: Any) -> None:
+        asked.append((name, file))
+        error = huggingface_hub.errors.EntryNotFoundError
+        raise error.__new__(error)
+
+    monkeypatch.setattr(find, "_can_reach", lambda url: True)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *_, **__: str(whole))
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", note)
+    assert find.find("owner/name") == whole
+    assert asked == [("owner/name", "modules.json")]
+    put(whole, "modules.json", [])
+    assert find.find("owner/name") == whole
+    assert len(asked) == 1
+
+
+def test_the_offline_package_comes_before_a_copy_that_may_lack_its_pooling(
+    folder: Path, minilm: Path, cache: Path
+) -> None:
+    copied_by_transformers(folder, cache, "sentence-transformers--all-MiniLM-L6-v2")
+    assert find.find(find.PACKAGED) == minilm
+
+
 @pytest.mark.parametrize(
     ("names", "lacking"),
     [
@@ -191,6 +235,7 @@ def test_a_download(
 
     monkeypatch.setattr(find, "_can_reach", lambda url: True)
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", lambda *_, **__: None)
     assert find.find("owner/name") == folder
     assert asked["name"] == "owner/name"
     wanted = {"config.json", "model.safetensors", "model-00001-of-00002.safetensors", "vocab.txt",
@@ -216,6 +261,7 @@ def test_bin_files_are_downloaded_where_there_are_no_safetensors(
 
     monkeypatch.setattr(find, "_can_reach", lambda url: True)
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", lambda *_, **__: None)
     find.find("owner/name")
     assert sorted(got) == ["config.json", "tokenizer.json"]
     (folder / "model.safetensors").unlink()
