@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from skbert._arrays import Array
+from skbert._arrays import Array, IntArray
 from skbert._classification.classes import codes_of, grow_classes
 from skbert._classification.predictions import measure_columns
 from skbert._classification.targets import MOST_WEIGHT, TargetSettings
@@ -89,7 +89,7 @@ class SeveralTargets:
             codes,
             {"classes_": classes, "temperature_": 1.0, **learned_names(self.names)},
             mean_accuracy,
-            np.unique(codes, axis=0, return_inverse=True)[1],
+            _strata(codes),
             _weights_of_rows(task, codes, weight),
             conform=conform,
             output_map=np.concatenate(maps) if maps else None,
@@ -135,3 +135,9 @@ def _weights_of_rows(task: SeveralLabels, codes: Array, weight: Array | None) ->
         return weight
     factors = np.asarray(task.class_weights)[codes + starts_of(task)].mean(axis=1)
     return rescale_weights(factors if weight is None else factors * weight)
+
+
+def _strata(codes: Array) -> IntArray:
+    """A code for rows with the same classes; those that no other row has are one stratum."""
+    _, alike, counts = np.unique(codes, axis=0, return_inverse=True, return_counts=True)
+    return np.where(counts[alike] > 1, alike, len(counts))

@@ -21,8 +21,9 @@ def hold_out(
 ) -> tuple[IntArray, IntArray]:
     """Samples to train on and samples held out, both ascending.
 
-    With ``strata``, ``(n_samples,)``, each stratum gives about its share. At least one sample
-    is on either side.
+    With ``strata``, ``(n_samples,)``, each stratum gives about its share, and its last sample
+    only after those of all others: nothing is learned of a class without samples. At least one
+    sample is on either side.
     """
     order = rng.permutation(n_samples)
     if strata is not None:
@@ -30,7 +31,8 @@ def hold_out(
         counts = np.bincount(strata)
         place = arange_within(counts)
         share = (place + rng.random(len(counts))[strata[grouped]]) / counts[strata[grouped]]
-        order = grouped[np.argsort(share, kind="stable")]
+        is_last = place == counts[strata[grouped]] - 1
+        order = grouped[np.argsort(share + is_last, kind="stable")]
     n_out = _number_held_out(n_samples, fraction)
     return np.sort(order[n_out:]), np.sort(order[:n_out])
 

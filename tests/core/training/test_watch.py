@@ -75,7 +75,16 @@ def test_the_generator_decides() -> None:
 def test_every_sample_can_be_held_out() -> None:
     strata = [0] * 7 + [1] * 3 + [2]
     held = [set(drawn(11, 0.3, seed, strata)[1].tolist()) for seed in range(100)]
-    assert set().union(*held) == set(range(11))
+    assert set().union(*held) == set(range(10))
+
+
+def test_no_stratum_is_held_out_whole_while_others_can_give_a_sample() -> None:
+    strata = [0] * 20 + [1] * 2 + [*range(2, 12)]
+    for seed in range(100):
+        learn, held = drawn(32, 0.5, seed, strata)
+        assert {strata[i] for i in learn} == {*strata}
+        assert len(held) == 16
+        assert len(drawn(32, 0.9, seed, strata)[1]) == 29
 
 
 @pytest.mark.parametrize(
