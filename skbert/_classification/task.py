@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -52,6 +52,7 @@ class SingleLabel:
     max_length: int
     long_text: LongText = "truncate"
     label_smoothing: float = 0.0
+    pools_scores: ClassVar[bool] = True  # `decode` gives what `loss` reads, of whole samples
 
     def __post_init__(self) -> None:
         if not 0 <= self.label_smoothing <= 1:

@@ -19,7 +19,7 @@ from skbert.exceptions import NonFiniteError
 if TYPE_CHECKING:
     from skbert._core.families.record import Job
 
-__all__ = ["Head", "Items", "gathered", "joined", "name_outputs"]
+__all__ = ["Head", "Items", "gathered", "joined", "name_outputs", "one_item_each"]
 
 
 @dataclass(frozen=True)
@@ -193,6 +193,13 @@ class Items:
             self.states_after,
             _at(item_indices, self.unweighted),
         )
+
+
+def one_item_each(items: Items) -> Items:
+    """The first item of each sample, with the weight of all of them."""
+    _, first, owner = np.unique(items.samples, return_index=True, return_inverse=True)
+    weights: FloatArray = np.bincount(owner, items.weights).astype(items.weights.dtype)
+    return replace(items.take(first), weights=weights)
 
 
 def gathered(

@@ -9,9 +9,11 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+import numpy as np
 from scipy.optimize import minimize_scalar
 
 from skbert._core.infer import infer
+from skbert._core.items import one_item_each
 from skbert._core.models.output import scale_output
 from skbert._core.runtime.device import Precision
 from skbert._core.text.tokens import Ragged
@@ -49,14 +51,20 @@ class CalibratedEstimator(ConformalEstimator):
 
 
 def _best_temperature(outputs: Ragged, held_out: HeldOut, precision: Precision) -> float:
-    """Temperature with the lowest loss on the held-out items, between 1/20 and 20."""
+    """Temperature with the lowest loss on the rows held out, between 1/20 and 20."""
     task: Any = held_out.task
+    items, pools_scores = held_out.items, getattr(task, "pools_scores", False)
     if hasattr(task, "label_smoothing"):
         held_out = replace(held_out, task=replace(task, label_smoothing=0.0))
+    if pools_scores:
+        held_out = replace(held_out, items=one_item_each(items))
 
     def loss(log_temperature: float) -> float:
-        cooled = outputs.values / math.exp(log_temperature)
-        return loss_of(Ragged(cooled, outputs.starts), held_out, precision)
+        cooled = Ragged(outputs.values / math.exp(log_temperature), outputs.starts)
+        if pools_scores:  # of the windows of a row, as it is predicted
+            scores = task.decode(cooled, items)
+            cooled = Ragged(scores, np.arange(len(scores) + 1))
+        return loss_of(cooled, held_out, precision)
 
     best = minimize_scalar(loss, bounds=(-math.log(20), math.log(20)), method="bounded")
     return math.exp(best.x)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import sklearn
 from scipy.special import softmax
 from sklearn.base import clone
+from sklearn.metrics import log_loss
 from sklearn.model_selection import cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
@@ -19,6 +21,7 @@ from support.jobs import FORMS, JOBS
 
 import skbert
 from skbert import BertClassifier
+from skbert._core.models.output import scale_output
 from skbert.exceptions import InputError
 from skbert.metrics import squad_em
 
@@ -391,6 +394,30 @@ def test_no_other_temperature_has_a_lower_loss(name: str, tiny_model: Path) -> N
         return
     one, other = (-np.log1p(-each.conformity_scores_) for each in (plain_one, calibrated))
     assert other.mean() <= one.mean() + 1e-6
+
+
+def test_a_temperature_is_that_of_rows_not_of_their_windows(lively_model: Path) -> None:
+    rng = np.random.default_rng(0)
+    words = ["good", "bad", "movie", "food", "film", "great"]
+    X = [" ".join(rng.choice(words, size)) for size in rng.integers(4, 40, 60)]
+    y = ["good" in text.split()[:4] for text in X]  # later windows say nothing of it
+    settings = {"epochs": 20, "learning_rate": 3e-3, "precision": "float32", "random_state": 0}
+    windows = {"max_length": 12, "long_text": "windows"}
+
+    def loss_of(classifier: BertClassifier) -> float:
+        return log_loss(y[30:], classifier.predict_proba(X[30:]))
+
+    losses = {}
+    for calibrate in (False, True):
+        classifier = BertClassifier(lively_model, calibrate=calibrate, **settings, **windows)
+        classifier.fit(X[:30], y[:30], X_val=X[30:], y_val=y[30:])
+        losses[calibrate] = loss_of(classifier)
+    assert 0.1 < classifier.temperature_ < 10
+    for factor in (0.5, 0.8, 0.95, 1.05, 1.25, 2.0):
+        other = deepcopy(classifier)
+        scale_output(other._fitted.network, factor)
+        assert loss_of(other) > losses[True]
+    assert losses[True] < losses[False]
 
 
 @pytest.mark.parametrize("name", CALIBRATED)
