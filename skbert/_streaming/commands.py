@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -91,10 +91,12 @@ def fit(
     table = open_table(data, [*(text_columns or ()), *answers], classes)
     names = table.column_names
     check_columns(data, names, labels, "--label-columns")
-    texts = [*(text_columns or (name for name in names if name not in labels))]
+    given = dict(map(_setting, settings))
+    others = [*labels, *_listed(given.get("feature_columns"))]
+    texts = [*(text_columns or (name for name in names if name not in others))]
     check_columns(data, names, texts, "--text-columns")
     y = _targets(data, table, labels, estimator)
-    params = {"text_columns": texts, "verbose": 1, **dict(map(_setting, settings))}
+    params = {"text_columns": texts, "verbose": 1, **given}
     params |= {name: _by_class(params[name], y) for name in params.keys() & _BY_CLASS}
     made = getattr(skbert, estimator)(**({} if model is None else {"model": model}))
     try:
@@ -116,12 +118,18 @@ def _check_unread(made: TextEstimator, names: list[str], labels: list[str]) -> N
     at = [names.index(name) for name in labels]
     answers: list[object] = [*labels, *at, *(place - len(names) for place in at)]
     for parameter, columns in read.items():
-        chosen = [columns] if isinstance(columns, (str, int)) else [*(columns or ())]
-        if both := [column for column in chosen if column in answers]:
+        if both := [column for column in _listed(columns) if column in answers]:
             raise InputError(
                 f"{parameter} and --label-columns both name {both}: the answer would be read. "
                 "Name each column in one of them."
             )
+
+
+def _listed(columns: object) -> list[object]:
+    """Chosen columns as a list; empty where there are none, or they are no columns."""
+    if isinstance(columns, str | int):
+        return [columns]
+    return [*columns] if isinstance(columns, Iterable) else []
 
 
 def _kinds_of(labels: list[str], estimator: str) -> tuple[list[str], list[str]]:

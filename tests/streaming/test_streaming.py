@@ -297,6 +297,14 @@ def test_a_fit_goes_on_where_it_was_stopped(
     assert all(torch.equal(one, other) for one, other in weights)
 
 
+def test_features_are_no_texts(lively_model: Path, tmp_path: Path) -> None:
+    source = write(TABLE.select(["text", "number", "label"]), tmp_path / "in.parquet")
+    asked = ["fit", source, tmp_path / "m", "--model", lively_model, "--label-columns", "label"]
+    run(*asked, "--set", "epochs=1", "--set", 'feature_columns=["number"]')
+    fitted = skbert.load(tmp_path / "m")
+    assert (fitted.text_columns, fitted.feature_columns) == (["text"], ["number"])
+
+
 def test_a_fit_of_several_targets(lively_model: Path, source: Path, tmp_path: Path) -> None:
     run("fit", source, tmp_path / "model", "--estimator", "BertRegressor", "--model",
         lively_model, "--label-columns", "number", "id", "--text-columns", "text",
