@@ -23,6 +23,7 @@ from skbert._core.checkpoints.weights import check_learned
 from skbert._core.models.network import Network
 from skbert._core.models.new_model import NewModel
 from skbert._core.models.opening import open_network
+from skbert._core.models.output import grow_output
 from skbert._core.runtime.device import Precision, memory_advice, pick_device, seeded
 from skbert._core.runtime.distributed import process_group
 from skbert._core.training.optim import SCHEDULES
@@ -44,10 +45,10 @@ from skbert._estimator.held_out import (
 )
 from skbert._estimator.label_rows import with_label_rows
 from skbert._estimator.networks import (
-    adapt_output,
     copy_to_train,
     get_ready,
     is_own_pooling_trained_on_pairs,
+    standardize_output,
 )
 from skbert._estimator.plan import TrainingPlan
 from skbert._estimator.progress import Report
@@ -303,7 +304,8 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
         pooling = getattr(self, "pooling", "auto")  # tokens are read as they are
         if isinstance(source, Network):
             network = copy_to_train(source, pooling, self.freeze, precision)
-            adapt_output(network, head, plan)
+            if plan.output_map is not None:
+                grow_output(network, head.n_outputs, plan.output_map)
             return network, plan, source
         has_parts = data.rows.n_columns > 1 and not getattr(data.rows, "fields", ())
         if pooling == "auto" and has_parts and source.head_pooling is None:
@@ -320,8 +322,9 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
         network, plan, source = self._open(data, previous, precision, labels)
         facts = facts_of(self, data, plan, precision, seed, source)
         parts = rows_to_hold_out(self.validation_fraction, data, plan, seed)
-        if parts is not None and plan.learned_from is not None:
-            plan = plan.learned_from(parts[0])
+        if plan.learned_from is not None:
+            plan = plan.learned_from(np.arange(len(data.rows)) if parts is None else parts[0])
+            standardize_output(network, plan)
         attributes = {**data.attributes, **plan.attributes}
         fitted = Fitted(network, plan.task, data.record, attributes)
         get_ready(

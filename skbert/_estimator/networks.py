@@ -6,16 +6,18 @@ from dataclasses import replace
 
 import torch
 
-from skbert._core.items import Head, Items
+from skbert._core.items import Items
 from skbert._core.models.int8 import check_int8
 from skbert._core.models.network import Network, copy_network
-from skbert._core.models.output import grow_output, scale_output
+from skbert._core.models.output import scale_output
 from skbert._core.runtime.device import Precision
 from skbert._core.training.optim import is_encoder_frozen, trainable_parameters
 from skbert._estimator.plan import TrainingPlan
 from skbert.exceptions import InputError
 
-__all__ = ["adapt_output", "copy_to_train", "get_ready", "is_own_pooling_trained_on_pairs"]
+__all__ = [
+    "copy_to_train", "get_ready", "is_own_pooling_trained_on_pairs", "standardize_output",
+]  # fmt: skip
 
 
 def get_ready(
@@ -71,13 +73,11 @@ def copy_to_train(
     return copy_network(network, frozen)
 
 
-def adapt_output(network: Network, head: Head, plan: TrainingPlan) -> None:
-    """Change the outputs that a fit goes on from as its plan says."""
-    network.head = replace(network.head, is_raw=False)
-    if plan.output_map is not None:
-        grow_output(network, head.n_outputs, plan.output_map)
+def standardize_output(network: Network, plan: TrainingPlan) -> None:
+    """Let raw outputs that a fit goes on from be those that its plan trains."""
     if plan.output_scale is not None:
         scale_output(network, *plan.output_scale)
+        network.head = replace(network.head, is_raw=False)
 
 
 def _check_recomputing(model: torch.nn.Module) -> None:

@@ -39,6 +39,6 @@ class TrainingPlan(NamedTuple):
     output_map: IntArray | None = None  # index of each old output among the new; None: unchanged
     # By what the outputs of the fit before are to be multiplied, and what is added; None: nothing.
     output_scale: tuple[FloatArray, FloatArray] | None = None
-    # The same plan, with what y is standardised by learned from these rows only.
+    # The plan to train by, with what y is standardised by learned from these rows only.
     learned_from: Callable[[IntArray], TrainingPlan] | None = None
     label_rows: LabelRows | None = None  # to train on beside X

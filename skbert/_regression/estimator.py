@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import torch
 from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 
@@ -326,22 +327,27 @@ class BertRegressor(PredictsNumbers, RegressorMixin, ConformalEstimator, Feature
         task = Numbers(columns.shape[1], max_length, self.long_text)
         if previous is not None:
             _check_columns(table, previous)
+        if previous is not None and not previous.task.is_raw:
             learned = previous.attributes
-            if not previous.task.is_raw:
-                mean, scale = learned["mean_"], learned["scale_"]
-                return _plan(task, columns, weight, mean, scale, table.names)
+            return _plan(task, columns, weight, learned["mean_"], learned["scale_"], table.names)
 
         def learned_from(rows: IntArray) -> TrainingPlan:
             is_weighted = weight is not None and weight[rows].any()
             own_weight = weight[rows] if is_weighted else None
             mean, scale = _standard(columns[rows], own_weight)
-            return _plan(task, columns, weight, mean, scale, table.names)
+            plan = _plan(task, columns, weight, mean, scale, table.names)
+            return (
+                plan
+                if previous is None
+                else plan._replace(output_scale=(1 / scale, -mean / scale))
+            )
 
-        plan = learned_from(np.arange(len(rows)))
         if previous is None:
-            return plan._replace(learned_from=learned_from)
-        mean, scale = plan.attributes["mean_"], plan.attributes["scale_"]
-        return plan._replace(output_scale=(1 / scale, -mean / scale))
+            return learned_from(np.arange(len(rows)))._replace(learned_from=learned_from)
+        raw, zero = replace(task, is_raw=True), np.zeros(columns.shape[1])
+        plan = _plan(raw, columns, weight, zero, zero + 1.0, table.names)
+        can_scale = isinstance(previous.network.output_layer, torch.nn.Linear)  # no adapter's
+        return plan._replace(learned_from=learned_from) if can_scale else plan
 
     def _starts_random(self, run: Run) -> bool:
         # A linear model of few rows leaves the encoder no errors to learn from. But weights of

@@ -274,7 +274,7 @@ def _renamed(model: Model, chosen: Sequence[str], names: Sequence[str]) -> TextC
     """Columns of a file in place of those of fit; fields keep the names that they had there.
 
     Fields without names are columns by position: of a file with the columns of fit where these had
-    names, and otherwise of a table of the chosen columns.
+    names or features beside them, and otherwise of a table of the chosen columns.
     """
     fields, record = field_names(model.text_columns), model._state().record
     if not fields:
@@ -292,8 +292,8 @@ def _renamed(model: Model, chosen: Sequence[str], names: Sequence[str]) -> TextC
             f"The model reads the fields {fields}, some without a name: --text-columns cannot "
             "choose others. Give the columns of the file the names and the order of fit."
         )
-    has_names = record is not None and record.names
-    return [*map(names.index, chosen)] if has_names else [*range(len(chosen))]
+    has_all = _reads_whole_table(record)
+    return [*map(names.index, chosen)] if has_all else [*range(len(chosen))]
 
 
 def _inputs(model: Model, names: list[str], source: Path, given: Names) -> list[str]:
@@ -314,8 +314,12 @@ def _texts_of(model: Model, given: Names) -> Sequence[str | int]:
     record, chosen = model._state().record, model.text_columns
     if isinstance(chosen, str | int):
         return [chosen]
-    has_names = record is not None and record.names
-    return [*(chosen or ())] if has_names or given is None else [*given]
+    return [*(chosen or ())] if given is None or _reads_whole_table(record) else [*given]
+
+
+def _reads_whole_table(record: FitRecord | None) -> bool:
+    """Whether columns by position are those of all that fit had."""
+    return record is not None and bool(record.names or record.features)
 
 
 def _columns_of_fit(record: FitRecord | None, names: list[str], source: Path) -> Sequence[str]:

@@ -387,8 +387,8 @@ def states_of(
 
 
 def _own_precision(network: Network) -> AbstractContextManager[object]:
-    """Where the model's modules run: in the precision of its weights if it has to be that one."""
-    if network.family.supports_autocast and not network.head.is_raw:
+    """Where the model's modules run: in the precision of its weights if they support no other."""
+    if network.family.supports_autocast:
         return nullcontext()
     return torch.autocast(network.device.type, enabled=False)
 
@@ -443,7 +443,8 @@ def _fields_of_output(network: Network, part: Padded) -> list[torch.Tensor]:
     inputs, (which, n_by_token) = part.inputs, _FIELDS[network.head.reads]
     if network.head.job == "multiple choice":
         inputs = {name: rows[:, None] for name, rows in inputs.items()}
-    with _own_precision(network):
+    raw = network.head.is_raw and torch.autocast(network.device.type, enabled=False)
+    with raw or _own_precision(network):
         out = network.model(**inputs)
     fields = [out[name] for name in network.family.head_of(network.model).logits[which]]
     return [field[part.at] if i < n_by_token else field for i, field in enumerate(fields)]
