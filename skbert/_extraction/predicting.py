@@ -5,7 +5,6 @@ Depends on the task and on what all that predicts shares; needs neither torch no
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -40,14 +39,8 @@ PAIRS = "X must hold a question and a context per row; type list(zip(questions, 
 class PredictsAnswers(PredictsSets):
     """What predicts answers: a fitted extractor, or an exported one."""
 
-    max_answer_length: int
     _tasks: ClassVar[tuple[type, ...]] = (Answers,)
     no_answer_threshold_ = Learned[float](is_number)
-
-    def _outputs(self, fitted: Known, rows: object) -> Array:
-        state: Any = fitted  # of fit, or exported
-        task = replace(state.task, max_answer_length=self.max_answer_length)
-        return super()._outputs(replace(state, task=task), rows)
 
     def predict(self, X: Any) -> Array:
         """Predict the answer to each question, a part of its context.

@@ -14,7 +14,7 @@ from skbert._choice.predicting import RanksOptions
 from skbert._classification.predicting import PredictsLabels
 from skbert._classification.predictions import check_columns
 from skbert._embedding.predicting import TransformsTexts
-from skbert._estimator.checks import is_count, is_one_of
+from skbert._estimator.checks import is_one_of
 from skbert._estimator.predicting import Predicting, predict_in_chunks
 from skbert._extraction.predicting import PredictsAnswers
 from skbert._regression.predicting import PredictsNumbers
@@ -27,7 +27,6 @@ _PARAMETERS: dict[str, Callable[[object], bool]] = {  # that predictions depend 
     "text_columns": lambda value: True,  # is checked with the columns of X
     "feature_columns": lambda value: True,
     "missing": is_one_of("raise", "empty"),
-    "max_answer_length": is_count,
     "decoding": is_one_of("viterbi", "argmax"),
     "normalize": lambda value: isinstance(value, bool),
 }

@@ -408,15 +408,6 @@ def test_the_longest_answer(tiny_model: Path) -> None:
         assert max(n_tokens) == longest + 2
 
 
-def test_the_longest_answer_may_be_set_after_fit(tiny_model: Path) -> None:
-    X, y = questions(8)
-    fitted = extractor(tiny_model, **STILL).fit(X, y)
-    for longest in (3, 1, 2):
-        table = fitted.set_params(max_answer_length=longest).predict_answers(X, n_best=MAX_ANSWERS)
-        n_tokens = [len(ids) for ids in fitted.tokenizer_(table["answer"].tolist())["input_ids"]]
-        assert max(n_tokens) == longest + 2
-
-
 # --- X and y -------------------------------------------------------------------------------------
 
 
