@@ -230,7 +230,7 @@ CALLS: dict[str, list[Call]] = {
 }
 
 ELSEWHERE = {  # provoked where rates, kernels and checkpoints of all kinds are tested
-    "find._find_named",
+    "find._complete",
     "fit_folder._set_aside",
     "graphs._record",
     "learning_rate._warn_if_flat",

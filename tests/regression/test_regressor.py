@@ -575,7 +575,12 @@ def test_an_opened_checkpoint_predicts_finely_and_learns_on_at_any_scale(
     again.model_ = copy.deepcopy(opened.model_)  # run by its own forward pass from now on
     again.model_.register_forward_hook(lambda *_: None)
     np.testing.assert_allclose(again.predict(X), own.predict(X), atol=0.03 * scale, rtol=1e-6)
-    assert opened.fit(X, y).score(X, y) > 0.9
+    measured = copy.deepcopy(opened).conformalize(X, y).predict_set(X, 0.8)
+    assert 0.8 <= ((measured[:, 0] <= y) & (y <= measured[:, 1])).mean() < 1
+    assert np.ptp(measured, axis=1).max() < 2 * scale
+    held_out = copy.deepcopy(opened).set_params(validation_fraction=0.5).fit(X, y)
+    assert held_out.mean_ != opened.fit(X, y).mean_
+    assert opened.score(X, y) > 0.9
 
 
 def test_a_regressor_without_a_bias_is_written(tiny_model: Path, tmp_path: Path) -> None:

@@ -394,6 +394,18 @@ def test_chosen_columns_take_the_places_of_the_fields_of_fit(
             *chosen)  # fmt: skip
         got = parquet.read_table(target).column("probability_good").to_numpy()
         np.testing.assert_allclose(got, model.predict_proba(array)[:, 1], rtol=1e-5)
+        beside = {**kind, "feature_columns": [3], "text_columns": [2, 0, 1]}
+        wide = TABLE.select([*names, "number"])
+        model = skbert.BertClassifier(lively_model, **beside).fit(
+            wide.to_pandas().to_numpy(), LABELS
+        )
+        model.save(tmp_path / "wide")
+        rows, target = write(wide, tmp_path / "wide.parquet"), tmp_path / "of wide.parquet"
+        run("predict", tmp_path / "wide", rows, target, "--probabilities", "--text-columns",
+            names[2], *names[:2])  # fmt: skip
+        got = parquet.read_table(target).column("probability_good").to_numpy()
+        want = model.predict_proba(wide.to_pandas().to_numpy())[:, 1]
+        np.testing.assert_allclose(got, want, rtol=1e-5)
     asked = ("predict", folder, source, tmp_path / "x.parquet", "--text-columns", chosen[0])
     assert f"and the model reads {len(fields)} fields" in refused(capsys, *asked)
 

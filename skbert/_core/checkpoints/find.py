@@ -13,6 +13,7 @@ import re
 import threading
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from skbert._core.checkpoints import strict
 from skbert._core.checkpoints.adapters import ADAPTER, ADAPTER_WEIGHTS
@@ -71,14 +72,6 @@ def _find_named(name: str) -> Path:
         if isinstance(outcome, Path):
             return outcome
         tried.append(outcome)
-    copy = _copy(name)
-    if isinstance(copy, Path):
-        warn(
-            f"model={name!r}: the copy in the cache came without {CHAIN}, with which a sentence"
-            " encoder says how it pools, and the hub cannot be asked whether it has one. Use"
-            " pooling='mean' or 'cls' if you know it, or call it once with a network."
-        )
-        return copy
     raise ModelNotFoundError(
         f"model={name!r} was not found. Tried: {'; '.join(tried)}. Without a network, give the"
         f" path of a folder with config.json, {strict.SINGLE} and tokenizer.json, or install the"
@@ -96,13 +89,42 @@ def _if_deleted() -> str:
 
 
 def _cached(name: str) -> Path | str:
-    """A whole copy: others may have downloaded fewer files, as transformers does."""
-    from huggingface_hub import constants, try_to_load_from_cache
+    """A copy in the cache; where others left out what only sentence encoders have, with that."""
+    from huggingface_hub import try_to_load_from_cache
 
     copy = _copy(name)
-    if isinstance(copy, Path) and try_to_load_from_cache(name, CHAIN) is None:  # nor known to lack
-        return f"the cache {constants.HF_HUB_CACHE} (a copy that may lack {CHAIN})"
+    if isinstance(copy, str) or try_to_load_from_cache(name, CHAIN) is not None:  # there, or noted
+        return copy
+    packaged = _packaged(name)
+    if isinstance(packaged, Path):
+        return packaged
+    _complete(name, copy)
     return copy
+
+
+@functools.lru_cache
+def _complete(name: str, copy: Path) -> None:
+    """Ask the hub, once in a process, for the files of a sentence encoder."""
+    from huggingface_hub import constants, hf_hub_download, snapshot_download
+    from huggingface_hub.errors import EntryNotFoundError
+
+    revision: Any = {"revision": copy.name, "etag_timeout": 5}
+    try:
+        if not _is_offline() and _can_reach(constants.ENDPOINT):
+            hf_hub_download(name, CHAIN, **revision)
+            snapshot_download(name, allow_patterns=list(_WANTED), **revision)
+            return
+    except EntryNotFoundError:  # which the cache notes
+        return
+    except Exception as error:  # noqa: BLE001 - a copy is there
+        reason = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+    else:
+        reason = "it gives no answer, or HF_HUB_OFFLINE is set"
+    warn(
+        f"model={name!r}: the copy in the cache came without {CHAIN}, and the hub was not asked"
+        f" whether there is one ({reason}). If it is a sentence encoder, give its pooling, such as"
+        " pooling='mean', or open it once with a network."
+    )
 
 
 def _copy(name: str) -> Path | str:
@@ -154,12 +176,11 @@ def _sha256(path: Path, mtime_ns: int, size: int) -> str:  # noqa: ARG001 - part
 
 
 def _downloaded(name: str) -> Path | str:
-    from huggingface_hub import constants, hf_hub_download, snapshot_download
-    from huggingface_hub.errors import EntryNotFoundError, RepositoryNotFoundError
+    from huggingface_hub import constants, snapshot_download
+    from huggingface_hub.errors import RepositoryNotFoundError
 
     hub = f"the hub {constants.ENDPOINT}"
-    switch = os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}
-    if switch or constants.HF_HUB_OFFLINE:
+    if _is_offline():
         return f"{hub} (not asked: HF_HUB_OFFLINE is set)"
     if not _can_reach(constants.ENDPOINT):
         return f"{hub} (no answer)"
@@ -167,14 +188,19 @@ def _downloaded(name: str) -> Path | str:
         folder = Path(snapshot_download(name, allow_patterns=list(_WANTED), etag_timeout=5))
         if _missing_file(folder) == strict.SINGLE:  # no safetensors there
             snapshot_download(name, allow_patterns=list(_PICKLED), etag_timeout=5)
-        if not (folder / CHAIN).exists():
-            with suppress(EntryNotFoundError):
-                hf_hub_download(name, CHAIN, etag_timeout=5)  # the cache notes that there is none
     except RepositoryNotFoundError:
         return f"{hub} (no such model, or a private one: hf auth login)"
     except Exception as exc:  # noqa: BLE001 - goes into the message with all else that was tried
         return f"{hub} ({type(exc).__name__}: {str(exc).strip().partition(chr(10))[0]})"
     return folder
+
+
+def _is_offline() -> bool:
+    """Whether the hub is not to be asked, also where that was said after the import."""
+    from huggingface_hub import constants
+
+    switch = os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}
+    return switch or bool(constants.HF_HUB_OFFLINE)
 
 
 def _can_reach(url: str, seconds: float = 2.0) -> bool:

@@ -37,7 +37,8 @@ OUTPUTS = "outputs"  # name of the one output of a graph
 
 def input_names(network: Network) -> tuple[str, ...]:
     """The inputs of a network's graph, in their order."""
-    types = ("token_type_ids",) if reads_token_types(network) else ()
+    has_types = reads_token_types(network) and network.text_tokenizer.has_types
+    types = ("token_type_ids",) if has_types else ()
     features = ("features",) if network.head.n_features else ()
     return ("input_ids", "attention_mask", *types, *features)
 

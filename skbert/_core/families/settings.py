@@ -48,7 +48,7 @@ def _is_rope(value: object) -> bool:
     match value:
         case None:
             return True
-        case {"rope_type": str(kind), **rest}:
+        case {"rope_type": str(kind), **rest} | {"type": str(kind), **rest}:
             numbers = [number for key, number in rest.items() if key in _ROPE_KEYS]
             return kind in ("default", "linear", "dynamic") and all(map(_is_number, numbers))
         case dict(of_layers):

@@ -20,6 +20,7 @@ from skbert._core.text.tokens import TextTokenizer
 
 __all__ = [
     "counts_positions", "embedded_apart", "embeddings_of", "packed_inputs", "reads_token_types",
+    "token_types",
 ]  # fmt: skip
 
 
@@ -52,7 +53,7 @@ def _ids(network: Encoder, batch: Batch) -> dict[str, torch.Tensor]:
     paths, positions = network.family.encoder, _positions(network, batch)[0]
     ids = {paths.word_table: batch.input_ids[0], paths.position_table: positions}
     if reads_token_types(network):
-        ids[paths.type_table] = batch.token_type_ids[0]
+        ids[paths.type_table] = token_types(network, batch)[0]
     elif paths.type_table:
         by_position = encoder_part(network.model, paths.embeddings).token_type_ids
         ids[paths.type_table] = by_position[0, positions]
@@ -68,7 +69,7 @@ def packed_inputs(network: Encoder, batch: Batch) -> dict[str, torch.Tensor]:
         "position_ids": _positions(network, batch),
     }
     if reads_token_types(network):
-        inputs["token_type_ids"] = batch.token_type_ids
+        inputs["token_type_ids"] = token_types(network, batch)
     return inputs
 
 
@@ -87,9 +88,14 @@ def counts_positions(network: Encoder) -> bool:
 
 
 def reads_token_types(network: Encoder) -> bool:
-    """Whether the model knows more than one type of token, and its tokenizer gives more."""
-    knows = network.family.has_token_types and network.model.config.type_vocab_size > 1
-    return knows and network.text_tokenizer.has_types
+    """Whether the model knows more than one type of token."""
+    return network.family.has_token_types and network.model.config.type_vocab_size > 1
+
+
+def token_types(network: Encoder, batch: Batch) -> torch.Tensor:
+    """The types of tokens, ``(1, n_tokens)``: 0 where the tokenizer gives no others."""
+    types = batch.token_type_ids
+    return types if network.text_tokenizer.has_types else torch.zeros_like(types)
 
 
 def _embedded(network: Encoder, inputs: dict[str, torch.Tensor]) -> torch.Tensor:

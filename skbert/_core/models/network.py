@@ -26,6 +26,7 @@ from skbert._core.models.embeddings import (
     embeddings_of,
     packed_inputs,
     reads_token_types,
+    token_types,
 )
 from skbert._core.models.intact import (
     Anatomy,
@@ -354,8 +355,8 @@ def _below(network: Network, batch: Batch) -> tuple[int, torch.Tensor]:
 
 def _padded_parts(network: Network, batch: Batch) -> list[Padded]:
     """A packed batch as padded rows."""
-    types, pad_token_id = reads_token_types(network), network.model.config.pad_token_id
-    return padded_parts(network.family, batch, pad_token_id or 0, token_types=types)
+    types = token_types(network, batch) if reads_token_types(network) else None
+    return padded_parts(network.family, batch, network.model.config.pad_token_id or 0, types)
 
 
 def states_of(

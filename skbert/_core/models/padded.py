@@ -23,9 +23,12 @@ class Padded(NamedTuple):
 
 
 def padded_parts(
-    family: Family, batch: Batch, pad_token_id: int, *, token_types: bool
+    family: Family, batch: Batch, pad_token_id: int, token_types: torch.Tensor | None
 ) -> list[Padded]:
-    """All rows of a packed batch, or those of each length alone where padding would tell."""
+    """All rows of a packed batch, or those of each length alone where padding would tell.
+
+    ``token_types``, ``(1, n_tokens)``, are given to models that know some.
+    """
     layout = batch.layout
     parts = [(slice(None), len(layout.lengths), layout.max_seqlen)]
     if family.mixes_neighbours:
@@ -33,12 +36,12 @@ def padded_parts(
             (slice(begin, begin + count * length), count, length)
             for begin, count, length in layout.runs
         ]
-    return [_padded(family, batch, pad_token_id, *part, token_types=token_types) for part in parts]
+    return [_padded(family, batch, pad_token_id, token_types, *part) for part in parts]
 
 
 def _padded(
-    family: Family, batch: Batch, pad_token_id: int, tokens: slice, n_rows: int, length: int, *,
-    token_types: bool,
+    family: Family, batch: Batch, pad_token_id: int, token_types: torch.Tensor | None,
+    tokens: slice, n_rows: int, length: int,
 ) -> Padded:  # fmt: skip
     """Rows of a packed batch, given by their tokens."""
     row, column = batch.layout.row_of_token[tokens], batch.position_ids[0, tokens]
@@ -53,6 +56,6 @@ def _padded(
     inputs = {"input_ids": pad(ids, pad_token_id), "attention_mask": pad(torch.ones_like(ids))}
     if family.counts_from_padding:  # the library would skip an id of padding within a text
         inputs["position_ids"] = pad(column + family.first_position(pad_token_id), pad_token_id)
-    if token_types:
-        inputs["token_type_ids"] = pad(batch.token_type_ids[0, tokens])
+    if token_types is not None:
+        inputs["token_type_ids"] = pad(token_types[0, tokens])
     return Padded(inputs, at)

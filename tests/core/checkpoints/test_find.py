@@ -123,29 +123,51 @@ def copied_by_transformers(folder: Path, cache: Path, name: str) -> Path:
     return snapshot
 
 
-def test_a_copy_that_may_lack_its_pooling_comes_last(
-    folder: Path, cache: Path, online: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_a_copy_that_may_lack_its_pooling_is_asked_for_once(
+    folder: Path, cache: Path, online: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     snapshot = copied_by_transformers(folder, cache, "owner--name")
+    find._complete.cache_clear()
     monkeypatch.setattr(find, "_can_reach", lambda url: False)
     with pytest.warns(SkbertWarning, match=r"came without modules\.json, .*pooling='mean'"):
         assert find.find("owner/name") == snapshot
-    whole = make(tmp_path / "whole")
-    asked = []
+    assert find.find("owner/name") == snapshot
+    asked: list[Any] = []
 
-    def note(name: str, file: str, **_: Any) -> None:
-        asked.append((name, file))
+    def note(name: str, file: str, **options: Any) -> None:
+        asked.append((name, file, options["revision"]))
         error = huggingface_hub.errors.EntryNotFoundError
         raise error.__new__(error)
 
+    find._complete.cache_clear()
     monkeypatch.setattr(find, "_can_reach", lambda url: True)
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *_, **__: str(whole))
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", note)
-    assert find.find("owner/name") == whole
-    assert asked == [("owner/name", "modules.json")]
-    put(whole, "modules.json", [])
-    assert find.find("owner/name") == whole
-    assert len(asked) == 1
+    assert find.find("owner/name") == snapshot == find.find("owner/name")
+    assert asked == [("owner/name", "modules.json", "0123abc")]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_copy_of_a_sentence_encoder_gets_its_pooling(
+    fails: bool, folder: Path, cache: Path, online: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snapshot = copied_by_transformers(folder, cache, "owner--name")
+    find._complete.cache_clear()
+
+    def download(name: str, **options: Any) -> None:
+        assert (name, options["revision"]) == ("owner/name", "0123abc")
+        if fails:
+            raise RuntimeError("no way")
+        put(snapshot, "1_Pooling/config.json", {"pooling_mode_mean_tokens": True})
+
+    monkeypatch.setattr(find, "_can_reach", lambda url: True)
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", lambda *_, **__: None)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    if fails:
+        with pytest.warns(SkbertWarning, match="RuntimeError: no way"):
+            assert find.find("owner/name") == snapshot
+    else:
+        assert find.find("owner/name") == snapshot
+        assert vet.vet(snapshot).pooling == "mean"
 
 
 def test_the_offline_package_comes_before_a_copy_that_may_lack_its_pooling(
@@ -235,7 +257,6 @@ def test_a_download(
 
     monkeypatch.setattr(find, "_can_reach", lambda url: True)
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
-    monkeypatch.setattr(huggingface_hub, "hf_hub_download", lambda *_, **__: None)
     assert find.find("owner/name") == folder
     assert asked["name"] == "owner/name"
     wanted = {"config.json", "model.safetensors", "model-00001-of-00002.safetensors", "vocab.txt",
@@ -261,7 +282,6 @@ def test_bin_files_are_downloaded_where_there_are_no_safetensors(
 
     monkeypatch.setattr(find, "_can_reach", lambda url: True)
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
-    monkeypatch.setattr(huggingface_hub, "hf_hub_download", lambda *_, **__: None)
     find.find("owner/name")
     assert sorted(got) == ["config.json", "tokenizer.json"]
     (folder / "model.safetensors").unlink()

@@ -72,7 +72,7 @@ def test_the_generator_decides() -> None:
         assert one.tolist() == same_one.tolist() != other.tolist()
 
 
-def test_every_sample_can_be_held_out() -> None:
+def test_every_sample_but_the_only_one_of_its_stratum_can_be_held_out() -> None:
     strata = [0] * 7 + [1] * 3 + [2]
     held = [set(drawn(11, 0.3, seed, strata)[1].tolist()) for seed in range(100)]
     assert set().union(*held) == set(range(10))
