@@ -6,7 +6,7 @@ Depends on huggingface_hub, which writes the header as YAML; is handed estimator
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
@@ -140,20 +140,14 @@ def _cell(value: object) -> str:
 def _labels(estimator: FittedEstimator) -> str:
     """The classes or tags, one a line of a block of code: they may be any text."""
     classes = getattr(estimator, "classes_", ())
-    labels = [*map(_repr, classes)] if not isinstance(classes, list) else [
-        f"{_repr(name)}: {_repr(label)}"
-        for name, of_column in zip(_names_of(estimator), classes, strict=True)
-        for label in of_column
-    ]  # fmt: skip
+    if isinstance(classes, list):  # of several columns of y
+        names = getattr(estimator, "target_names_", range(len(classes)))
+        columns = zip(names, classes, strict=True)
+        labels = [f"{_repr(name)}: {_repr(label)}" for name, own in columns for label in own]
+    else:
+        labels = [*map(_repr, classes)]
     more = [f"    ... and {len(labels) - _MOST_LABELS} more"] * (len(labels) > _MOST_LABELS)
     return "\n".join([f"    {label}" for label in labels[:_MOST_LABELS]] + more)
-
-
-def _names_of(estimator: FittedEstimator) -> Sequence[object]:
-    """The names of the columns of y, or their numbers."""
-    numbers = range(len(estimator._fitted.attributes["classes_"]))
-    names: Sequence[object] = getattr(estimator, "target_names_", numbers)
-    return names
 
 
 def _repr(value: object) -> str:

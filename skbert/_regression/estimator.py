@@ -336,11 +336,9 @@ class BertRegressor(PredictsNumbers, RegressorMixin, ConformalEstimator, Feature
             own_weight = weight[rows] if is_weighted else None
             mean, scale = _standard(columns[rows], own_weight)
             plan = _plan(task, columns, weight, mean, scale, table.names)
-            return (
-                plan
-                if previous is None
-                else plan._replace(output_scale=(1 / scale, -mean / scale))
-            )
+            if previous is not None:  # whose outputs are raw
+                plan = plan._replace(output_scale=(1 / scale, -mean / scale))
+            return plan
 
         if previous is None:
             return learned_from(np.arange(len(rows)))._replace(learned_from=learned_from)

@@ -163,8 +163,7 @@ def input_names(input_features: Any, fitted: FitRecord | None, columns: TextColu
     if input_features is not None:
         features = _feature_names(input_features)
         _check_input_features(features, names, n_columns)
-        if names is None:
-            return _chosen_names(tuple(features), columns)
+        names = tuple(features)  # those of fit, if it had some
     return [] if names is None else _chosen_names(names, columns)
 
 

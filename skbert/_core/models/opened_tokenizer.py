@@ -66,13 +66,17 @@ def _check_unknown(folder: str, files: TokenizerFiles, backend: Any) -> None:
 
 
 def _blank_token(backend: Any) -> str | None:
-    """An added token of which the normalizer leaves nothing, so that reading text would panic."""
+    """An added token of which the normalizer leaves nothing, so that reading text would panic.
+
+    Of white space some may be left.
+    """
     normalizer = backend.normalizer
     added = backend.get_added_tokens_decoder().values() if normalizer else ()
-    texts = [str(token.content) for token in added if token.normalized]
-    left = map(normalizer.normalize_str, texts) if texts else ()
-    blank = (x for x, y in zip(texts, left, strict=True) if not y or (x.strip() > y.strip() == ""))
-    return next(blank, None)
+    for text in (str(token.content) for token in added if token.normalized):
+        left = normalizer.normalize_str(text)
+        if not left.strip() and (text.strip() or not left):
+            return text
+    return None
 
 
 @contextmanager
