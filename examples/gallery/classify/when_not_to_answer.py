@@ -27,9 +27,9 @@ X_train, X_test, y_train, y_test = train_test_split(
 # Probabilities
 # -------------
 #
-# ``calibrate=True`` divides the logits by a temperature that suits the rows held out. Labels stay
-# the same, and probabilities come closer to the share of predictions that are right. The expected
-# calibration error is the mean distance of the two.
+# ``calibrate=True`` divides the logits by a temperature that suits the rows held out. Labels of
+# texts that are read whole stay the same but for ties, and probabilities come closer to the share
+# of predictions that are right. The expected calibration error is the mean distance of the two.
 
 import matplotlib.pyplot as plt
 
