@@ -66,6 +66,8 @@ class Choice:
         assert batch.targets is not None
         counts = batch.rows_per_item
         most = len(logits) - len(counts) + 1  # rows of a question, if the others have one each
+        if counts.device.type == "cpu":  # nothing waits for a device
+            most = int(counts.max())
         scores = log_softmax_within(logits, counts, most)[:, 0]
         losses = -scores[torch.cumsum(counts, 0) - counts + batch.targets]
         return (losses * batch.weights).sum(), batch.weights.sum()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -34,6 +34,8 @@ HEAD = Head("embedding", 0)
 @dataclass(frozen=True)
 class Features:
     """Compute one vector per sample; there is nothing to learn."""
+
+    truncated: ClassVar[str] = "different rows"  # what n_truncated counts: equal ones count once
 
     max_length: int
     long_text: LongText = "truncate"

@@ -14,7 +14,7 @@ from scipy.optimize import minimize_scalar
 
 from skbert._core.infer import infer
 from skbert._core.items import one_item_each
-from skbert._core.models.output import scale_output
+from skbert._core.models.output import linear_output, scale_output
 from skbert._core.runtime.device import Precision
 from skbert._core.text.tokens import Ragged
 from skbert._estimator.checks import is_positive
@@ -22,6 +22,7 @@ from skbert._estimator.conformal import ConformalEstimator
 from skbert._estimator.fitted import Learned
 from skbert._estimator.held_out import HeldOut, loss_of
 from skbert._estimator.run import Run
+from skbert._estimator.validation_set import ValidationInput
 
 __all__ = ["CalibratedEstimator"]
 
@@ -39,6 +40,11 @@ class CalibratedEstimator(ConformalEstimator):
         "calibrate": ["boolean"],
     }
     _of_held_out: ClassVar[tuple[str, ...]] = (*ConformalEstimator._of_held_out, "calibrate")
+
+    def _check_parameters(self, validation: ValidationInput) -> None:
+        super()._check_parameters(validation)
+        if self.calibrate and self.warm_start and self.__sklearn_is_fitted__():
+            linear_output(self._fitted.network)  # which is scaled after training
 
     def _finish(self, run: Run, attributes: dict[str, Any]) -> dict[str, Any]:
         finished = super()._finish(run, attributes)

@@ -62,6 +62,12 @@ class ConformalEstimator(PredictsSets, BertEstimator):
                 "hold them. Leave these rows out, or fit anew with rows of all labels."
             )
         if plan.conform is not None:
-            measured = plan.conform(self._outputs(fitted, rows), np.arange(len(rows)))
+            kept = np.arange(len(rows)) if plan.weights is None else np.flatnonzero(plan.weights)
+            if not len(kept):
+                raise InputError(
+                    "All rows have a weight of 0 by class_weight, so there is nothing to measure. "
+                    "Give rows of other classes, too."
+                )
+            measured = plan.conform(self._outputs(fitted, rows)[kept], kept)
             self._fitted = replace(fitted, attributes={**fitted.attributes, **measured})
         return self

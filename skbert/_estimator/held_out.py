@@ -75,8 +75,8 @@ def split(
     training, validation = (items.of_samples(part).weighted(plan.weights) for part in parts)
     if not len(training) or not len(validation):
         raise InputError(
-            "All training rows or all validation rows have a weight of 0. Use "
-            "validation_fraction=None, or drop the rows with a weight of 0."
+            "All training rows or all validation rows have a weight of 0 or hold nothing to learn "
+            "from. Use validation_fraction=None, or drop such rows."
         )
     return training, held_out_items(validation, plan, seed, tokenizer)
 
@@ -87,8 +87,8 @@ def held_out_items(
     """These items, to validate on; what a pass draws from them is drawn only once."""
     if not len(items):
         raise InputError(
-            "All rows to validate on have a weight of 0. Give one of them a weight above 0, or "
-            "leave out validation_fraction and X_val."
+            "All rows to validate on have a weight of 0 or hold nothing to learn from. Give other "
+            "ones, or leave out validation_fraction and X_val."
         )
     drawn = plan.draw(tokenizer, items, np.random.default_rng(seed))
     return HeldOut(drawn, plan.task, plan.metric, plan.tune, plan.conform)

@@ -8,7 +8,7 @@ import torch
 
 from skbert._core.items import Items
 from skbert._core.models.int8 import check_int8
-from skbert._core.models.network import Network, copy_network
+from skbert._core.models.network import Network, copy_network, inference_network
 from skbert._core.models.output import scale_output
 from skbert._core.runtime.device import Precision
 from skbert._core.training.optim import is_encoder_frozen, trainable_parameters
@@ -33,8 +33,8 @@ def get_ready(
     if compiled:
         _check_compiling(network)
         network.compile()
-    if precision.is_int8:  # now, not after training
-        check_int8(network)
+    if precision.is_int8:  # now, not after training, and as predictions will see the model
+        check_int8(inference_network(network))
 
 
 def is_own_pooling_trained_on_pairs(network: Network, items: Items, layers: int | str) -> bool:

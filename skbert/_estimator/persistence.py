@@ -22,7 +22,7 @@ from skbert._core.checkpoints.vet import vet
 from skbert._core.checkpoints.weights import check_finite
 from skbert._core.items import Head
 from skbert._core.models.network import Network
-from skbert._core.models.opening import open_network
+from skbert._core.models.opening import drop_pooler, open_network
 from skbert._core.models.sentence_folder import has_class, write_sentence_folder
 from skbert._core.models.writing import write_folder
 from skbert._core.runtime.device import pick_device, seeded
@@ -270,6 +270,8 @@ def _opened(
                 (Path(scratch) / name).write_bytes(data)
             checkpoint = replace(vet(Path(scratch), tensors), folder=folder)
             network = open_network(checkpoint, head, dtype=dtype, fresh_head=False)
+            if not head.has_output_layer and not any(map(checkpoint.family.is_of_pooler, tensors)):
+                drop_pooler(network)  # which was drawn at random
     except ModelError as error:
         raise SaveError(
             str(error).replace(scratch, str(folder)) + " It was not written by skbert."

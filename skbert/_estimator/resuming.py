@@ -64,6 +64,11 @@ def check_checkpoints(folder: object, every: int | str, scoring: object) -> None
             f"checkpoint_every={every!r} says when checkpoints are written, but checkpoint_dir is"
             " None, so none is. Set checkpoint_dir to a folder, or checkpoint_every='pass'."
         )
+    if folder == "":
+        raise InputError(
+            "checkpoint_dir='' is not a folder. Give the folder to write checkpoints in, such as"
+            " checkpoint_dir='checkpoints', or checkpoint_dir=None to write none."
+        )
     if folder is not None and "<lambda>" in repr(scoring):
         raise InputError(
             "scoring is a lambda, and checkpoint_dir knows a function by its name, which all of"
@@ -83,7 +88,7 @@ def checkpoints_of(estimator: _Settings, run: Run) -> Iterator[FitCheckpoints]:
         try:
             yield checkpoints
         except NonFiniteError:  # it would come again, until a parameter is changed
-            checkpoints.end()
+            checkpoints.remove()
             raise
 
 
@@ -281,7 +286,12 @@ class FitCheckpoints:
 
     def end(self) -> None:
         """Remove the checkpoints of a fit that is finished; what a clone learned stays."""
-        if self._folder is not None and self._group.rank == 0 and not self._is_clone:
+        if not self._is_clone:
+            self.remove()
+
+    def remove(self) -> None:
+        """Remove the checkpoints."""
+        if self._folder is not None and self._group.rank == 0:
             self._folder.remove()
 
 

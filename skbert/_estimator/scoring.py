@@ -31,7 +31,7 @@ from skbert._estimator.held_out import HeldOut
 from skbert._validation.tables import open_table
 from skbert.exceptions import InputError, InputTypeError, SkbertError, TruncationWarning
 
-__all__ = ["Scoring", "scored", "scorer_of"]
+__all__ = ["Scoring", "rows_of", "scored", "scorer_of"]
 
 Scorer = Callable[[Any, Any, Any], object]
 
@@ -118,11 +118,11 @@ def scored(
     """The rows held out, with the score that ``scoring`` asks for."""
     reader = estimator._unfitted_copy().set_params(verbose=0)
     reader._fitted = fitted
-    X, y = (_rows_of(values, held_out.rows) for values in (data.X, data.y))
+    X, y = (rows_of(values, held_out.rows) for values in (data.X, data.y))
     return replace(held_out, scoring=Scoring(scorer_of(scoring), reader, X, y))
 
 
-def _rows_of(values: Any, rows: IntArray) -> object:
+def rows_of(values: Any, rows: IntArray) -> object:
     """The rows of what a user gave, as scorers read them; None stays None."""
     if values is None:
         return None

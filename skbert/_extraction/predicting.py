@@ -92,7 +92,7 @@ class PredictsAnswers(PredictsSets):
         threshold = fitted.attributes["no_answer_threshold_"]
         lines: list[tuple[Any, ...]] = []
         for row, ranked in enumerate(self._outputs(fitted, texts)):
-            *chances, none = probabilities(ranked, with_none=np.isfinite(threshold)).tolist()
+            *chances, none = probabilities(ranked, with_none=threshold < np.inf).tolist()
             for rank, (begin, end) in enumerate(ranked.spans[:n_best].tolist(), start=1):
                 answer = texts.second[row][begin:end]
                 lines.append((row, rank, answer, begin, end, chances[rank - 1], none))

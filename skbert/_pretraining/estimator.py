@@ -119,7 +119,7 @@ class BertPretrainer(TrainedEstimator):
         Factor by which the learning rate changes from each layer to the one below it.
     freeze : int or "all", default=0
         Weights that are not trained: none for 0, the embeddings and the first k layers for k, and
-        everything except the output layer for ``"all"``. Frozen layers run without dropout. If the
+        everything except the head for ``"all"``. Frozen layers run without dropout. If the
         rows are the same in every pass, a frozen encoder, and frozen layers that kernels compute,
         read each row once: a vector of each row or token is kept, up to 1 GB in all.
     max_grad_norm : float or None, default=1.0

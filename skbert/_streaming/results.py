@@ -67,7 +67,7 @@ def _named(columns: list[tuple[str, Any]]) -> Columns:
 
 def vectors(model: Model, X: object) -> Columns:
     """Return the column of the vectors of texts."""
-    made: Array = model.transform(X)
+    made = np.asarray(model.transform(X))  # of a frame, if set_output asks for one
     return {"embedding": pa.FixedSizeListArray.from_arrays(made.reshape(-1), made.shape[1])}
 
 

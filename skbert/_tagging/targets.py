@@ -88,7 +88,7 @@ def plan_tags(
             scheme = _guessed([*gold, *([tag] for tag in named)], scheme)
         gold, scheme = follow(gold, scheme)
     else:
-        scheme = _scheme_of_spans(scheme)
+        scheme = _scheme_of_spans(scheme, named)
     if learned is None:  # where IOB1 has B or I depends on the words before, not on the word
         learned = "IOB2" if scheme == "IOB1" else scheme
     known = [*old, *written_in(learned, named, "classes")]
@@ -155,7 +155,7 @@ def _known(
     """The scheme of ``y``, that of the network and its tags, as far as they are known."""
     if previous is None:
         return scheme, None, []
-    if previous["scheme_"] is None and previous["classes_"].tolist() == ["O"]:
+    if previous["classes_"].tolist() == ["O"]:
         return scheme, None, ["O"]  # which says nothing of the scheme
     if scheme not in ("auto", previous["scheme_"]):
         raise InputError(
@@ -186,14 +186,16 @@ def written_in(scheme: str | None, named: list[str], place: str) -> list[str]:
     return ["O" if tag == "O" else join_tag(*split_tag(tag)) for tag in named]
 
 
-def _scheme_of_spans(scheme: str | None) -> str:
-    """The scheme of the tags that spans are learned as."""
+def _scheme_of_spans(scheme: str | None, named: list[str]) -> str:
+    """The scheme of the tags that spans are learned as; ``named`` are some of them."""
     if scheme is None:
         raise InputError(
             "Tags without a scheme stand for single words, so they cannot mark spans in raw "
             "texts. Use scheme='auto', or fit anew with warm_start=False."
         )
-    return "IOB2" if scheme == "auto" else scheme
+    if scheme == "auto":
+        return guess_scheme([[tag] for tag in named]) or "IOB2"
+    return scheme
 
 
 def f1(true: Any, predicted: Any, scheme: str | None, weight: Any) -> float:

@@ -148,7 +148,12 @@ def _position(column: str | int, labels: list[Any], parameter: str = "text_colum
         return labels.index(column)
     if not isinstance(column, str) and -len(labels) <= column < len(labels):
         return int(column) % len(labels)
-    close = difflib.get_close_matches(str(column), [str(label) for label in labels], n=1)
+    if not isinstance(column, str):
+        raise InputError(
+            f"{parameter} names the column {column}, but whole numbers are positions, here from 0 "
+            f"to {len(labels) - 1}; the columns of X are {labels}."
+        )
+    close = difflib.get_close_matches(column, [str(label) for label in labels], n=1)
     hint = f" Did you mean {close[0]!r}?" if close and close[0] != column else ""
     msg = (
         f"{parameter} names the column {column!r}, which X has {labels.count(column)} times "

@@ -11,6 +11,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
+from sklearn.utils.validation import _num_samples
 
 from skbert._arrays import Array, FloatArray, IntArray
 from skbert._core.text.fields import encode_rows
@@ -206,7 +207,7 @@ def _train_counts(outcomes: Outcomes, y_train: object) -> Counter[Any]:
             "something else. Leave y_train out; X_train can stay."
         )
     labels = as_sequence(y_train)
-    table, is_indicator = check_labels(labels, len(labels), estimator_name="report")
+    table, is_indicator = check_labels(labels, int(_num_samples(labels)), estimator_name="report")
     _check_form(table, outcomes, classes)
     if is_indicator:
         return Counter(dict(zip(classes, table.sum(axis=0).tolist(), strict=True)))

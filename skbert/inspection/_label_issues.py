@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 from sklearn.base import clone, is_classifier
 from sklearn.model_selection import check_cv
-from sklearn.utils import _safe_indexing
 
 from skbert._arrays import Array, FloatArray, IntArray
+from skbert._estimator.scoring import rows_of
 from skbert._validation.targets import as_sequence, check_labels
 from skbert.exceptions import InputError, InputTypeError
 from skbert.inspection._columns import Estimator, Predicts, as_objects, open_columns
@@ -94,8 +94,8 @@ def label_issues(estimator: Predicts, X: object, y: object, cv: object = 5) -> p
     folds = _folds(cv, X, labels)
     chances = np.zeros((len(labels), len(classes)))
     for train, test in folds:
-        judge = clone(copy).fit(_safe_indexing(X, train), labels[train])
-        chances[test] = _chances(judge, _safe_indexing(X, test), classes.tolist())
+        judge = clone(copy).fit(rows_of(X, train), labels[train])
+        chances[test] = _chances(judge, rows_of(X, test), classes.tolist())
     rows, suggested = _confidently_other(codes, chances)
     confidence = chances[rows, codes[rows]]
     table = pd.DataFrame({

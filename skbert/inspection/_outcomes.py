@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pandas as pd
+from scipy.sparse import issparse
 
 from skbert._arrays import Array, FloatArray, IntArray
 from skbert._validation.choices import check_picks
@@ -191,7 +192,8 @@ def classes_or_labels(estimator: Estimator, X: object, y: object) -> Outcomes:
     """The outcomes of a classifier."""
     columns = open_columns(estimator, X)
     with warning_once():
-        predicted = np.asarray(estimator.predict(X))
+        found = estimator.predict(X)
+        predicted = found.toarray() if issparse(found) else np.asarray(found)
         chances = estimator.predict_proba(X)
     if isinstance(chances, list):
         raise InputTypeError(
@@ -319,6 +321,8 @@ def numbers(estimator: Estimator, X: object, y: object) -> Outcomes:
             "probabilities. Give an estimator with predict_proba: "
             "CalibratedClassifierCV(estimator)."
         )
+    if predicted.shape[1:] == (1,):  # of scikit-learn's, fitted on a frame of one column
+        predicted = predicted[:, 0]
     true = None
     if y is not None:
         check_columns_of(y, estimator)

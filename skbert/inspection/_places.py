@@ -29,7 +29,7 @@ from skbert.inspection._fragments import Bar, Fragment, Mark, bars, legend, mark
 from skbert.inspection._outcomes import Confidences, Outcomes, Uncoloured, name_of
 from skbert.metrics import squad_em
 
-__all__ = ["answers", "entities"]
+__all__ = ["answers", "entities", "true_spans"]
 
 _MOST_ANSWERS = 20  # of which predictions are the best; also the most there are
 _SHOWN_ANSWERS = 5
@@ -118,7 +118,7 @@ def entities(estimator: Estimator, X: object, y: object) -> Outcomes:
         if y is not None:
             true = [*map(_in_characters, _true_tags(y, rows, scheme), rows.words)]
     else:
-        texts, true = rows.first, None if y is None else _true_spans(estimator, y, rows)
+        texts, true = rows.first, None if y is None else true_spans(estimator, y, rows)
     tags = [tag for tag in np.asarray(estimator.classes_).tolist() if tag != "O"]
     known = sorted({tag if scheme is None else split_tag(tag)[1] for tag in tags})
     more = {label for row in [*predicted, *(true or [])] for _, _, label in row}
@@ -143,7 +143,7 @@ def _true_tags(y: object, rows: WordRows, scheme: str | None) -> list[list[Entit
     return [[(at, at + 1, tag) for at, tag in enumerate(row) if tag != "O"] for row in tags]
 
 
-def _true_spans(estimator: Estimator, y: object, rows: Texts) -> list[list[Entity]]:
+def true_spans(estimator: Estimator, y: object, rows: Texts) -> list[list[Entity]]:
     """The entities of y, with whole words as those that are predicted."""
     spans = check_spans(y, rows.first)
     widen = getattr(estimator, "_whole_words", None)

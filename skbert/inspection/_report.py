@@ -108,7 +108,8 @@ def report(
     _check(y, n_errors)
     estimator, n_rows = judged(estimator, X, y)
     if X_train is not None and y_train is not None:
-        check_length(int(_num_samples(X_train)), len(as_sequence(y_train)), "y_train")
+        n_train = int(_num_samples(as_sequence(y_train)))
+        check_length(int(_num_samples(X_train)), n_train, "y_train")
     rng = check_random_state(np.random.default_rng().integers(2**31) if random_state is None
                              else random_state)  # fmt: skip
     outcomes = outcomes_of(estimator, X, y)

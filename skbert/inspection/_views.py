@@ -9,11 +9,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 import numpy as np
-from sklearn.utils import _safe_indexing
+from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import _num_samples, check_is_fitted
 
-from skbert._arrays import IntArray
+from skbert._estimator.scoring import rows_of
 from skbert._validation.numbers import check_count
+from skbert._validation.parquet import with_rows
 from skbert._validation.tables import check_length
 from skbert._validation.targets import as_sequence
 from skbert.exceptions import InputError, InputTypeError
@@ -114,7 +115,9 @@ def show(estimator: Predicts, X: object, y: object = None, *, max_rows: int = 20
     estimator, n_rows = judged(estimator, X, y)
     first = np.arange(min(n_rows, int(max_rows)))
     rest = n_rows - len(first)
-    outcomes = outcomes_of(estimator, *(_taken(part, first) if rest else part for part in (X, y)))
+    if rest:
+        X, y = (rows_of(as_sequence(part), first) for part in (X, y))
+    outcomes = outcomes_of(estimator, X, y)
     heading = f"{len(first)} of {n_rows:,} rows" if rest else f"{n_rows} row{'s' * (n_rows > 1)}"
     more = f"{rest:,} more rows are not shown: max_rows={n_rows} shows all." if rest else ""
     rows = [ShownRow(row, row) for row in first.tolist()]
@@ -133,17 +136,15 @@ def judged(estimator: Predicts, X: object, y: object) -> tuple[Predicts, int]:
             "predict, such as BertClassifier().fit(X, y)."
         )
     check_is_fitted(cast("Any", estimator))
+    X = with_rows(X)
     if isinstance(X, str) or not hasattr(X, "__len__"):
         raise InputError(f"X is {X!r:.80}, not a list of rows. For a single one, type [X].")
     n_rows = int(_num_samples(X))
     if y is not None:
         check_length(n_rows, int(_num_samples(as_sequence(y))))
+    if isinstance(estimator, FrozenEstimator):
+        return judged(estimator.estimator, X, y)
     return reading_once(getattr(estimator, "best_estimator_", estimator)), n_rows
-
-
-def _taken(part: object, rows: IntArray) -> Any:
-    """Some rows of X or y."""
-    return None if part is None else _safe_indexing(as_sequence(part), rows)
 
 
 def outcomes_of(estimator: Predicts, X: object, y: object) -> Outcomes:

@@ -91,7 +91,7 @@ def worst_errors(
     worst = np.argsort(-losses, kind="stable")[:k]
     frame = _table(outcomes, worst, losses)
     remarks = [_remark(line) for line in frame.to_dict("records")]
-    heats = _explained(estimator, X, worst) if explain else [()] * len(worst)
+    heats = _explained(estimator, X, outcomes, worst) if explain else [()] * len(worst)
     rows = [*map(ShownRow, worst.tolist(), worst.tolist(), remarks, heats)]
     heading = f"the {len(rows)} of {n_rows:,} rows with the highest loss"
     view = View(*page(estimator, outcomes, heading, rows, ""))
@@ -100,22 +100,34 @@ def worst_errors(
     return view
 
 
-def _explained(estimator: Predicts, X: object, worst: IntArray) -> list[tuple[Fragment]]:
-    """What the words of the worst rows contribute to predictions."""
+def _explained(
+    estimator: Predicts, X: object, outcomes: Outcomes, worst: IntArray
+) -> list[tuple[Fragment, ...]]:
+    """What the words of the worst rows contribute to predictions; nothing where there is none."""
     if not isinstance(estimator, TextEstimator):
         raise InputTypeError(
             f"explain=True needs an estimator of skbert, but {name_of(estimator)} is none. Type "
             "explain=False."
         )
-    rows = checked_rows(estimator, X).take(worst)
+    if getattr(estimator, "n_outputs_", 1) > 1:
+        raise InputError(
+            "explain=True explains one number of each row, but the estimator predicts "
+            f"{estimator.n_outputs_}. Type explain=False, and explain one of them: "
+            "attributions(estimator, X, target=0)."
+        )
+    read = [at for at, row in enumerate(worst.tolist()) if outcomes.columns.text(row).strip()]
+    heats: list[tuple[Fragment, ...]] = [()] * len(worst)
+    if not read:
+        return heats
+    rows = checked_rows(estimator, X).take(worst[read])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TruncationWarning)  # the predictions have warned already
         found = explained(estimator, rows)
-    heats = [
-        each._heat()._replace(heading=f"What each word contributes to {each.target!s:.80}")
-        for each in found
-    ]
-    return [(Fragment(heat_html(heat), indent(heat_text(heat), "  ")),) for heat in heats]
+    for at, each in zip(read, found, strict=True):
+        heading = f"What each word contributes to {each.target!s:.80}"
+        heat = each._heat()._replace(heading=heading)
+        heats[at] = (Fragment(heat_html(heat), indent(heat_text(heat), "  ")),)
+    return heats
 
 
 def _table(outcomes: Outcomes, worst: IntArray, losses: FloatArray) -> pd.DataFrame:

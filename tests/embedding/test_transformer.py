@@ -316,9 +316,9 @@ def test_long_texts(tiny_model: Path, long_text: str) -> None:
     if long_text == "windows":
         found, tokens = transformer.transform(LONG), transformer.transform_tokens(LONG)
     else:
-        with pytest.warns(TruncationWarning, match="2 of 4 rows"):
+        with pytest.warns(TruncationWarning, match="2 of 4 different rows"):
             found = transformer.transform(LONG)
-        with pytest.warns(TruncationWarning, match="2 of 4 rows"):
+        with pytest.warns(TruncationWarning, match="2 of 4 different rows"):
             tokens = transformer.transform_tokens(LONG)
     assert found.shape == (4, 32)
     sizes = {"windows": [300, 2, 350, 1]}.get(long_text, [18, 2, 18, 1])

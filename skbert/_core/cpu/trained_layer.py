@@ -76,8 +76,8 @@ class TrainedLayer:
         """Whether kernels compute attention in such rows, and all linear layers are trained."""
         return (
             x.dtype == torch.bfloat16
-            and len(x) == rows.packed.n_tokens > 0
             and can_fuse_attention(x, rows.layout, settings)
+            and len(x) == rows.packed.n_tokens > 0
             and all(weight.requires_grad for weight in self.trained)
         )
 

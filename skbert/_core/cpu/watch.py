@@ -19,6 +19,7 @@ class Watch:
     """Notices when a weight of modules is changed, replaced or moved, or another attribute.
 
     Changes by ``.data`` that leave a weight in its place, and by fused optimizers, do not show.
+    Those of weights that were made in inference mode, as by unpickling there, do not either.
 
     Parameters
     ----------
@@ -35,6 +36,7 @@ class Watch:
         self._owners, self._names = zip(*places, *others, strict=True)
         self._values = [*self._now()]
         self._weights = [x for x in self._values[: len(places)] if x is not None]
+        self._counted = [x for x in self._weights if not x.is_inference()]
         self._addresses, self._versions = self._seen_addresses(), self._seen_versions()
 
     def _now(self) -> Iterator[Any]:
@@ -44,7 +46,7 @@ class Watch:
         return [*addresses_of(self._weights)]
 
     def _seen_versions(self) -> list[int]:
-        return [*map(_VERSION, self._weights)]
+        return [*map(_VERSION, self._counted)]
 
     def has_moved(self) -> bool:
         """Whether a weight or an attribute is another than when this was made, or elsewhere."""

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from skbert._core.attention import packed
-from skbert._core.attention.pooling import LayerJoin
+from skbert._core.attention.pooling import LayerJoin, parts_of
 from skbert._core.cpu.embedding import UsedRowsEmbedding
 from skbert._core.cpu.layers import Layers, can_compute
 from skbert._core.families import family_of
@@ -108,7 +108,7 @@ class Network:
         self.layer_join: LayerJoin = "mean"
         if _supports_packing(model):
             model.config._attn_implementation = packed.NAME
-        model.config.skbert_pooling = pooling  # goes into config.json, and comes back from there
+        model.config.skbert_pooling = parts_of(pooling)[0]  # goes into config.json and comes back
         self.anatomy = anatomy_of(model) if anatomy is None else anatomy
         self.is_packed = _supports_packing(model)
         self.is_handed_out = False
@@ -196,9 +196,8 @@ class Network:
         state = {**vars(self), "compiled": None, "word_embedding": None, "tokenizer_copy": None}
         state["anatomy"] = has_own_modules(self)
         state["is_handed_out"] = not can_pack(self)  # nobody holds the copy's model
-        state["model"] = without_recorders(self.model)
-        if self.device.type != "cpu":
-            state["model"] = copy.deepcopy(self.model).cpu()
+        model = without_recorders(self.model)
+        state["model"] = model if self.device.type == "cpu" else copy.deepcopy(model).cpu()
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -22,6 +22,7 @@ __all__ = [
     "draw_head_layers",
     "draw_output",
     "grow_output",
+    "linear_output",
     "scale_output",
     "widen_output",
 ]
@@ -74,7 +75,7 @@ def grow_output(network: Network, n_outputs: int, output_map: IntArray) -> None:
     """
     if n_outputs == network.head.n_outputs and is_arange(output_map, n_outputs):
         return
-    old, model, path = _linear_output(network), network.model, network.head_class.output_layer
+    old, model, path = linear_output(network), network.model, network.head_class.output_layer
     where: Any = {"device": old.weight.device, "dtype": old.weight.dtype}
     grown = torch.nn.Linear(old.in_features, n_outputs, bias=old.bias is not None, **where)
     model.set_submodule(path, grown)
@@ -89,7 +90,7 @@ def grow_output(network: Network, n_outputs: int, output_map: IntArray) -> None:
 
 def scale_output(network: Network, factor: Any, shift: Any = 0.0) -> None:
     """Change the output layer to give ``factor * logits + shift``; both per output or numbers."""
-    layer: Any = _linear_output(network)  # torch says that there is a bias
+    layer: Any = linear_output(network)  # torch says that there is a bias
     factor, shift = (torch.as_tensor(x).to(layer.weight) for x in (factor, shift))
     with torch.no_grad():
         if layer.bias is None:
@@ -98,7 +99,8 @@ def scale_output(network: Network, factor: Any, shift: Any = 0.0) -> None:
         layer.bias.mul_(factor).add_(shift)
 
 
-def _linear_output(network: Network) -> torch.nn.Linear:
+def linear_output(network: Network) -> torch.nn.Linear:
+    """The output layer, which can be scaled and grown; ModelError for one that was replaced."""
     layer = network.output_layer
     if not isinstance(layer, torch.nn.Linear):
         raise ModelError(

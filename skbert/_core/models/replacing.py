@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from skbert._core.attention.pooling import parts_of
 from skbert._core.models.network import Network
 from skbert._core.models.opening import PreTrainedModel, has_other_class, network_of
 from skbert.exceptions import InputTypeError
@@ -28,7 +29,7 @@ def with_model(network: Network, model: object) -> Network:
         )
     tokenizer, (head, pooling) = copy.deepcopy(network.tokenizer), (network.head, network.pooling)
     said = getattr(unwrapped.config, "skbert_pooling", pooling)
-    if said != pooling or has_other_class(unwrapped, head, pooling):
+    if said != parts_of(pooling)[0] or has_other_class(unwrapped, head, pooling):
         unwrapped = _beside(unwrapped)
     twin = network_of(unwrapped.eval(), tokenizer, head, pooling)
     tokenizer.model_max_length = twin.max_length

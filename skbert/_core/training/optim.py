@@ -117,12 +117,12 @@ def _check_frozen(model: torch.nn.Module, n_frozen: int) -> None:
     if n_frozen > len(layers):
         raise InputError(
             f"freeze={n_frozen}: the model has {len(layers)} layers. Use freeze='all' to train "
-            "nothing but the output layer."
+            "nothing but the head."
         )
     if {*layers[:n_frozen]} & {*layers[n_frozen:]}:
         raise InputError(
             f"freeze={n_frozen}: the model shares its layers, and layer {n_frozen} is one of those"
-            " above it. Use freeze=0, or freeze='all' to train nothing but the output layer."
+            " above it. Use freeze=0, or freeze='all' to train nothing but the head."
         )
 
 

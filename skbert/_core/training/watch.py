@@ -27,6 +27,7 @@ def hold_out(
     """
     order = rng.permutation(n_samples)
     if strata is not None:
+        strata = np.unique(strata, return_inverse=True)[1]  # no draw for a stratum without samples
         grouped = order[np.argsort(strata[order], kind="stable")]
         counts = np.bincount(strata)
         place = arange_within(counts)

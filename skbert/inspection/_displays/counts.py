@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, cast
 
 import numpy as np
 import pandas as pd
@@ -13,8 +13,11 @@ from skbert._arrays import IntArray
 from skbert._validation.answers import is_placed, one_per_row
 from skbert._validation.tables import ROW_TYPES
 from skbert._validation.targets import as_sequence
+from skbert._validation.words import WordRows
 from skbert.exceptions import InputTypeError
+from skbert.inspection._columns import Estimator, Predicts, checked_rows
 from skbert.inspection._displays.drawing import COLOURS, Display, legend_beside, name_ticks
+from skbert.inspection._places import true_spans
 from skbert.metrics import squad_em
 from skbert.metrics._rows import count_entities
 
@@ -117,7 +120,8 @@ class CountsDisplay(Display):
                 f"A {type(estimator).__name__} predicts no tags, entities or answers. Give a "
                 "BertTokenTagger or a BertSpanExtractor; for classes use ConfusionDisplay."
             )
-        return cls.from_predictions(y, estimator.predict(X), ax=ax)
+        predicted = estimator.predict(X)
+        return cls.from_predictions(_as_learned(estimator, X, y), predicted, ax=ax)
 
     @classmethod
     def from_predictions(cls, y_true: object, y_pred: object, *, ax: Axes | None = None) -> Self:
@@ -171,6 +175,14 @@ class CountsDisplay(Display):
         ax.locator_params(axis="x", integer=True)
         ax.set(xlabel=f"number of {self.unit}", title=f"Numbers of {self.unit}{some}")
         legend_beside(ax)
+
+
+def _as_learned(estimator: object, X: object, y: object) -> object:
+    """The spans of texts with whole words, as they are predicted; anything else as it is."""
+    if not hasattr(estimator, "_whole_words"):
+        return y
+    rows = checked_rows(cast("Predicts", estimator), X)
+    return y if isinstance(rows, WordRows) else true_spans(cast("Estimator", estimator), y, rows)
 
 
 def _answer_counts(y_true: object, predicted: list[str]) -> pd.DataFrame:

@@ -17,6 +17,7 @@ from skbert._arrays import FloatArray
 from skbert.inspection._html import legible
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.collections import PathCollection
@@ -139,9 +140,14 @@ def name_scale(ax: Axes, colours: AxesImage | PathCollection, label: str) -> Non
     ax.figure.colorbar(colours, cax=ax.inset_axes((1.03, 0.0, 0.03, 1.0)), label=label)
 
 
-def legend_beside(ax: Axes) -> None:
-    """Draw the legend beside the axes, where it hides nothing."""
-    ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), fontsize=8, frameon=False)
+def legend_beside(
+    ax: Axes, handles: Sequence[Artist] | None = None, labels: Sequence[str] | None = None
+) -> None:
+    """Draw the legend beside the axes, where it hides nothing; None: of all that has a label."""
+    ax.legend(
+        handles=handles, labels=labels, loc="upper left", bbox_to_anchor=(1.01, 1.0), fontsize=8,
+        frameon=False,
+    )  # fmt: skip
 
 
 def write_cells(image: AxesImage, values: FloatArray, texts: Sequence[Sequence[str]]) -> None:

@@ -201,14 +201,16 @@ class EmbeddingMapDisplay(Display):
         )  # fmt: skip
 
     def _draw_groups(self, ax: Axes) -> None:
-        for group in self._groups():
-            places = self.coordinates[group.rows]
+        groups = self._groups()
+        points = [
             ax.scatter(
-                places[:, 0], places[:, 1], s=22, c=group.colour, marker=_MARKS[group.mark],
-                edgecolors="black", linewidths=0.3, label=plain(group.name),
-            )  # fmt: skip
-        if self.labels is not None:
-            legend_beside(ax)
+                self.coordinates[each.rows, 0], self.coordinates[each.rows, 1], s=22,
+                c=each.colour, marker=_MARKS[each.mark], edgecolors="black", linewidths=0.3,
+            )
+            for each in groups
+        ]  # fmt: skip
+        if self.labels is not None:  # all are named, also those that begin with "_"
+            legend_beside(ax, points, [plain(each.name) for each in groups])
 
     def to_view(self) -> View:
         """Give the map as HTML, in which a text is shown where the mouse is over its point.
@@ -220,7 +222,8 @@ class EmbeddingMapDisplay(Display):
         """
         groups = self._groups()
         points = "".join(self._points_of(each) for each in groups)
-        keys = [f'<span class="key">{_key(each)}</span>' for each in groups if each.name]
+        named = [] if self.labels is None else groups
+        keys = [f'<span class="key">{_key(each)}</span>' for each in named]
         title = f"Map of {len(self.texts)} texts"
         axes = f"across: {self.axis_names[0]}; up: {self.axis_names[1]}"
         body = (

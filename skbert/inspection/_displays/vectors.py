@@ -57,7 +57,7 @@ def _check_texts(estimator: object, X: object) -> None:
 def vectors_of(estimator: object, X: object) -> FloatArray:
     """The vectors of X, at least two of at least two numbers each."""
     name = type(estimator).__name__
-    made = _transformer(estimator, X).transform(X)
+    made = _of_texts(estimator, X)
     if issparse(made):
         raise InputTypeError(
             f"{name} gives a sparse matrix, but a map needs an array. Add a step that makes one: "
@@ -78,14 +78,16 @@ def vectors_of(estimator: object, X: object) -> FloatArray:
     return vectors
 
 
-def _transformer(estimator: object, X: object) -> Any:
-    """The estimator, or one that reads X with its encoder."""
+def _of_texts(estimator: Any, X: object) -> Any:
+    """What the estimator makes of X, or a transformer that reads its texts with its encoder."""
     if hasattr(estimator, "transform"):
-        return estimator
+        return estimator.transform(X)
+    if estimator.text_columns is None and getattr(estimator, "feature_columns", None) is not None:
+        X = [*zip(*estimator._rows(X, estimator._state().record).columns, strict=True)]
     shared = [each.name for each in fields(TextEstimator) if each.name != "model"]
     settings = {name: getattr(estimator, name) for name in shared}
     settings["long_text"] = getattr(estimator, "long_text", "truncate")
-    return load_name("BertTransformer")(model=estimator, **settings).fit(X)
+    return load_name("BertTransformer")(model=estimator, **settings).fit(X).transform(X)
 
 
 def _by_pca(vectors: FloatArray, _: int | None) -> tuple[FloatArray, tuple[str, str]]:

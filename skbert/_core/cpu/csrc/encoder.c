@@ -130,10 +130,11 @@ static int run_rows(const Encoder *whole, const Between *between, int first, int
     return failed;
 }
 
-/* The first row that begins at a token or behind it. */
+/* The first row whose middle is at a token or behind it. */
 static int row_from(const Encoder *a, int64_t token) {
+    const int32_t *begins = a->attention.cu_seqlens;
     int row = 0;
-    while (row < a->attention.n_rows && a->attention.cu_seqlens[row] < token) row++;
+    while (row < a->attention.n_rows && (int64_t)begins[row] + begins[row + 1] < 2 * token) row++;
     return row;
 }
 
@@ -159,7 +160,7 @@ static int run_groups(const Encoder *a, int64_t n_groups, int n_threads) {
 
 int encoder_forward(const Encoder *a, int n_threads) {
     int64_t of_a_turn = (int64_t)GROUP_TOKENS * n_threads;
-    if (a->n_tokens > GROUP_TOKENS)
+    if (a->n_tokens > GROUP_TOKENS && a->attention.n_rows >= n_threads)
         return run_groups(a, (a->n_tokens + of_a_turn - 1) / of_a_turn * n_threads, n_threads);
     Between between;
     if (!allocate(a, a->n_tokens, &between)) return -1;

@@ -161,8 +161,6 @@ int linear_forward(const Linear *given, int n_threads) {
     Linear copy = *given, *a = &copy;
     a->use_amx = given->use_amx && a->n_in % (TILE_BYTES / 2) == 0;
     Share whole = whole_of(a, n_threads);
-    int64_t n_packed = a->use_amx ? whole.last / n_threads / whole.n_parts + 2 : 1;
-    size_t n_bytes = 2 * a->n_in * (n_packed * PANEL + LANES);
     int failed = 0;
 #pragma omp parallel num_threads(n_threads) reduction(| : failed)
     {
@@ -170,6 +168,8 @@ int linear_forward(const Linear *given, int n_threads) {
         Share own = whole;
         own.first = whole.last * thread / n, own.last = whole.last * (thread + 1) / n;
         if (!a->packed_weight) {
+            int64_t n_packed = a->use_amx ? (own.last - own.first) / own.n_parts + 2 : 1;
+            size_t n_bytes = 2 * a->n_in * (n_packed * PANEL + LANES);
             own.packed = (uint16_t *)scratch(n_bytes);
             own.rounded = own.packed + n_packed * PANEL * a->n_in;
             failed = !own.packed;

@@ -314,10 +314,10 @@ static void share_columns(const Int8Linears *a, char *shared) {
 }
 
 /* Tokens of each block, so that there are as many blocks as threads, or a multiple. */
-static int64_t tokens_of_blocks(int64_t n_tokens, int n_threads) {
-    int64_t most = (int64_t)BLOCK_TOKENS * n_threads, n_blocks = (n_tokens + most - 1) / most;
-    n_blocks *= n_threads;
-    return n_blocks ? round_up((int)((n_tokens + n_blocks - 1) / n_blocks), TILE_ROWS) : TILE_ROWS;
+static int64_t tokens_of_blocks(const Int8Linears *a, int n_threads) {
+    int64_t most = (int64_t)BLOCK_TOKENS * n_threads, step = a->use_amx ? TILE_ROWS : 1;
+    int64_t n_blocks = (a->n_tokens + most - 1) / most * n_threads;
+    return n_blocks ? round_up((int)((a->n_tokens + n_blocks - 1) / n_blocks), step) : step;
 }
 
 static void compute_team(const Int8Linears *a, char *memory, int64_t n_tokens) {
@@ -335,7 +335,7 @@ static void compute_team(const Int8Linears *a, char *memory, int64_t n_tokens) {
 
 int int8_linears(const Int8Linears *a, int n_threads) {
     size_t n_bytes = bytes_of_block(a) + bytes_between(a);
-    int64_t n_tokens = tokens_of_blocks(a->n_tokens, n_threads);
+    int64_t n_tokens = tokens_of_blocks(a, n_threads);
     int failed = 0, is_shared = a->n_tokens <= FEW_TOKENS;
     char *shared = scratch(n_bytes); /* of this thread */
 #pragma omp parallel num_threads(n_threads) reduction(| : failed) if (!is_shared)
