@@ -33,6 +33,7 @@ from transformers import AutoModelForMultipleChoice, AutoTokenizer, BertForMulti
 from skbert import BertChoiceRanker, BertClassifier
 from skbert._choice.task import Choice
 from skbert._core import infer as inference
+from skbert._core import segments
 from skbert._core.batches import collate
 from skbert._core.checkpoints.vet import vet
 from skbert._core.models.network import Network
@@ -170,6 +171,21 @@ def test_weights_of_questions_weigh_the_loss(tiny_model_no_dropout: Path) -> Non
     alone = [float(reference(network, [X[i]], [Y[i]])[0]) for i in range(3)]
     assert float(weight) == 5.5
     assert float(loss.detach()) == pytest.approx(float(weights @ alone), rel=1e-5)
+
+
+def test_many_questions_take_no_more_memory_than_their_options(
+    monkeypatch: pytest.MonkeyPatch, tiny_model: Path
+) -> None:
+    counts = []
+    compute = segments.log_softmax_within
+
+    def counted(logits: torch.Tensor, each: torch.Tensor, most: int) -> torch.Tensor:
+        counts.append(most)
+        return compute(logits, each, most)
+
+    monkeypatch.setattr(segments, "log_softmax_within", counted)
+    ranker(tiny_model, validation_fraction=0.5, epochs=1).fit(X, Y)
+    assert max(counts) == max(len(options) for _, options in X)
 
 
 # --- tokens --------------------------------------------------------------------------------------

@@ -564,7 +564,7 @@ def test_a_missing_pooler(make_tiny_model: Callable[..., Path], tmp_path: Path) 
         assert again.pooling_ == "mean"
         np.testing.assert_array_equal(again.transform(TEXTS), transformer.transform(TEXTS))
     assert torch.equal(torch.get_rng_state(), state)
-    for model in (bare, transformer):
+    for model in (bare, transformer, BertTransformer.load(tmp_path / "saved")):
         with pytest.raises(ModelError, match="has no pooler"):
             plain(model, pooling="pooler").fit(TEXTS)
 
@@ -827,3 +827,15 @@ def test_a_dense_layer_of_a_sentence_encoder_is_refused_where_it_would_count(
     assert BertClassifier(model=folder, epochs=1).fit(pairs, [0, 1]).pooling_ == "pooler"
     tags = [["X"] * len(text.split()) for text in X]
     BertTokenTagger(model=folder, epochs=1).fit([text.split() for text in X], tags)
+
+
+def test_two_poolings_are_kept_where_the_model_is_replaced(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    transformer = plain(tiny_model, pooling="mean_max").fit(TEXTS)
+    expected = transformer.transform(TEXTS)
+    transformer.model_ = copy.deepcopy(transformer.model_)
+    np.testing.assert_array_equal(transformer.transform(TEXTS), expected)
+    transformer.save(tmp_path / "saved")
+    again = BertTransformer.load(tmp_path / "saved")
+    np.testing.assert_array_equal(again.transform(TEXTS), expected)

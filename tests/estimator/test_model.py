@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -35,6 +36,7 @@ from skbert._core.families import FAMILIES
 from skbert._core.infer import infer
 from skbert._core.models.network import inference_network
 from skbert._core.runtime.device import Precision
+from skbert._core.training.stepper import Stepper
 from skbert._estimator.base import encode
 from skbert.exceptions import (
     InputError,
@@ -847,3 +849,15 @@ def test_an_adapter_has_its_effect(tiny_model: Path, sentiment: Sentiment) -> No
     after = classifier.predict_proba(X)
     assert np.abs(after - before).max() > 1e-4
     np.testing.assert_allclose(after, scores(adapted, classifier.tokenizer_, X), atol=1e-5)
+
+
+def test_a_replaced_output_layer_is_refused_before_training(tiny_model: Path) -> None:
+    how = {"calibrate": True, "validation_fraction": 0.5}
+    classifier, X = fit(tiny_model, "mean", warm_start=True, **how)
+    y = classifier.predict(X)
+    classifier.model_.classifier = nn.Sequential(classifier.model_.classifier)
+    with (
+        patch.object(Stepper, "step", side_effect=AssertionError("trained")),
+        pytest.raises(ModelError, match="neither scaled"),
+    ):
+        classifier.fit(X, y)

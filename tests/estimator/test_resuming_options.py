@@ -19,6 +19,7 @@ import pandas as pd
 import pytest
 import torch
 from conftest import tiny_vocabulary
+from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.ensemble import VotingClassifier
 from sklearn.metrics import make_scorer
@@ -367,6 +368,22 @@ def test_a_fit_that_would_fail_again_leaves_nothing(tiny_model: Path, tmp_path: 
         CASE.fit(CASE.make(tiny_model, **own, learning_rate=1e30))
     assert not list(tmp_path.iterdir())
     CASE.fit(CASE.make(tiny_model, **own))  # as the error says
+
+
+def test_a_candidate_that_fails_again_and_again_leaves_nothing(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    candidate = CASE.make(
+        tiny_model, checkpoint_dir=tmp_path, checkpoint_every=1, learning_rate=1e30
+    )
+    with pytest.raises(NonFiniteError):
+        CASE.fit(clone(candidate))
+    assert not list(tmp_path.iterdir())
+
+
+def test_checkpoint_dir_names_a_folder(tiny_model: Path) -> None:
+    with pytest.raises(InputError, match="checkpoint_dir='' is not a folder"):
+        CASE.fit(CASE.make(tiny_model, checkpoint_dir=""))
 
 
 def test_checkpoint_every_needs_a_folder(tiny_model: Path) -> None:

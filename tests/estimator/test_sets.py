@@ -441,3 +441,12 @@ def test_intervals_of_large_numbers_are_finite(tiny_model: Path) -> None:
     numbers = [1e37 * number for number in NUMBERS]
     regressor = JOBS["BertRegressor"].make(tiny_model, **HOLD_OUT).fit(TEXTS, numbers)
     assert np.isfinite(regressor.predict_set(TEXTS, COVERAGE)).all()
+
+
+def test_rows_that_weigh_nothing_are_not_measured(tiny_model: Path) -> None:
+    X, y = [*TEXTS, *TEXTS[:3]], [*LABELS, *["junk"] * 3]
+    classifier = BertClassifier(tiny_model, class_weight={"junk": 0}, epochs=1).fit(X, y)
+    classifier.conformalize(X, y)
+    assert len(classifier.conformity_scores_) == len(TEXTS)
+    with pytest.raises(InputError, match="All rows have a weight of 0"):
+        classifier.conformalize(TEXTS[:3], ["junk"] * 3)

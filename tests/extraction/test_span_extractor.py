@@ -238,7 +238,7 @@ def test_without_empty_answers_in_fit_there_are_none_in_predict(tiny_model: Path
         "", "", "good"]  # fmt: skip
 
 
-@pytest.mark.parametrize("threshold", [-1e6, -0.5, 0, 1e6, np.inf])
+@pytest.mark.parametrize("threshold", [-np.inf, -1e6, -0.5, 0, 1e6, np.inf])
 def test_a_threshold_may_be_given(threshold: float, tiny_model: Path) -> None:
     X, y = questions(8)
     given = extractor(tiny_model, no_answer_threshold=threshold, **STILL).fit(X, y)
@@ -247,7 +247,10 @@ def test_a_threshold_may_be_given(threshold: float, tiny_model: Path) -> None:
     said = np.full(len(X), True)
     if np.isfinite(threshold):
         said = np.log(best["no_answer_score"] / best["score"]).to_numpy() <= threshold
+    elif threshold < 0:
+        said[:] = False
     assert (given.predict(X) == np.where(said, best["answer"], "")).all()
+    assert (best["no_answer_score"] > 0).all() == (threshold < np.inf)
     assert said.all() == (threshold > 1)
 
 

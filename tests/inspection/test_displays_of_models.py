@@ -271,6 +271,23 @@ def test_long_texts_are_read_as_the_estimator_reads_them(
     np.testing.assert_array_equal(found, expected)
 
 
+def test_feature_columns_are_no_texts(tiny_model: Path, sentiment: Sentiment) -> None:
+    X = pd.DataFrame({"text": sentiment.texts, "plan": ["basic", "plus"] * 20})[:20]
+    fitted = BertClassifier(tiny_model, feature_columns=["plan"], **QUICK)
+    fitted.fit(X, sentiment.labels[:20])
+    found = EmbeddingMapDisplay.from_estimator(fitted, X).coordinates
+    encoder = BertTransformer(model=fitted, device="cpu", precision="float32").fit(["a"])
+    expected = EmbeddingMapDisplay.from_estimator(encoder, X["text"].tolist()).coordinates
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_labels_with_any_name_are_in_the_legend() -> None:
+    display = EmbeddingMapDisplay(np.eye(3)[:, :2], ["a", "b", "c"], ["__label__good", "_", ""]).plot()
+    names = [each.get_text() for each in display.ax_.get_legend().get_texts()]
+    assert names == ["", "_", "__label__good"]
+    assert display.to_view()._repr_html_().count('class="key"') == 3
+
+
 def test_any_transformer_to_arrays_will_do(sentiment: Sentiment) -> None:
     texts = sentiment.texts
     pipeline = make_pipeline(TfidfVectorizer(), PCA(5)).fit(texts)
@@ -488,6 +505,16 @@ def test_counts_of_a_tagger_and_an_extractor(
         assert display.counts["true"].sum() == display.counts["predicted"].sum() == len(rows.X)
     with pytest.raises(InputTypeError, match=r"not a classifier.*CountsDisplay"):
         ConfusionDisplay.from_estimator(fitted, rows.X, rows.y)
+
+
+def test_spans_are_counted_by_the_words_that_they_touch(tiny_model: Path) -> None:
+    X, y = ["Ann met Bob", "Eve sings"], [[(0, 3, "PER"), (8, 11, "PER")], [(0, 3, "PER")]]
+    fitted = BertTokenTagger(tiny_model, **QUICK).fit(X, y)
+    wide = [[(start, end + (end < len(text)), label) for start, end, label in row]
+            for text, row in zip(X, fitted.predict(X), strict=True)]  # fmt: skip
+    assert sum(map(len, wide))
+    counts = CountsDisplay.from_estimator(fitted, X, wide).counts
+    assert counts["correct"].sum() == counts["true"].sum() == counts["predicted"].sum()
 
 
 # --- all of them ---------------------------------------------------------------------------------

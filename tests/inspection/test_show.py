@@ -9,10 +9,14 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from pyarrow import parquet
+from scipy.sparse import csr_matrix
 from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction.text import CountVectorizer
-from sklearn.linear_model import LogisticRegression
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.model_selection import GridSearchCV
+from sklearn.multiclass import OneVsRestClassifier
 from sklearn.multioutput import MultiOutputClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.svm import LinearSVC
@@ -21,7 +25,7 @@ from support.jobs import FORMS, JOBS
 
 from skbert import BertClassifier, BertPretrainer, BertSpanExtractor, BertTransformer
 from skbert.exceptions import InputError, InputTypeError
-from skbert.inspection import attributions, report, show, worst_errors
+from skbert.inspection import attributions, label_issues, report, show, worst_errors
 from skbert.inspection._html import View
 
 if TYPE_CHECKING:
@@ -361,3 +365,33 @@ def test_bad_rows_of_a_fitted_estimator(tiny_model: Path) -> None:
     tagger = tagger_that_finds(tiny_model, [], "words")
     with pytest.raises(InputError, match=r"Row 0 of y has 1 tag\(s\), but row 0 of X has 2"):
         show(tagger, [["good", "food"]], [["O"]])
+
+
+def test_rows_of_datasets_and_files_are_taken(tiny_model: Path, tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets", reason="datasets is not installed")
+    job, rows = JOBS["BertClassifier"], FORMS["BertClassifier", "classes"][1]
+    classifier = job.make(tiny_model).fit(rows.X, rows.y)
+    table = pa.table({"text": [*rows.X]})
+    parquet.write_table(table, tmp_path / "x.parquet")
+    expected = str(show(classifier, rows.X, rows.y, max_rows=3))
+    for X in (datasets.Dataset(table), parquet.ParquetFile(tmp_path / "x.parquet")):
+        assert str(show(classifier, X, rows.y, max_rows=3)) == expected
+    issues = label_issues(job.make(tiny_model), datasets.Dataset(table), rows.y, cv=2)
+    pd.testing.assert_frame_equal(issues, label_issues(job.make(tiny_model), rows.X, rows.y, cv=2))
+
+
+def test_frozen_estimators_are_shown_as_what_they_hold(tiny_model: Path) -> None:
+    job, rows = FORMS["BertTokenTagger", "words"]
+    tagger = job.make(tiny_model).fit(rows.X, rows.y)
+    assert str(show(FrozenEstimator(tagger), rows.X)) == str(show(tagger, rows.X))
+
+
+def test_sparse_labels_and_columns_of_one_number() -> None:
+    X, y = ["good", "bad", "fine"] * 4, np.array([[1, 0], [0, 1], [1, 1]] * 4)
+    several = OneVsRestClassifier(LogisticRegression())
+    labels = make_pipeline(CountVectorizer(), several).fit(X, csr_matrix(y))
+    assert "12 rows, 0 of them wrong" in str(show(labels, X, csr_matrix(y)))
+    assert "Labels" in str(report(labels, X, csr_matrix(y), y_train=csr_matrix(y)))
+    stars = pd.DataFrame({"stars": np.arange(12.0)})
+    number = make_pipeline(CountVectorizer(), LinearRegression()).fit(X, stars)
+    assert len(worst_errors(number, X, stars["stars"]).frame) == 10

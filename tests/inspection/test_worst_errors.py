@@ -240,3 +240,18 @@ def test_a_tagger_inside_a_pipeline(tiny_model: Path) -> None:
     pipeline = make_pipeline(BertTokenTagger(tiny_model, **EXACT)).fit(X, y)
     with pytest.raises(InputTypeError, match="of a Pipeline, such a step"):
         worst_errors(pipeline, X, y)
+
+
+def test_several_numbers_are_explained_one_by_one(tiny_model: Path) -> None:
+    regressor, X, y = fitted(tiny_model, "BertRegressor", "several numbers")
+    with pytest.raises(InputError, match=r"predicts 2. Type explain=False.*target=0"):
+        worst_errors(regressor, X, y, explain=True)
+
+
+def test_rows_without_words_have_nothing_to_explain(tiny_model: Path) -> None:
+    X, y = [["Ann", "sings"], [], ["Oslo"]], [["B-PER", "O"], [], ["B-LOC"]]
+    tagger = BertTokenTagger(tiny_model, **EXACT).fit(X, y)
+    view = worst_errors(tagger, X, y, explain=True)
+    assert str(view).count("What each word contributes") == 2
+    classifier, _, labels = fitted(tiny_model, "BertClassifier", "classes")
+    assert "contributes" not in str(worst_errors(classifier, [" "], labels[:1], explain=True))

@@ -221,7 +221,14 @@ def test_every_estimator_that_predicts(
 # --- embed ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["encoder", "classifier", "transformer"])
+def to_frames(model: Path, folder: Path) -> Path:
+    """A folder of a transformer that makes frames."""
+    transformer = skbert.BertTransformer(model, device="cpu", text_columns="text")
+    transformer.set_output(transform="pandas").fit(TABLE.to_pandas()).save(folder)
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["encoder", "classifier", "transformer", "to frames"])
 def test_vectors_are_those_of_the_transformer(
     kind: str, lively_model: Path, model: Path, source: Path, tmp_path: Path
 ) -> None:
@@ -230,6 +237,7 @@ def test_vectors_are_those_of_the_transformer(
         "classifier": lambda: model,
         "transformer": lambda: saved("BertTransformer", lively_model, tmp_path, None,
                                      normalize=True),
+        "to frames": lambda: to_frames(lively_model, tmp_path / "to_frames"),
     }  # fmt: skip
     folder = folders[kind]()
     columns = ["--text-columns", "text"] if kind == "encoder" else []
@@ -237,10 +245,10 @@ def test_vectors_are_those_of_the_transformer(
     written = parquet.read_table(tmp_path / "out.parquet")
     assert written["id"].equals(TABLE["id"])
     transformer = (
-        skbert.load(folder) if kind == "transformer"
+        skbert.load(folder) if kind in ("transformer", "to frames")
         else skbert.BertTransformer.from_pretrained(folder)
     )  # fmt: skip
-    X = TABLE.to_pandas() if kind == "transformer" else TEXTS
+    X = TABLE.to_pandas() if kind in ("transformer", "to frames") else TEXTS
     found = np.array(written["embedding"].to_pylist())
     np.testing.assert_allclose(found, transformer.transform(X), atol=1e-6)
 

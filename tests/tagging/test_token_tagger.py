@@ -787,6 +787,9 @@ def test_classes_show_the_scheme_of_the_first_batch(tiny_model: Path) -> None:
     ):
         online = tagger(tiny_model).partial_fit(X[:4], bare[:4], classes=classes)
         assert (online.scheme_, online.classes_.tolist()) == (scheme, learned)
+    of_texts = tagger(tiny_model).partial_fit(TEXTS[:4], SPANS[:4], classes=["S-NEW", "E-NEW"])
+    assert of_texts.scheme_ == "BIOES"
+    assert {"S-NEW", "E-NEW", "S-WHO", "B-WHO"} < {*of_texts.classes_.tolist()}
     old = tagger(tiny_model).partial_fit(X, told_in("IOB1"), classes=["B-NEW"])
     assert (old.scheme_, old.learned_scheme_) == ("IOB1", "IOB2")
     assert old.classes_.tolist() == sorted([*TAGS, "B-NEW"])
@@ -801,6 +804,10 @@ def test_a_first_batch_without_entities_leaves_the_scheme_open(
     online.partial_fit(X, told_in(scheme))
     assert online.scheme_ == scheme
     assert online.predict(X[:1])[0]
+    of_texts = tagger(tiny_model).partial_fit(TEXTS[:4], [[], [], [], []])
+    assert of_texts.classes_.tolist() == ["O"]
+    of_texts.partial_fit(X, told_in(scheme))
+    assert of_texts.scheme_ == scheme
 
 
 def test_a_batch_in_another_scheme_is_refused(tiny_model: Path) -> None:

@@ -78,10 +78,11 @@ def vectors_of(estimator: object, X: object) -> FloatArray:
     return vectors
 
 
-def _of_texts(estimator: Any, X: object) -> Any:
+def _of_texts(estimator: object, X: object) -> Any:
     """What the estimator makes of X, or a transformer that reads its texts with its encoder."""
     if hasattr(estimator, "transform"):
         return estimator.transform(X)
+    assert isinstance(estimator, TextEstimator)
     if estimator.text_columns is None and getattr(estimator, "feature_columns", None) is not None:
         X = [*zip(*estimator._rows(X, estimator._state().record).columns, strict=True)]
     shared = [each.name for each in fields(TextEstimator) if each.name != "model"]

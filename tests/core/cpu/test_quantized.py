@@ -19,6 +19,7 @@ from skbert._core.cpu.linear import ProductCache
 from skbert._core.cpu.quantized import Int8Linear, Int8MLP
 from skbert._core.infer import infer
 from skbert._core.runtime.device import Precision, uses_int8
+from skbert._core.training.stepper import Stepper
 from skbert.exceptions import InputError
 
 if TYPE_CHECKING:
@@ -299,6 +300,20 @@ def test_a_model_that_runs_by_its_modules_is_refused(tiny_model: Path) -> None:
     compiled.compiled = compiled.model.base_model
     with pytest.raises(InputError, match="runs by its own modules"):
         logits(compiled, "int8")
+
+
+@needs_int8
+def test_a_hook_is_seen_before_training(tiny_model: Path) -> None:
+    how = {"precision": "int8", "warm_start": True, "epochs": 1}
+    classifier = BertClassifier(tiny_model, **how).fit(ROWS, [0, 1, 0, 1, 0, 1, 1])
+    hook = classifier.model_.bert.encoder.layer[0].register_forward_hook(lambda *_: None)
+    with (
+        mock.patch.object(Stepper, "step", side_effect=AssertionError("trained")),
+        pytest.raises(InputError, match="runs by its own modules"),
+    ):
+        classifier.fit(ROWS, [0, 1, 0, 1, 0, 1, 1])
+    hook.remove()
+    classifier.fit(ROWS, [0, 1, 0, 1, 0, 1, 1])
 
 
 @needs_int8

@@ -45,15 +45,18 @@ pytestmark = [
     pytest.mark.skipif(module.kernels is None, reason="built without a compiler"),
     pytest.mark.usefixtures("either_amx"),
 ]
-needs_low_precision = pytest.mark.skipif(
-    not (module.has_bf16_products() and module.has_int8_products()),
-    reason="needs a processor that multiplies bfloat16 and int8",
+needs_bf16 = pytest.mark.skipif(
+    not module.has_bf16_products(), reason="needs a processor that multiplies bfloat16"
+)
+needs_int8 = pytest.mark.skipif(
+    not module.has_int8_products(), reason="needs a processor that multiplies int8"
 )
 
 PRODUCTS = {"float32": "linear_float32", "bfloat16": "linear_forward", "int8": "int8_linears"}
 ONE = [9]
 SOME = [5, 3, 3, 12, 1, 40]
 MANY = [50, 9, 1, 64, 30] * 20  # of which threads take groups
+LONG = [380, 500]  # one for each of two threads
 
 
 @pytest.fixture
@@ -82,12 +85,19 @@ def one_by_one(monkeypatch: pytest.MonkeyPatch, *arguments: Any) -> torch.Tensor
 
 PRECISIONS = pytest.mark.parametrize(
     "precision",
-    ["float32", *(pytest.param(each, marks=needs_low_precision) for each in ("bfloat16", "int8"))],
+    [
+        "float32",
+        pytest.param("bfloat16", marks=needs_bf16),
+        pytest.param("int8", marks=needs_int8),
+    ],
 )
 
 
 @PRECISIONS
-@pytest.mark.parametrize("lengths", [ONE, [1], SOME, MANY], ids=["one", "a word", "some", "many"])
+@pytest.mark.parametrize(
+    "lengths", [ONE, [1], SOME, MANY, LONG, [900]],
+    ids=["one", "a word", "some", "many", "two long", "one long"],
+)  # fmt: skip
 @pytest.mark.parametrize("changes", [{}, {"num_attention_heads": 1, "hidden_size": 64}], ids=str)
 def test_they_are_as_layer_by_layer(
     make_tiny_model: Callable[..., Path],
@@ -97,7 +107,7 @@ def test_they_are_as_layer_by_layer(
     called: list[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    network = open_model(make_tiny_model(**changes))
+    network = open_model(make_tiny_model(max_position_embeddings=1024, **changes))
     for layer in network.model.bert.encoder.layer:
         for norm in (layer.attention.output.LayerNorm, layer.output.LayerNorm):
             norm.weight.data[3] = 40  # so that there are outliers
@@ -223,7 +233,8 @@ KINDS = pytest.mark.parametrize(
     "kind",
     [
         Float32Weights,
-        *(pytest.param(kind, marks=needs_low_precision) for kind in (PackedWeights, Int8Weights)),
+        pytest.param(PackedWeights, marks=needs_bf16),
+        pytest.param(Int8Weights, marks=needs_int8),
     ],
 )
 
@@ -283,7 +294,8 @@ def test_each_group_of_rows_is_as_alone(kind: type) -> None:
         assert all(map(torch.equal, found, expected))
 
 
-@needs_low_precision
+@needs_bf16
+@needs_int8
 def test_int8_layers_read_and_write_float32() -> None:
     torch.manual_seed(0)
     weights = EncoderWeights([layer_of(Int8Weights), layer_of(Int8Weights)])
@@ -313,7 +325,7 @@ def test_wrong_arguments_are_refused(changes: dict[str, Any], message: str) -> N
         run(EncoderWeights([layer_of(Float32Weights)]), **changes)
 
 
-@needs_low_precision
+@needs_bf16
 def test_layers_in_bfloat16_compute_nothing_else() -> None:
     with pytest.raises(ValueError, match=r"no such layers in torch\.float32"):
         run(EncoderWeights([layer_of(PackedWeights)]), dtype=torch.float32)

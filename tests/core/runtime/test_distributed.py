@@ -17,6 +17,7 @@ from skbert import BertChoiceRanker, BertClassifier, BertPretrainer, BertTokenTa
 from skbert._core.batches import collate
 from skbert._core.runtime.distributed import ProcessGroup, local_rank, process_group
 from skbert._core.training import stepper
+from skbert.exceptions import TrainingError
 from skbert.testing._samples import sample_of
 
 EXACT = {"epochs": 2, "batch_size": 8, "device": "cpu", "precision": "float64", "random_state": 0}
@@ -130,6 +131,14 @@ def test_shares_add_up_to_a_step(size: int, n: int) -> None:
         assert len(mine) in (n // size, n // size + 1, 1)
         counted[mine] += factor
     np.testing.assert_allclose(counted, 1.0)
+
+
+def test_a_group_of_gpus_alone_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("skbert._core.runtime.distributed._is_launched", lambda: True)
+    monkeypatch.setattr("torch.distributed.is_initialized", lambda: True)
+    monkeypatch.setattr("torch.distributed.get_backend", lambda: "nccl")
+    with pytest.raises(TrainingError, match=r"Leave backend out.*cpu:gloo"):
+        process_group()
 
 
 def test_alone_unless_torchrun_started_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 import gc
 import os
+import pickle
 import signal
 import threading
 import time
 from contextlib import nullcontext, suppress
+from copy import deepcopy
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -118,6 +120,19 @@ def test_modes_of_the_caller_change_nothing(
     assert found == (want, want)
     assert not any(p.is_inference() for p in inside.model_.parameters())
     inside.fit(X, y)
+
+
+@pytest.mark.parametrize("copied", [deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+def test_a_copy_that_is_made_in_inference_mode_predicts(
+    copied: Callable[[Any], Any], tiny_model: Path
+) -> None:
+    usual, want = fitted_outside("BertClassifier", tiny_model, "float32")
+    X, y, _ = JOBS["BertClassifier"].usual
+    with torch.inference_mode():
+        twin = copied(usual)
+        assert answers(twin, X) == want
+    assert answers(twin, X) == want
+    twin.set_params(warm_start=True).fit(X, y)
 
 
 def test_every_pair_of_estimator_precision_and_mode_is_tested() -> None:

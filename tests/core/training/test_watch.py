@@ -45,6 +45,12 @@ def test_every_sample_is_on_one_side(n_samples: int, fraction: float, seed: int)
         assert abs(len(held) - fraction * n_samples) <= 0.5
 
 
+def test_strata_without_samples_change_nothing() -> None:
+    codes = np.arange(60) % 12
+    few, more = (drawn(60, 0.1, strata=[*code]) for code in (codes, 2 * codes + 1))
+    assert all(map(np.array_equal, few, more))
+
+
 @given(strata=strata_of_samples, fraction=fractions, seed=st.integers(0, 99))
 def test_every_stratum_gives_its_share(strata: list[int], fraction: float, seed: int) -> None:
     learn, held = drawn(len(strata), fraction, seed, strata)
