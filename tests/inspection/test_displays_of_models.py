@@ -282,7 +282,9 @@ def test_feature_columns_are_no_texts(tiny_model: Path, sentiment: Sentiment) ->
 
 
 def test_labels_with_any_name_are_in_the_legend() -> None:
-    display = EmbeddingMapDisplay(np.eye(3)[:, :2], ["a", "b", "c"], ["__label__good", "_", ""]).plot()
+    display = EmbeddingMapDisplay(
+        np.eye(3)[:, :2], ["a", "b", "c"], ["__label__good", "_", ""]
+    ).plot()
     names = [each.get_text() for each in display.ax_.get_legend().get_texts()]
     assert names == ["", "_", "__label__good"]
     assert display.to_view()._repr_html_().count('class="key"') == 3
