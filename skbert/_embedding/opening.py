@@ -22,7 +22,7 @@ from skbert._core.checkpoints.find import find
 from skbert._core.checkpoints.vet import vet
 from skbert._core.families.record import Family
 from skbert._core.models.int8 import check_int8
-from skbert._core.models.network import Network, has_pooler, is_as_opened
+from skbert._core.models.network import Network, has_pooler, inference_network, is_as_opened
 from skbert._core.models.opening import copy_encoder, drop_pooler, open_network
 from skbert._core.runtime.device import Precision, pick_device, seeded
 from skbert._core.text.tokens import LongText
@@ -164,7 +164,7 @@ def open_features(params: FeatureParameters, *, pairs: bool) -> tuple[Network, F
     network = source.open(pooling, precision.weight_dtype)
     network.to(precision.device, precision.weight_dtype)
     if precision.is_int8:
-        check_int8(network)
+        check_int8(inference_network(network))
     return configure(network, task), task
 
 

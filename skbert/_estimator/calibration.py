@@ -19,10 +19,10 @@ from skbert._core.runtime.device import Precision
 from skbert._core.text.tokens import Ragged
 from skbert._estimator.checks import is_positive
 from skbert._estimator.conformal import ConformalEstimator
-from skbert._estimator.fitted import Learned
+from skbert._estimator.fit_data import FitData
+from skbert._estimator.fitted import Fitted, Learned
 from skbert._estimator.held_out import HeldOut, loss_of
 from skbert._estimator.run import Run
-from skbert._estimator.validation_set import ValidationInput
 
 __all__ = ["CalibratedEstimator"]
 
@@ -41,10 +41,14 @@ class CalibratedEstimator(ConformalEstimator):
     }
     _of_held_out: ClassVar[tuple[str, ...]] = (*ConformalEstimator._of_held_out, "calibrate")
 
-    def _check_parameters(self, validation: ValidationInput) -> None:
-        super()._check_parameters(validation)
-        if self.calibrate and self.warm_start and self.__sklearn_is_fitted__():
-            linear_output(self._fitted.network)  # which is scaled after training
+    def _prepare(
+        self, data: FitData, previous: Fitted | None, precision: Precision, epochs: int | None,
+        labels: dict[str, Any], seed: int,
+    ) -> tuple[Fitted, Run]:  # fmt: skip
+        fitted, run = super()._prepare(data, previous, precision, epochs, labels, seed)
+        if self.calibrate and run.held_out is not None:
+            linear_output(run.network)  # which is scaled after training
+        return fitted, run
 
     def _finish(self, run: Run, attributes: dict[str, Any]) -> dict[str, Any]:
         finished = super()._finish(run, attributes)

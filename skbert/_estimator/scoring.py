@@ -22,7 +22,7 @@ import sklearn.metrics
 from sklearn.utils import _safe_indexing
 
 from skbert import metrics
-from skbert._arrays import IntArray
+from skbert._arrays import IntArray, is_arange
 from skbert._core.models.network import twin_of
 from skbert._estimator.base import TextEstimator
 from skbert._estimator.fit_data import FitData
@@ -129,7 +129,7 @@ def rows_of(values: Any, rows: IntArray) -> object:
     if scipy.sparse.issparse(values):
         return values.tocsr()[rows]
     if _is_indexed(values):
-        return values if len(values) == len(rows) else _safe_indexing(values, rows)
+        return values if is_arange(rows, len(values)) else _safe_indexing(values, rows)
     table = open_table(values, hint=None)
     columns = [[cells[row] for row in rows] for cells in map(table.read, range(table.width))]
     if table.labels is not None:

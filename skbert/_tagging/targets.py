@@ -193,8 +193,8 @@ def _scheme_of_spans(scheme: str | None, named: list[str]) -> str:
             "Tags without a scheme stand for single words, so they cannot mark spans in raw "
             "texts. Use scheme='auto', or fit anew with warm_start=False."
         )
-    if scheme == "auto":
-        return guess_scheme([[tag] for tag in named]) or "IOB2"
+    if scheme == "auto":  # no other is as sure to tell neighbouring spans of one label apart
+        return "BIOES" if guess_scheme([[tag] for tag in named]) == "BIOES" else "IOB2"
     return scheme
 
 

@@ -146,9 +146,9 @@ def _position(column: str | int, labels: list[Any], parameter: str = "text_colum
     """Return the position of one chosen column."""
     if isinstance(column, str) and labels.count(column) == 1:
         return labels.index(column)
-    if not isinstance(column, str) and -len(labels) <= column < len(labels):
-        return int(column) % len(labels)
     if not isinstance(column, str):
+        if -len(labels) <= column < len(labels):
+            return int(column) % len(labels)
         raise InputError(
             f"{parameter} names the column {column}, but whole numbers are positions, here from 0 "
             f"to {len(labels) - 1}; the columns of X are {labels}."

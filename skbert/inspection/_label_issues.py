@@ -10,10 +10,12 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 from sklearn.base import clone, is_classifier
+from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import check_cv
 
 from skbert._arrays import Array, FloatArray, IntArray
 from skbert._estimator.scoring import rows_of
+from skbert._validation.parquet import with_rows
 from skbert._validation.targets import as_sequence, check_labels
 from skbert.exceptions import InputError, InputTypeError
 from skbert.inspection._columns import Estimator, Predicts, as_objects, open_columns
@@ -79,6 +81,12 @@ def label_issues(estimator: Predicts, X: object, y: object, cv: object = 5) -> p
             f"estimator has the type {name_of(estimator)}, but labels are judged by the "
             "probabilities of a classifier. Give one with predict_proba, such as BertClassifier()."
         )
+    if isinstance(estimator, FrozenEstimator):
+        raise InputTypeError(
+            "A FrozenEstimator learns nothing, but copies of it are to learn from other rows than "
+            "they judge. Give what it holds: its .estimator."
+        )
+    X = with_rows(X)
     copy: Any = clone(cast("Any", estimator))
     columns = open_columns(copy, X)
     labels, several = check_labels(

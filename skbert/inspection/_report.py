@@ -12,6 +12,7 @@ from sklearn.utils.validation import _num_samples
 from skbert._arrays import FloatArray
 from skbert._estimator.base import TextEstimator
 from skbert._validation.numbers import check_count
+from skbert._validation.parquet import with_rows
 from skbert._validation.tables import check_length
 from skbert._validation.targets import as_sequence
 from skbert.exceptions import InputError
@@ -109,7 +110,7 @@ def report(
     estimator, n_rows = judged(estimator, X, y)
     if X_train is not None and y_train is not None:
         n_train = int(_num_samples(as_sequence(y_train)))
-        check_length(int(_num_samples(X_train)), n_train, "y_train")
+        check_length(int(_num_samples(with_rows(X_train))), n_train, "y_train")
     rng = check_random_state(np.random.default_rng().integers(2**31) if random_state is None
                              else random_state)  # fmt: skip
     outcomes = outcomes_of(estimator, X, y)

@@ -142,9 +142,8 @@ def judged(estimator: Predicts, X: object, y: object) -> tuple[Predicts, int]:
     n_rows = int(_num_samples(X))
     if y is not None:
         check_length(n_rows, int(_num_samples(as_sequence(y))))
-    if isinstance(estimator, FrozenEstimator):
-        return judged(estimator.estimator, X, y)
-    return reading_once(getattr(estimator, "best_estimator_", estimator)), n_rows
+    best: Any = getattr(estimator, "best_estimator_", estimator)
+    return reading_once(best.estimator if isinstance(best, FrozenEstimator) else best), n_rows
 
 
 def outcomes_of(estimator: Predicts, X: object, y: object) -> Outcomes:

@@ -115,10 +115,12 @@ def _explained(
             f"{estimator.n_outputs_}. Type explain=False, and explain one of them: "
             "attributions(estimator, X, target=0)."
         )
-    read = [at for at, row in enumerate(worst.tolist()) if outcomes.columns.text(row).strip()]
+    needs_words = hasattr(estimator, "predict_spans")
+    read = [
+        at for at, row in enumerate(worst.tolist())
+        if not needs_words or outcomes.columns.text(row).strip()
+    ]  # fmt: skip
     heats: list[tuple[Fragment, ...]] = [()] * len(worst)
-    if not read:
-        return heats
     rows = checked_rows(estimator, X).take(worst[read])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TruncationWarning)  # the predictions have warned already

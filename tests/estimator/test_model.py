@@ -860,4 +860,4 @@ def test_a_replaced_output_layer_is_refused_before_training(tiny_model: Path) ->
         patch.object(Stepper, "step", side_effect=AssertionError("trained")),
         pytest.raises(ModelError, match="neither scaled"),
     ):
-        classifier.fit(X, y)
+        classifier.set_params(warm_start=False).partial_fit(X, y)

@@ -17,6 +17,7 @@ from scipy.sparse import csr_array
 from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
+from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
@@ -517,6 +518,8 @@ def test_spans_are_counted_by_the_words_that_they_touch(tiny_model: Path) -> Non
     assert sum(map(len, wide))
     counts = CountsDisplay.from_estimator(fitted, X, wide).counts
     assert counts["correct"].sum() == counts["true"].sum() == counts["predicted"].sum()
+    frozen = CountsDisplay.from_estimator(FrozenEstimator(fitted), X, wide).counts
+    assert frozen.equals(counts)
 
 
 # --- all of them ---------------------------------------------------------------------------------

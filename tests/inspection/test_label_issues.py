@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from cleanlab.filter import find_label_issues
 from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import (
     GroupKFold,
@@ -205,3 +206,21 @@ def test_folds_that_do_not_judge_each_row_once(cv: Any, message: str) -> None:
 def test_bad_labels(y: Any, message: str) -> None:
     with pytest.raises((InputError, ValueError), match=message):
         label_issues(plain(), ["a", "b", "c", "d"], y)
+
+
+def test_a_fold_may_repeat_rows() -> None:
+    X, y, _ = noisy(40, 0.1)
+    halves = np.arange(20), np.arange(20, 40)
+    folds = [(np.tile(train, 2), test) for train, test in (halves, halves[::-1])]
+    twice = label_issues(plain(), X, y, cv=folds)
+    chances = [plain().fit([X[row] for row in train], y[train]).predict_proba(X)
+               for train, _ in folds]  # fmt: skip
+    of_rows = np.where(np.arange(40)[:, None] < 20, chances[1], chances[0])
+    expected = of_rows[twice["row"], y[twice["row"]]]
+    np.testing.assert_allclose(twice["self_confidence"], expected)
+
+
+def test_a_frozen_estimator_learns_nothing() -> None:
+    X, y, _ = noisy(40, 0.1)
+    with pytest.raises(InputTypeError, match="Give what it holds"):
+        label_issues(FrozenEstimator(plain().fit(X, y)), X, y)

@@ -376,8 +376,9 @@ def test_rows_of_datasets_and_files_are_taken(tiny_model: Path, tmp_path: Path) 
     expected = str(show(classifier, rows.X, rows.y, max_rows=3))
     for X in (datasets.Dataset(table), parquet.ParquetFile(tmp_path / "x.parquet")):
         assert str(show(classifier, X, rows.y, max_rows=3)) == expected
-    issues = label_issues(job.make(tiny_model), datasets.Dataset(table), rows.y, cv=2)
-    pd.testing.assert_frame_equal(issues, label_issues(job.make(tiny_model), rows.X, rows.y, cv=2))
+        issues = label_issues(job.make(tiny_model), X, rows.y, cv=2)
+        expected_issues = label_issues(job.make(tiny_model), rows.X, rows.y, cv=2)
+        pd.testing.assert_frame_equal(issues, expected_issues)
 
 
 def test_frozen_estimators_are_shown_as_what_they_hold(tiny_model: Path) -> None:

@@ -97,10 +97,10 @@ def process_group() -> ProcessGroup:
     if not distributed.is_initialized():
         _join()
         atexit.register(distributed.destroy_process_group)
-    elif distributed.get_backend() == "nccl":
+    elif distributed.get_backend() == "nccl" and distributed.get_world_size() > 1:
         raise TrainingError(
             "torch.distributed was initialised for NCCL alone, but skbert sends numbers of the "
-            "CPU, too. Leave backend out, or type init_process_group('cpu:gloo,cuda:nccl')."
+            "CPU, too. Type init_process_group('cpu:gloo,cuda:nccl')."
         )
     return ProcessGroup(distributed.get_rank(), distributed.get_world_size())
 

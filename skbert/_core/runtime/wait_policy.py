@@ -53,7 +53,7 @@ def _runtime() -> Any:
 
 
 class _Sleepers:
-    """A team of sleeping threads: with those that compute one more than there are processors."""
+    """A team of sleeping threads, one more than there are processors."""
 
     def __init__(self) -> None:
         self.is_over = threading.Event()
@@ -62,8 +62,7 @@ class _Sleepers:
 
     def _stay(self) -> None:
         runtime = _runtime()
-        n_threads = max(2, runtime.omp_get_num_procs() + 2 - torch.get_num_threads())
-        runtime.GOMP_parallel(runtime.sched_yield, None, n_threads, 0)
+        runtime.GOMP_parallel(runtime.sched_yield, None, runtime.omp_get_num_procs() + 1, 0)
         self.is_over.wait()  # its team lives as long as this thread
 
     def leave(self) -> None:

@@ -27,9 +27,9 @@ def hold_out(
     """
     order = rng.permutation(n_samples)
     if strata is not None:
-        strata = np.unique(strata, return_inverse=True)[1]  # no draw for a stratum without samples
+        # There is no draw for a stratum without samples.
+        _, strata, counts = np.unique(strata, return_inverse=True, return_counts=True)
         grouped = order[np.argsort(strata[order], kind="stable")]
-        counts = np.bincount(strata)
         place = arange_within(counts)
         share = (place + rng.random(len(counts))[strata[grouped]]) / counts[strata[grouped]]
         is_last = place == counts[strata[grouped]] - 1

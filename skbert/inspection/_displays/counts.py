@@ -18,6 +18,7 @@ from skbert.exceptions import InputTypeError
 from skbert.inspection._columns import Estimator, Predicts, checked_rows
 from skbert.inspection._displays.drawing import COLOURS, Display, legend_beside, name_ticks
 from skbert.inspection._places import true_spans
+from skbert.inspection._views import judged
 from skbert.metrics import squad_em
 from skbert.metrics._rows import count_entities
 
@@ -120,8 +121,9 @@ class CountsDisplay(Display):
                 f"A {type(estimator).__name__} predicts no tags, entities or answers. Give a "
                 "BertTokenTagger or a BertSpanExtractor; for classes use ConfusionDisplay."
             )
-        predicted = estimator.predict(X)
-        return cls.from_predictions(_as_learned(estimator, X, y), predicted, ax=ax)
+        judge, _ = judged(cast("Estimator", estimator), X, y)
+        predicted = judge.predict(X)
+        return cls.from_predictions(_as_learned(judge, X, y), predicted, ax=ax)
 
     @classmethod
     def from_predictions(cls, y_true: object, y_pred: object, *, ax: Axes | None = None) -> Self:
@@ -177,11 +179,11 @@ class CountsDisplay(Display):
         legend_beside(ax)
 
 
-def _as_learned(estimator: object, X: object, y: object) -> object:
+def _as_learned(estimator: Predicts, X: object, y: object) -> object:
     """The spans of texts with whole words, as they are predicted; anything else as it is."""
     if not hasattr(estimator, "_whole_words"):
         return y
-    rows = checked_rows(cast("Predicts", estimator), X)
+    rows = checked_rows(estimator, X)
     return y if isinstance(rows, WordRows) else true_spans(cast("Estimator", estimator), y, rows)
 
 

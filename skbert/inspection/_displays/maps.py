@@ -209,7 +209,7 @@ class EmbeddingMapDisplay(Display):
             )
             for each in groups
         ]  # fmt: skip
-        if self.labels is not None:  # all are named, also those that begin with "_"
+        if self.labels is not None:  # by hand, as a label that begins with "_" stands for none
             legend_beside(ax, points, [plain(each.name) for each in groups])
 
     def to_view(self) -> View:

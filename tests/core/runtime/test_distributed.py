@@ -137,7 +137,11 @@ def test_a_group_of_gpus_alone_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("skbert._core.runtime.distributed._is_launched", lambda: True)
     monkeypatch.setattr("torch.distributed.is_initialized", lambda: True)
     monkeypatch.setattr("torch.distributed.get_backend", lambda: "nccl")
-    with pytest.raises(TrainingError, match=r"Leave backend out.*cpu:gloo"):
+    monkeypatch.setattr("torch.distributed.get_rank", lambda: 0)
+    monkeypatch.setattr("torch.distributed.get_world_size", lambda: 1)
+    assert process_group() == ProcessGroup(0, 1)  # which sends nothing
+    monkeypatch.setattr("torch.distributed.get_world_size", lambda: 2)
+    with pytest.raises(TrainingError, match="cpu:gloo"):
         process_group()
 
 

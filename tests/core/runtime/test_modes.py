@@ -132,7 +132,7 @@ def test_a_copy_that_is_made_in_inference_mode_predicts(
         twin = copied(usual)
         assert answers(twin, X) == want
     assert answers(twin, X) == want
-    twin.set_params(warm_start=True).fit(X, y)
+    assert twin.set_params(warm_start=True).fit(X, y).n_iter_ == twin.epochs
 
 
 def test_every_pair_of_estimator_precision_and_mode_is_tested() -> None:

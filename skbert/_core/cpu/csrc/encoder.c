@@ -1,7 +1,8 @@
 /* All layers of an encoder as BERT's, one after another: the operations that Python would call for
 each, with the results that they have there. Of a few tokens the calls would take longer than the
-work, and all threads share each operation. Of many each thread takes groups of rows through all
-layers, so that what lies between the operations stays in its cache, and no thread waits. */
+work, and all threads share each operation. Of many, in rows enough for all threads, each thread
+takes groups of rows through all layers, so that what lies between the operations stays in its
+cache, and no thread waits. */
 
 #include "parts.h"
 #include "vectors.h"
@@ -160,7 +161,7 @@ static int run_groups(const Encoder *a, int64_t n_groups, int n_threads) {
 
 int encoder_forward(const Encoder *a, int n_threads) {
     int64_t of_a_turn = (int64_t)GROUP_TOKENS * n_threads;
-    if (a->n_tokens > GROUP_TOKENS && a->attention.n_rows >= n_threads)
+    if (a->n_tokens > GROUP_TOKENS && 2 * (int64_t)a->attention.n_rows > n_threads)
         return run_groups(a, (a->n_tokens + of_a_turn - 1) / of_a_turn * n_threads, n_threads);
     Between between;
     if (!allocate(a, a->n_tokens, &between)) return -1;

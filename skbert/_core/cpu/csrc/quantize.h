@@ -143,7 +143,9 @@ INLINE float float_of(uint32_t bf16) {
 }
 
 /* Those up to a limit, in bits, and zeros instead of the others. */
-AVX512 INLINE words words_within(words x, uint16_t limit) { return x & (words)((x & 0x7fff) <= limit); }
+AVX512 INLINE words words_within(words x, uint16_t limit) {
+    return x & (words)((x & 0x7fff) <= limit);
+}
 
 /* The least bits of all numbers. */
 AVX512 static uint32_t least_bits(const uint16_t *x, int64_t n_in, uint16_t limit) {
