@@ -20,7 +20,7 @@ from skbert import BertClassifier, BertRegressor, BertTokenTagger
 from skbert._core.infer import mean_loss, sample_losses
 from skbert._core.runtime.device import Precision
 from skbert._estimator.base import encode
-from skbert.exceptions import InputError, InputTypeError, SkbertWarning
+from skbert.exceptions import InputError, InputTypeError
 from skbert.inspection import ThresholdDisplay, attributions, report, show, worst_errors
 
 if TYPE_CHECKING:
@@ -253,7 +253,3 @@ def test_rows_without_words_have_nothing_to_explain(tiny_model: Path) -> None:
     tagger = BertTokenTagger(tiny_model, **EXACT).fit(X, y)
     view = worst_errors(tagger, X, y, explain=True)
     assert str(view).count("What each word contributes") == 2
-    classifier, _, labels = fitted(tiny_model, "BertClassifier", "classes")
-    with pytest.warns(SkbertWarning, match="empty or whitespace"):
-        view = worst_errors(classifier, [" "], labels[:1], explain=True)
-    assert "contributes" not in str(view)

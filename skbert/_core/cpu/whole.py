@@ -2,7 +2,8 @@
 
 For a text or some texts the steps of a layer take less time than torch takes to call them; for
 many texts, enough for all threads, what lies between the steps stays in the cache of a thread.
-What results is the same to the last bit. Depends on torch, ``attention``, ``fused``, ``linear``, ``watch`` and ``bindings``.
+What results is the same to the last bit. Depends on torch, ``attention``, ``fused``, ``linear``,
+``watch`` and ``bindings``.
 """
 
 from __future__ import annotations
