@@ -65,9 +65,7 @@ class Choice:
 
         assert batch.targets is not None
         counts = batch.rows_per_item
-        is_near = counts.device.type == "cpu"  # nothing waits; else as if others had a row each
-        most = int(counts.max()) if is_near else len(logits) - len(counts) + 1
-        scores = log_softmax_within(logits, counts, most)[:, 0]
+        scores = log_softmax_within(logits, counts, batch.most_rows)[:, 0]
         losses = -scores[torch.cumsum(counts, 0) - counts + batch.targets]
         return (losses * batch.weights).sum(), batch.weights.sum()
 

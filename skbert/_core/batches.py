@@ -106,7 +106,8 @@ def collate(
     fields: dict[str, Any] = dict.fromkeys(arrays) | _sent(here, device)
     places = fields.pop("cu_seqlens"), fields.pop("row_of_token")
     layout = Layout(lengths, tuple(_runs(lengths, starts)), *places)
-    return Batch(layout=layout, states_after=part.states_after, **fields)
+    fields |= {"states_after": part.states_after, "most_rows": part.most_rows}
+    return Batch(layout=layout, **fields)
 
 
 def _states_of(part: Items, order: IntArray) -> Array | None:

@@ -111,6 +111,11 @@ class Items:
         return differences(self.tokens.ids.starts[self.rows])
 
     @property
+    def most_rows(self) -> int:
+        """The most rows of an item."""
+        return 1 if len(self.tokens) == len(self) else int(differences(self.rows).max())
+
+    @property
     def units(self) -> IntArray:
         """The unit that each item belongs to, ``(n_items,)``; a step covers a number of units."""
         return np.arange(len(self)) if self.is_counted_alone else self.samples

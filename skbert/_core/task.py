@@ -103,6 +103,7 @@ class Batch:
     features: torch.Tensor | None = None  # (n_items, n_features)
     states: torch.Tensor | None = None  # of a frozen encoder, in the order of the items, or
     states_after: int | None = None  # of tokens in packed order, after so many frozen layers
+    most_rows: int = 1  # of an item, known without waiting for a device
 
 
 class Task(Protocol):

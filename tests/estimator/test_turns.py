@@ -97,7 +97,7 @@ def test_rows_that_are_cut_are_counted_once(
 ) -> None:
     model = skbert.BertTransformer(tiny_model, max_length=5).fit(["a"])
     monkeypatch.setattr(predicting, "_CHUNK_SIZE", 2)
-    with pytest.warns(TruncationWarning, match="^3 of 5 rows were too long") as caught:
+    with pytest.warns(TruncationWarning, match="^3 of 5 different rows were too long") as caught:
         model.transform(
             ["a", "a good movie and book", "a b c d e", "good food", "the food is bad"]
         )
