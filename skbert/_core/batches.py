@@ -103,11 +103,10 @@ def collate(
         "states": _states_of(part, order),
     }  # fmt: skip
     here = {name: _tensor_of(x, dtype) for name, x in arrays.items() if x is not None}
-    fields: dict[str, Any] = dict.fromkeys(arrays) | _sent(here, device)
+    known = {"states_after": part.states_after, "most_rows": part.most_rows}
+    fields: dict[str, Any] = dict.fromkeys(arrays) | _sent(here, device) | known
     places = fields.pop("cu_seqlens"), fields.pop("row_of_token")
-    layout = Layout(lengths, tuple(_runs(lengths, starts)), *places)
-    fields |= {"states_after": part.states_after, "most_rows": part.most_rows}
-    return Batch(layout=layout, **fields)
+    return Batch(layout=Layout(lengths, tuple(_runs(lengths, starts)), *places), **fields)
 
 
 def _states_of(part: Items, order: IntArray) -> Array | None:
