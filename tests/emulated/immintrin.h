@@ -264,6 +264,7 @@ EMULATED void e_tile_dot_bytes(int sums, int x, int y) {
 #define _mm512_cvtepi32_epi16(x) e_to_words((e_bits)(x))
 #define _mm512_cvtepu16_epi32(x) ((__m512i)e_from_words(x))
 #define _mm512_cvtne2ps_pbh(x, y) ((__m512bh)e_both_to_bf16(AS_NUMBERS(x), AS_NUMBERS(y)))
+#define _mm512_cvtneps_pbh(x) ((__m256bh)e_to_words(e_to_bf16(AS_NUMBERS(x))))
 #define _mm512_cvtps_epi32(x) ((__m512i)e_to_wholes(AS_NUMBERS(x)))
 #define _mm512_cvtusepi32_epi8(x) e_to_bytes((e_bits)(x))
 #define _mm512_dpbf16_ps(sum, x, y) ((__m512)e_dot_bf16(AS_NUMBERS(sum), (e_bits)(x), (e_bits)(y)))
