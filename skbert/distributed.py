@@ -68,7 +68,7 @@ class Predictor:
     """
 
     def __init__(self, path: str | os.PathLike[str], method: str = "predict") -> None:
-        self._path, self._method = Path(path).resolve(), method
+        self._path, self._method = Path(path).expanduser().resolve(), method
         self._hashes = archive.hashes(self._path)
         header = archive.header(self._path)
         name = str(header["class"])
@@ -105,7 +105,8 @@ class Predictor:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 try:
-                    return method(row, **options)[:0]
+                    found = method(row, **options)
+                    return [each[:0] for each in found] if isinstance(found, list) else found[:0]
                 except (InputError, InputTypeError):
                     continue
         return method(X, **options)

@@ -46,8 +46,8 @@ class Predictions(BaseModel):
 
 
 def make_app(classifier: Classifier, **limits: Any) -> FastAPI:
-    """The application around a classifier; limits are those of Batches."""
-    names = [str(label) for label in classifier.classes_]
+    """The application around a classifier of one label a text; limits are those of Batches."""
+    names = names_of(classifier)
 
     def best(texts: list[str]) -> list[tuple[str, float]]:
         proba = classifier.predict_proba(texts)
@@ -85,6 +85,13 @@ def make_app(classifier: Classifier, **limits: Any) -> FastAPI:
         return {"status": "ok", "waiting": request.app.state.batches.n_waiting}
 
     return app
+
+
+def names_of(classifier: Classifier) -> list[str]:
+    """The labels of a classifier that gives one to each text."""
+    if isinstance(classifier.classes_, list) or hasattr(classifier, "thresholds_"):
+        raise SystemExit("The classifier gives several labels to a text, and the app answers one.")
+    return [str(label) for label in classifier.classes_]
 
 
 class BodyLimit:

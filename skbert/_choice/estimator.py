@@ -104,10 +104,10 @@ class BertChoiceRanker(RanksOptions, RejectingEstimator):
     missing : {"raise", "empty"}, default="raise"
         Raise an error if texts are missing, or read missing texts as empty texts.
     memory : str, path-like, joblib.Memory or None, default=None
-        Folder in which vectors are cached, so that no text is encoded twice with the same
-        settings, not even in another fold, candidate, process or run. None does not cache.
-        Estimators with ``freeze`` cache what their frozen layers give for all rows of a fit, and
-        of a prediction of up to 8,192 rows.
+        Folder in which vectors are kept for other folds, candidates, processes and runs with the
+        same settings; None keeps none. `BertTransformer` keeps that of each text, so that no text
+        is encoded twice. Estimators with ``freeze`` keep what their frozen layers give for all
+        rows of a fit, and of a prediction of up to 8,192 rows, to be read for the same rows again.
     validation_fraction : float or None, default=None
         Fraction of the rows to hold out as a validation set, in (0, 1). It is validated after each
         epoch, and the best weights are kept, as ``scoring`` says. None holds out no rows;

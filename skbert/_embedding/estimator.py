@@ -90,10 +90,10 @@ class BertTransformer(
     missing : {"raise", "empty"}, default="raise"
         Raise an error if texts are missing, or read missing texts as empty texts.
     memory : str, path-like, joblib.Memory or None, default=None
-        Folder in which vectors are cached, so that no text is encoded twice with the same
-        settings, not even in another fold, candidate, process or run. None does not cache.
-        Estimators with ``freeze`` cache what their frozen layers give for all rows of a fit, and
-        of a prediction of up to 8,192 rows.
+        Folder in which vectors are kept for other folds, candidates, processes and runs with the
+        same settings; None keeps none. `BertTransformer` keeps that of each text, so that no text
+        is encoded twice. Estimators with ``freeze`` keep what their frozen layers give for all
+        rows of a fit, and of a prediction of up to 8,192 rows, to be read for the same rows again.
     precision : {"auto", "float32", "bfloat16", "float16", "float64", "int8"}, default="auto"
         Type of matrix products; weights stay in float32, or in float64 with ``"float64"``.
         ``"auto"`` is bfloat16 if the hardware is fast at it, otherwise float32. ``"int8"`` is for

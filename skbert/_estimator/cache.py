@@ -106,7 +106,7 @@ def _hash_of_frozen(network: Network, freeze: int | str) -> str:
     _add_weights(digest, network, {
         name: tensor.detach()
         for name, tensor in network.model.state_dict(keep_vars=True).items()
-        if id(tensor) not in ids
+        if id(tensor) not in ids and not network.family.is_of_pooler(name)  # which reads states
     })  # fmt: skip
     return digest.hexdigest()
 
@@ -165,6 +165,14 @@ class VectorCache:
         """
         vectors = np.empty((len(keys), self.width), self.dtype)
         left: IntArray = np.arange(len(keys))
+        is_known = np.zeros(len(keys), bool)
+
+        def fill_in(rows: IntArray) -> None:
+            rows = rows[~is_known[rows]]
+            if len(rows):
+                vectors[rows] = compute(rows)
+                is_known[rows] = True
+
         for _ in range(2):  # a damaged file is set aside once
             try:
                 with self._connection() as connection:
@@ -172,14 +180,13 @@ class VectorCache:
                     left = self._read(connection, keys, vectors, left)
                     on_read(n_left - len(left))
                     while len(left):
-                        self._extend(connection, keys, vectors, left[:_CHUNK_SIZE], compute)
+                        self._extend(connection, keys, vectors, left[:_CHUNK_SIZE], fill_in)
                         left = left[_CHUNK_SIZE:]
                 break
             except sqlite3.Error as error:
                 if not self._rename_if_damaged(error):
                     break
-        if len(left):
-            vectors[left] = compute(left)
+        fill_in(left)
         return vectors
 
     @contextmanager
@@ -285,14 +292,14 @@ class VectorCache:
         keys: Sequence[str],
         vectors: Array,
         rows: IntArray,
-        compute: Compute,
+        fill_in: Callable[[IntArray], object],
     ) -> None:
         """Fill in the rows, and write those that no other process wrote in the meantime."""
         self._ask(connection, "BEGIN IMMEDIATE")  # waits for a process that computes now
         missing = self._read(connection, keys, vectors, rows)
         if len(missing):
             with self._beating():
-                vectors[missing] = compute(missing)
+                fill_in(missing)
             new = ((keys[row], vectors[row].tobytes()) for row in missing.tolist())
             connection.executemany(
                 "INSERT OR REPLACE INTO vectors VALUES (?, ?, ?)",

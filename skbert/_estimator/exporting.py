@@ -38,6 +38,7 @@ __all__ = ["export"]
 _LEAST = {"labels": 0.995, "cosine": 0.99, "r2": 0.99}
 _ADVICE = "Put back what was changed since fit, or fit again."
 _FEWEST = 10  # rows to choose scales by
+_FEWEST_OTHERS = 200  # to judge by; of fewer one prediction would decide
 _WORDS = {
     "labels": "gives the same predictions for {:.2%}",
     "cosine": "gives vectors with a mean cosine of {:.4f} to those",
@@ -100,7 +101,9 @@ def _parts(rows: Rows | None, precision: Precision) -> tuple[Rows | None, Rows |
         )
     chosen = calibration_rows(len(rows))
     others = np.delete(np.arange(len(rows)), chosen)
-    return (rows.take(chosen), rows.take(others)) if len(others) else (rows, rows)
+    if len(others) < _FEWEST_OTHERS:
+        return rows.take(chosen), rows
+    return rows.take(chosen), rows.take(others)
 
 
 def _check_choice(name: str, value: object, allowed: tuple[str, ...]) -> None:
@@ -117,8 +120,11 @@ def _members(
     """What a folder holds beside its graph."""
     network, tokenizer = fitted.network, fitted.network.text_tokenizer
     specials = network.tokenizer.special_tokens_map
+    own = copy.copy(estimator)
+    if callable(getattr(own, "scoring", None)):  # which fit alone reads, and no folder holds
+        vars(own)["scoring"] = "loss"
     state = {
-        **state_of(estimator),
+        **state_of(own),
         "tokenizer": {name: specials.get(name) for name in ("mask_token", "unk_token")},
         "head": {
             "reads": network.head.reads,

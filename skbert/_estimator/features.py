@@ -80,7 +80,7 @@ def _learned(
     X: object, table: Table, wanted: Sequence[str | int], positions: Sequence[int]
 ) -> tuple[FeatureColumn, ...]:
     """What there is to learn of the columns of X in fit."""
-    dtypes = list(getattr(X, "dtypes", ()))  # of a frame
+    dtypes = list(X.dtypes) if hasattr(X, "columns") and hasattr(X, "dtypes") else []  # of a frame
     return tuple(
         _learned_categories(column, read_categories(table, at))
         if is_category(table, at, column, is_declared=dtypes[at : at + 1] == ["category"])

@@ -15,7 +15,7 @@ from sklearn.utils._param_validation import StrOptions
 from skbert._core.items import Items
 from skbert._core.models.network import Network
 from skbert._core.runtime.device import Precision
-from skbert._core.training.frozen import ComputeStates, with_states
+from skbert._core.training.frozen import ComputeStates, compute_states, with_states
 from skbert._core.training.probe import probe
 from skbert._estimator.cache import cache_folder
 from skbert._estimator.callbacks import with_callbacks
@@ -116,8 +116,8 @@ class BertEstimator(TrainedEstimator):
         return super()._compute_states() if folder is None else KeptStates(folder, self.freeze)
 
     def _to_predict(self, network: Network, items: Items, precision: Precision) -> Items:
-        compute = self._compute_states()
-        if not isinstance(compute, KeptStates):
+        compute: ComputeStates = vars(self).get("_last_states") or self._compute_states()
+        if compute is compute_states:  # nothing is kept
             return items
         return with_states(network, [(items, precision)], self.freeze, compute)[0]
 

@@ -230,7 +230,7 @@ class TrainedEstimator(CallbackSupportMixin, TextEstimator):
             with checkpoints_of(settings, run) as checkpoints:
                 if checkpoints.seed != seed:  # another was drawn when the fit began
                     fitted, run = prepare(checkpoints.seed)
-                run = run.with_states(settings._compute_states())
+                run = run.with_states(settings._compute_states(), finished=checkpoints.is_finished)
                 if previous is None and checkpoints.is_new:
                     checkpoints.attributes = settings._start(run)
                 attributes = {**fitted.attributes, **checkpoints.attributes}

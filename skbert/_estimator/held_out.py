@@ -6,7 +6,7 @@ Depends on the plan of a fit and on ``_core``; imports no estimator.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -96,7 +96,7 @@ def held_out_items(
 
 def loss_of(outputs: Ragged, held_out: HeldOut, precision: Precision) -> float:
     """Mean loss of the rows held out, computed from the outputs of the head."""
-    items = held_out.items
+    items = replace(held_out.items, states=None)  # which no loss reads
     batch = collate(items, np.arange(len(items)), _CPU, precision.weight_dtype)
     loss, weight = held_out.task.loss(torch.from_numpy(outputs.values), batch)
     return float(loss / weight)

@@ -150,6 +150,11 @@ def export(
     target = resolve_folder(folder)
     if target.exists() and not target.is_dir():
         raise SaveError(f"{target} is a file, not a folder: give another path, or remove it.")
+    if (target / archive.MANIFEST).exists():
+        raise SaveError(
+            f"{target} holds what save or export wrote, which would no longer load: give another "
+            "path, or remove it."
+        )
     max_length = estimator._fitted.task.max_length
     network.model.config.skbert_max_length = max_length
     try:

@@ -43,19 +43,21 @@ class Run(NamedTuple):
         prefixes = network.head_class.prefixes
         return trainable_parameters(network.model, prefixes, self.recipe.freeze)
 
-    def with_states(self, compute: ComputeStates) -> Run:
-        """The run, with what frozen layers give for its items, the same in all passes."""
+    def with_states(self, compute: ComputeStates, *, finished: bool) -> Run:
+        """The run, with what frozen layers give for its items, the same in all passes.
+
+        ``finished`` says that no pass is left, which would read those to train on.
+        """
         if self.draw_items is not as_they_are:
             return self
-
-        held_out = self.held_out
-        parts = [(self.train_items, self.precision.of_training)]
+        train_items, held_out = self.train_items, self.held_out
+        parts = [] if finished else [(train_items, self.precision.of_training)]
         if held_out is not None:
             parts.append((held_out.items, self.precision))
-        train_items, *others = with_states(self.network, parts, self.recipe.freeze, compute)
+        found = with_states(self.network, parts, self.recipe.freeze, compute)
         if held_out is not None:
-            held_out = replace(held_out, items=others[0])
-        return self._replace(train_items=train_items, held_out=held_out)
+            held_out = replace(held_out, items=found.pop())
+        return self._replace(train_items=train_items if finished else found[0], held_out=held_out)
 
     def loop(self) -> TrainingLoop:
         """The steps of the run, which have not begun."""

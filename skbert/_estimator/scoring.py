@@ -28,6 +28,7 @@ from skbert._estimator.base import TextEstimator
 from skbert._estimator.fit_data import FitData
 from skbert._estimator.fitted import Fitted, FittedEstimator
 from skbert._estimator.held_out import HeldOut
+from skbert._estimator.states import LastStates
 from skbert._validation.tables import open_table
 from skbert.exceptions import InputError, InputTypeError, SkbertError, TruncationWarning
 
@@ -118,6 +119,7 @@ def scored(
     """The rows held out, with the score that ``scoring`` asks for."""
     reader = estimator._unfitted_copy().set_params(verbose=0)
     reader._fitted = fitted
+    reader.__dict__["_last_states"] = LastStates()  # the same rows are predicted after each pass
     X, y = (rows_of(values, held_out.rows) for values in (data.X, data.y))
     return replace(held_out, scoring=Scoring(scorer_of(scoring), reader, X, y))
 

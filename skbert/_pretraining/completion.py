@@ -162,7 +162,7 @@ def fill_masks(
         by_mask = np.concatenate(list(logits))
         by_mask[:, ~are_tokens] = -np.inf
         probabilities = softmax(by_mask, axis=1)
-        best = np.argsort(-probabilities, axis=1, kind="stable")[:, :top_k]
+        best = _largest(probabilities, top_k)
         counts = part.selected_tokens.lengths
         row = np.repeat(np.arange(at, at + len(counts)), counts)
         number = part.selected_tokens.index_in_row
@@ -212,6 +212,13 @@ def continue_texts(
     texts = np.empty(len(rows), object)
     texts[:] = [network.tokenizer.decode(row, skip_special_tokens=True) for row in rows]
     return texts
+
+
+def _largest(values: Array, k: int) -> IntArray:
+    """The places of the ``k`` largest values of each row, the largest first."""
+    some = np.sort(np.argpartition(-values, k - 1, axis=1)[:, :k], axis=1)
+    order = np.argsort(-np.take_along_axis(values, some, axis=1), axis=1, kind="stable")
+    return np.take_along_axis(some, order, axis=1)
 
 
 def _are_tokens(network: Network) -> BoolArray:

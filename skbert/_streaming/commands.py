@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -73,9 +73,19 @@ def embed(model: str, source: Path, target: Path, *, text_columns: Names, keep: 
                 f"{model} holds {opened!r:.80}, which gives no vectors. Use a folder that save "
                 "wrote, or the export of a BertTransformer."
             )
-        columns = getattr(opened, "text_columns", None)
-        opened = skbert.BertTransformer.from_pretrained(model, text_columns=columns)
+        reads = {} if opened is None else _columns_below(opened)
+        opened = skbert.BertTransformer.from_pretrained(model, **reads)
     return _stream(opened, partial(vectors, opened), source, target, text_columns, keep, facts)
+
+
+def _columns_below(opened: Any) -> dict[str, Any]:
+    """How the encoder below a saved head reads X: as the head does, but for its features."""
+    columns, record = opened.text_columns, opened._state().record
+    if columns is None and record is not None and record.names:
+        others = {column if isinstance(column, str) else record.names[column]
+                  for column, *_ in record.features}  # fmt: skip
+        columns = [name for name in record.names if name not in others]
+    return {"text_columns": columns, "missing": opened.missing}
 
 
 def fit(
@@ -92,6 +102,7 @@ def fit(
     names = table.column_names
     check_columns(data, names, labels, "--label-columns")
     given = dict(map(_setting, settings))
+    _check_not_twice(given, {"model": model, "text_columns": text_columns})
     others = [*labels, *_listed(given.get("feature_columns"))]
     texts = [*(text_columns or (name for name in names if name not in others))]
     check_columns(data, names, texts, "--text-columns")
@@ -109,6 +120,16 @@ def fit(
     _check_unread(made, names, labels)
     made.fit(table, *y).save(folder)
     return folder
+
+
+def _check_not_twice(given: Mapping[str, object], options: Mapping[str, object]) -> None:
+    """Refuse a parameter that has an option of its own beside that option."""
+    for name, value in options.items():
+        if name in given and value is not None:
+            raise InputError(
+                f"--{name.replace('_', '-')} and --set {name} both say what {name} is. Give one"
+                " of them."
+            )
 
 
 def _check_unread(made: TextEstimator, names: list[str], labels: list[str]) -> None:
@@ -304,6 +325,13 @@ def _inputs(model: Model, names: list[str], source: Path, given: Names) -> list[
     else:
         features = () if record is None else record.features
         wanted = [*_texts_of(model, given), *(column for column, *_ in features)]
+    far = [name for name in wanted if not isinstance(name, str)
+           and not -len(names) <= name < len(names)]  # fmt: skip
+    if far:
+        raise InputError(
+            f"The model reads column {far[0]}, and {source} has {len(names)}: {names}. Give a"
+            " file with the columns of fit."
+        )
     inputs = [name if isinstance(name, str) else names[name] for name in wanted]
     check_columns(source, names, inputs, "--text-columns")
     return inputs if all(isinstance(name, str) for name in wanted) else names

@@ -120,11 +120,14 @@ def open_table(path: Path, texts: Sequence[str], classes: Sequence[str]) -> Any:
 
 
 def _with_written_classes(path: Path, table: pa.Table, classes: Sequence[str]) -> pa.Table:
-    """The table, with classes as they are written where whole numbers would lose something."""
+    """The table, with classes as they are written where what was read would lose something."""
     for at, name in enumerate(table.column_names):
-        if name in classes and pa.types.is_integer(table.schema.field(at).type):
+        column = table.column(at)
+        if name in classes and not pa.types.is_string(column.type):
             written = _read_csv(path, {name: pa.string()}).column(at)
-            if written != table.column(at).cast(pa.string()):
+            is_other = pa.types.is_integer(column.type) and written != column.cast(pa.string())
+            joins = len(written.unique()) > len(column.unique())
+            if is_other or joins or pa.types.is_temporal(column.type):
                 table = table.set_column(at, name, written)
     return table
 

@@ -65,8 +65,8 @@ def unfinished(
 def _folder_for(target: Path) -> Path:
     """The folder for the parts of an output, which must be new, or left to be put in its place."""
     folder = target.with_name(f"{target.name}.parts")
-    if os.path.lexists(target) and not (folder / _JOINED).exists():
-        raise SaveError(f"{target} exists already. Remove it, or give another path.")
+    if not (folder / _JOINED).exists():
+        _check_new(target)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -75,6 +75,11 @@ def _folder_for(target: Path) -> Path:
             "output path."
         ) from error
     return folder
+
+
+def _check_new(target: Path) -> None:
+    if os.path.lexists(target):
+        raise SaveError(f"{target} exists already. Remove it, or give another path.")
 
 
 def _begin(folder: Path, facts: Mapping[str, str], check: Callable[[], None]) -> None:
@@ -139,6 +144,7 @@ class Unfinished:
             (self.folder / _FACTS).replace(self.folder / _JOINED)
             _sync(self.folder)
         if whole.exists():
+            _check_new(self.target)  # or another run has made it meanwhile
             whole.replace(self.target)
             _sync(self.target.parent)
         for path in sorted(self.folder.iterdir(), key=lambda path: path.name == _JOINED):

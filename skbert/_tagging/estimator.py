@@ -22,8 +22,9 @@ from skbert._estimator.guidance import requires_y
 from skbert._estimator.plan import TrainingPlan
 from skbert._estimator.run import Run
 from skbert._estimator.validation_set import ValidationInput
+from skbert._tagging.decoding import decoded
 from skbert._tagging.predicting import PredictsTags
-from skbert._tagging.schemes import guess_scheme, warn_if_prefixed
+from skbert._tagging.schemes import guess_scheme, warn_if_prefixed, whole_words
 from skbert._tagging.targets import (
     checked_names,
     checked_targets,
@@ -103,10 +104,10 @@ class BertTokenTagger(PredictsTags, CalibratedEstimator):
     missing : {"raise", "empty"}, default="raise"
         Raise an error if texts are missing, or read missing texts as empty texts.
     memory : str, path-like, joblib.Memory or None, default=None
-        Folder in which vectors are cached, so that no text is encoded twice with the same
-        settings, not even in another fold, candidate, process or run. None does not cache.
-        Estimators with ``freeze`` cache what their frozen layers give for all rows of a fit, and
-        of a prediction of up to 8,192 rows.
+        Folder in which vectors are kept for other folds, candidates, processes and runs with the
+        same settings; None keeps none. `BertTransformer` keeps that of each text, so that no text
+        is encoded twice. Estimators with ``freeze`` keep what their frozen layers give for all
+        rows of a fit, and of a prediction of up to 8,192 rows, to be read for the same rows again.
     validation_fraction : float or None, default=None
         Fraction of the rows to hold out as a validation set, in (0, 1). It is validated after each
         epoch, and the best weights are kept, as ``scoring`` says. None holds out no rows;
@@ -384,10 +385,12 @@ class BertTokenTagger(PredictsTags, CalibratedEstimator):
         """
         fitted = self._state()
         rows = self._rows(X, fitted.record)
-        true, predicted = checked_targets(y, rows), self._tags(fitted, rows)
-        if not isinstance(rows, WordRows):
-            true = self._whole_words(true, rows)
-        return f1(true, predicted, fitted.attributes["scheme_"], sample_weight)
+        true, scored = checked_targets(y, rows), self._outputs(fitted, rows)
+        scheme, in_words = fitted.attributes["scheme_"], isinstance(rows, WordRows)
+        predicted = decoded(self._chain(fitted), scored, scheme, in_words=in_words)
+        if not in_words:
+            true = whole_words(true, [row.places for row in scored])
+        return f1(true, predicted, scheme, sample_weight)
 
     def _whole_words(self, spans: list[Any], rows: Texts) -> list[Any]:
         return widened(spans, rows, self._state().network.text_tokenizer)

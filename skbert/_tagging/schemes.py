@@ -9,11 +9,12 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
 
-from skbert._arrays import Array
+from skbert._arrays import Array, BoolArray
 from skbert._validation.entities import (
     OUTSIDE,
     Entity,
@@ -82,8 +83,8 @@ def follow(rows: Sequence[list[str]], scheme: str | None) -> tuple[list[list[str
         return list(rows), None
     known: set[str] = set()
     for number, row in enumerate(rows):
-        for tag in {*row} - known:
-            entities_of([tag], scheme, place=f"row {number} of y")
+        if {*row} - known:
+            entities_of(row, scheme, place=f"row {number} of y")
         known.update(row)
     legal = [convert(row, scheme) for row in rows]
     changed = [
@@ -195,6 +196,14 @@ def in_characters(entity: Entity, words: Array) -> Entity:
     return int(words[start, 0]), int(words[end - 1, 1]), label
 
 
+@lru_cache(maxsize=8)
+def _pairs(parts: tuple[tuple[str, str], ...], scheme: str | None) -> tuple[BoolArray, BoolArray]:
+    """Whether each of some tags, in parts, is continued by each, and whether that may follow."""
+    continued = [[is_continuation(a, b) for b in parts] for a in parts]
+    allowed = [[can_follow(a, b, scheme) for b in parts] for a in parts]
+    return np.array(continued), np.array(allowed)
+
+
 class Chain:
     """A linear chain over tags, as in a CRF whose transitions are those that a scheme allows.
 
@@ -219,8 +228,7 @@ class Chain:
         ]  # without prefixes each tag is a type
         parts.append(OUTSIDE)  # the last state is what lies beyond both ends of a row
         self.types = [label for _, label in parts]
-        self.is_continued = np.array([[is_continuation(a, b) for b in parts] for a in parts])
-        allowed = [[can_follow(a, b, scheme) for b in parts] for a in parts]
+        self.is_continued, allowed = _pairs(tuple(parts), scheme)
         self.transitions = np.where(allowed, 0.0, _FORBIDDEN) * constrained
 
     def best(self, log_probabilities: Array) -> Array:

@@ -52,6 +52,12 @@ EMULATED e_numbers e_rounded(e_numbers x) {
     return x;
 }
 
+/* Those up to 1, and -1 and 1 instead of the others. */
+EMULATED e_numbers e_within_1(e_numbers x) {
+    EACH if (!(fabsf(x[i]) <= 1)) x[i] = copysignf(1, x[i]);
+    return x;
+}
+
 EMULATED e_numbers e_scaled(e_numbers x, e_numbers power) {
     EACH if (power[i] == power[i]) x[i] = ldexpf(x[i], (int)fmaxf(fminf(power[i], 300), -300));
     return x;
@@ -249,6 +255,7 @@ EMULATED void e_tile_dot_bytes(int sums, int x, int y) {
 
 /* ---- The names that the kernels call ---- */
 
+#undef _mm512_range_ps
 #undef _mm512_roundscale_ps
 #undef _tile_dpbf16ps
 #undef _tile_dpbusd
@@ -288,6 +295,7 @@ EMULATED void e_tile_dot_bytes(int sums, int x, int y) {
 #define _mm512_rcp14_ps(x) ((__m512)(1 / AS_NUMBERS(x)))
 #define _mm512_reduce_max_ps(x) e_most(AS_NUMBERS(x))
 #define _mm512_reduce_min_ps(x) e_least(AS_NUMBERS(x))
+#define _mm512_range_ps(x, ones, how) ((__m512)e_within_1(AS_NUMBERS(x))) /* with 1 alone */
 #define _mm512_roundscale_ps(x, how) ((__m512)e_rounded(AS_NUMBERS(x)))
 #define _mm512_scalef_ps(x, power) ((__m512)e_scaled(AS_NUMBERS(x), AS_NUMBERS(power)))
 #define _mm512_set1_epi32(x) ((__m512i)((e_wholes){0} + (x)))

@@ -50,12 +50,24 @@ def graph_files(
             quantize(path, items, equal_lengths=network.family.mixes_neighbours)
         if format == "openvino":
             _convert(path)
-        elif path.with_name("model.onnx.data").exists():
-            raise ModelError(
-                f"The weights take more than the {_PROTOBUF_BYTES} bytes that a file of ONNX may"
-                " hold. Use format='openvino', or a smaller model."
-            )
+        else:
+            _put_together(path)
         return {name: (Path(scratch) / name).read_bytes() for name in ENGINES[format].files}
+
+
+def _put_together(path: Path) -> None:
+    """Write a graph whose weights lie in a file beside it as one file."""
+    import onnx
+
+    beside = path.with_name(f"{path.name}.data")
+    if not beside.exists():
+        return
+    if beside.stat().st_size + path.stat().st_size > _PROTOBUF_BYTES:
+        raise ModelError(
+            f"The weights take more than the {_PROTOBUF_BYTES} bytes that a file of ONNX may"
+            " hold. Use format='openvino', or a smaller model."
+        )
+    onnx.save(onnx.load(path), path)
 
 
 def _convert(path: Path) -> None:

@@ -8,6 +8,7 @@ al. 2022). Depends on onnx and onnxruntime; needs no torch.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -64,6 +65,7 @@ def quantize(path: Path, items: Items, *, equal_lengths: bool) -> None:
     for name in weights.keys() - read:
         graph.initializer.remove(weights[name])
     onnx.save(model, path)
+    path.with_name(f"{path.name}.data").unlink(missing_ok=True)  # of weights that were large
 
 
 def _is_product(node: NodeProto, weights: Mapping[str, TensorProto]) -> bool:
@@ -81,9 +83,10 @@ def _ranges(
     watched.CopyFrom(model)
     del watched.graph.output[:]
     watched.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
-    session = onnxruntime.InferenceSession(
-        watched.SerializeToString(), providers=["CPUExecutionProvider"]
-    )
+    with tempfile.TemporaryDirectory() as scratch:  # as messages of protobuf hold 2 GiB at most
+        path = Path(scratch) / "watched.onnx"
+        onnx.save(watched, path, save_as_external_data=True, location="weights")
+        session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     taken = [each.name for each in session.get_inputs()]
     rows = items.by_row()
     some = rows.take(calibration_rows(len(rows)))

@@ -47,6 +47,7 @@ from skbert.exceptions import ModelError
 __all__ = [
     "Network",
     "can_pack",
+    "check_outputs",
     "copy_network",
     "has_own_modules",
     "has_pooler",
@@ -253,7 +254,7 @@ def inference_network(network: Network) -> Network:
     if not (network.is_handed_out or has_global_hooks()):
         return network
     network.model.eval()
-    _check_outputs(network)
+    check_outputs(network)
     twin = twin_of(network)
     twin.layer_runner = Layers(is_enabled=network.layer_runner.is_enabled)
     twin.compiled = None  # which would run the modules that it was made of
@@ -261,7 +262,7 @@ def inference_network(network: Network) -> Network:
     return twin
 
 
-def _check_outputs(network: Network) -> None:
+def check_outputs(network: Network) -> None:
     """Refuse an output layer of another size, which nothing knows how to read."""
     needed = network.head.n_outputs
     if not (network.head.has_output_layer and needed):

@@ -1,4 +1,4 @@
-"""What a caller may change without an effect on a network: one over its weights, a tokenizer.
+"""What a caller may change without an effect on a network, and a copy that has the changes.
 
 Depends on the network.
 """
@@ -9,9 +9,9 @@ import copy
 from itertools import chain
 from typing import Any
 
-from skbert._core.models.network import Network, can_pack
+from skbert._core.models.network import Network, can_pack, check_outputs
 
-__all__ = ["hand_out_tokenizer", "share_weights"]
+__all__ = ["hand_out_tokenizer", "share_weights", "take_back"]
 
 
 def share_weights(network: Network) -> Network:
@@ -33,3 +33,15 @@ def hand_out_tokenizer(network: Network) -> Any:
     if network.tokenizer_copy is None:
         network.tokenizer_copy = copy.deepcopy(network.tokenizer)
     return network.tokenizer_copy
+
+
+def take_back(network: Network) -> None:
+    """Train the copy of a model that was handed out, which nobody else holds.
+
+    It is as any other from now on if the modules are those that it was opened with.
+    """
+    check_outputs(network)
+    network.is_packed = can_pack(network)
+    network.is_handed_out = not network.is_packed
+    for weight in network.model.parameters():  # none may be a view of another's memory
+        weight.data = weight.data.contiguous()

@@ -30,6 +30,8 @@ def with_marks(text: str, spans: _Spans) -> _Spans:
     whole: _Spans = []
     for start, end in spans:
         before, after = start, end
+        if whole and whole[-1][1] > end:
+            after = whole[-1][1]  # all between are marks
         while after < len(text) and _is_combining(text[after]):
             after += 1
         while before > (whole[-1][1] if whole else 0) and _is_combining(text[before - 1]):

@@ -22,6 +22,7 @@ __all__ = ["BytePrefix", "Reader", "WordPrefix"]
 _TOGETHER = 1 << 22  # characters of prefixes that are read at once: 100 MB of encodings
 _FAR = 4096  # characters in which a place to cut is looked for
 _OPEN = 2  # words at the end that what follows can go on: a gap with line breaks counts as two
+_COMPOSED = 4  # characters, at most, that NFC makes one of
 _LONGEST = 512  # bytes of the longest token with which endless words are read in part
 _WHITE = " \t\r\n"
 # A character has the same properties in all versions since.
@@ -144,7 +145,22 @@ class BytePrefix(_Prefix):
     @property
     def _can_cut(self) -> bool:
         known = (self.backend.token_to_id(byte) for byte in pre_tokenizers.ByteLevel.alphabet())
-        return not self._has_added_words and None not in known
+        return self._reach is not None and None not in known
+
+    @cached_property
+    def _reach(self) -> int | None:
+        """How far before the end of a prefix a token can begin that it ends in; None: anywhere.
+
+        Only added tokens count, which are looked for in texts, the longest at each place.
+        """
+        added = [*self.backend.get_added_tokens_decoder().values()]
+        words = [token for token in added if not token.special]
+        if any(token.lstrip or token.rstrip or token.single_word for token in words):
+            return None
+        changes = any(part["type"] != "NFC" for part in self._normalizers)
+        if changes and any(token.normalized for token in words):
+            return None
+        return _COMPOSED * max(len(token.content) for token in added) if words else 0
 
     def _end(self, text: str, size: int) -> int:
         if not self._normalizers:
@@ -155,8 +171,13 @@ class BytePrefix(_Prefix):
     def _settled(self, prefix: str, encoding: Encoding, n_ids: int) -> list[int] | None:
         words: list[Any] = encoding.word_ids
         n_whole = max(words, default=0) + 1 - _OPEN  # words that are as in the whole text
+        if self._reach:
+            end = len(prefix) - self._reach
+            inside = (word for word, place in zip(words, encoding.offsets, strict=True)
+                      if place[1] <= end)  # fmt: skip
+            n_whole = max(inside, default=0) - _OPEN
         ids = list(encoding.ids[: sum(1 for _ in takewhile(lambda word: word < n_whole, words))])
-        if len(ids) < n_ids:
+        if len(ids) < n_ids and not self._reach:
             ids += self._of_open_words(prefix, n_whole, n_ids - len(ids))
         return ids[:n_ids] if len(ids) >= n_ids else None
 

@@ -7,7 +7,7 @@ that follows the tokenizer's own call is vectorised.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import chain
 from typing import Any, Literal, NamedTuple
@@ -253,16 +253,22 @@ class TextTokenizer:
         white space around: a piece of nothing else is empty. The third holds the number of each
         piece's word in its text, counted from 0, int64; an empty piece between words has -1.
         """
-        encodings = self.backend.encode_batch(list(texts), add_special_tokens=False)
-        lengths = np.fromiter(map(len, encodings), np.int64, len(encodings))
+        starts = range(0, max(1, len(texts)), _TOGETHER)
+        parts = [self._located_all(list(texts[start : start + _TOGETHER])) for start in starts]
+        lengths, *columns = map(np.concatenate, zip(*parts, strict=True))
+        ids, places, words = (Ragged.of(values, lengths) for values in columns)
+        return ids, places, words
+
+    def _located_all(self, texts: list[str]) -> tuple[Array, ...]:
+        """The number of pieces of each text, and of each piece its id, its place and its word."""
+        encodings = self.backend.encode_batch(texts, add_special_tokens=False)
         found = [self._located(text, e) for text, e in zip(texts, encodings, strict=True)]
-        columns = (
+        return (
+            np.fromiter(map(len, encodings), np.int64, len(encodings)),
             np.fromiter(chain.from_iterable(e.ids for e in encodings), np.int32),
-            np.array(list(chain.from_iterable(spans for spans, _ in found)), np.int64),
+            np.array([place for spans, _ in found for place in spans], np.int64).reshape(-1, 2),
             np.fromiter(chain.from_iterable(words for _, words in found), np.int64),
         )
-        ids, places, words = (Ragged.of(values, lengths) for values in columns)
-        return ids, replace(places, values=places.values.reshape(-1, 2)), words
 
     def _located(self, text: str, encoding: Any) -> tuple[Any, Any]:
         """The place of each piece of a text, and its word."""

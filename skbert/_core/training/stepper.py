@@ -24,7 +24,8 @@ from skbert._core.cpu.embedding import UsedRowsEmbedding, distinct_ids
 from skbert._core.cpu.training_linear import Bf16State
 from skbert._core.gpu.graphs import LayerGraphs, graphs_on
 from skbert._core.items import Items
-from skbert._core.models.network import Network, can_pack
+from skbert._core.models.network import Network
+from skbert._core.models.shared import take_back
 from skbert._core.runtime.device import AsyncCopy, Budget, Precision, is_out_of_memory
 from skbert._core.runtime.distributed import process_group
 from skbert._core.runtime.forks import deferred_forks
@@ -97,9 +98,7 @@ class Stepper:
         self._pending: deque[StepResult] = deque()
         self._failed = torch.zeros((), device=network.device, dtype=torch.float32)  # 1: not finite
         if network.is_handed_out:
-            network.is_packed = can_pack(network)
-            for weight in network.model.parameters():  # none may be a view of another's memory
-                weight.data = weight.data.contiguous()
+            take_back(network)
         weights = network.model.parameters()
         self._fixed = [weight for weight in weights if not weight.requires_grad]  # by the caller
         with _thawed_on_failure(network.model, self._fixed):

@@ -22,6 +22,7 @@ from support.tokenizers import (
     text_tokenizer,
     watched,
 )
+from tokenizers import AddedToken
 
 from skbert._core.text import prefix
 from skbert._core.text.skim import CHINESE
@@ -201,15 +202,62 @@ def test_long_texts_of_unigram_are_read_in_part_where_blanks_part_words(name: st
     assert reader.first_of([endless], 127, 8 * 126 + 64)[0] == whole(name, endless)[:127]
 
 
-@pytest.mark.parametrize("name", OTHERS)
-def test_with_added_words_a_text_is_read_whole(name: str) -> None:
+ADDED = [" " * n for n in range(2, 25)] + ["\t\t", "|||IP|||", "e\u0301ab"]  # as ModernBERT has
+
+
+@cache
+def with_added(name: str) -> TextTokenizer:
     backend = make_tokenizer(name).backend_tokenizer
-    backend.add_tokens(["the movie is good and long"])
-    added = TextTokenizer(backend)
+    backend.add_tokens([*ADDED, "the movie is good and long"])
+    return TextTokenizer(backend)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_prefix_can_end_in_an_added_word(name: str) -> None:
+    added = with_added(name)
     text = "x " * 200 + "the movie is good and long " * 40
+    want = added.backend.encode(text, add_special_tokens=False).ids
     for n_ids in (150, 200, 230):
-        want = added.backend.encode(text, add_special_tokens=False).ids[:n_ids]
-        assert added.reader.first_of([text], n_ids, 420)[0] == want
+        for size in (400, 420, 440, 700):
+            assert added.reader.first_of([text], n_ids, size)[0] == want[:n_ids]
+
+
+@pytest.mark.parametrize("name", BYTE_LEVEL)
+@given(
+    parts=st.lists(
+        st.tuples(st.sampled_from([*PARTS, *ADDED]), st.integers(1, 60)), min_size=1, max_size=8
+    ),
+    n_ids=st.integers(1, 60),
+    size=st.integers(1, 400),
+)
+def test_with_added_words_a_prefix_settles_the_right_ids(
+    name: str, parts: list[tuple[str, int]], n_ids: int, size: int
+) -> None:
+    text = "".join(part * count for part, count in parts)
+    added = with_added(name)
+    want = added.backend.encode(text, add_special_tokens=False).ids[:n_ids]
+    assert added.reader.first_of([text], n_ids, size)[0] == want
+
+
+@pytest.mark.parametrize("name", BYTE_LEVEL)
+def test_with_added_words_long_texts_of_bytes_are_read_in_part(name: str) -> None:
+    text = f"{SETTLED}  |||IP||| \n\n   " * 2_000
+    reader = with_added(name).reader
+    spy = Spy(reader.backend)
+    want = reader.backend.encode(text, add_special_tokens=False).ids[:127]
+    assert type(reader)(spy).first_of([text], 127, 8 * 126 + 64)[0] == want
+    assert spy.seen <= 8 * 126 + 64
+
+
+@pytest.mark.parametrize("flag", ["lstrip", "rstrip", "single_word"])
+def test_words_added_with_what_is_around_them_are_looked_for_in_whole_texts(flag: str) -> None:
+    backend = make_tokenizer("roberta").backend_tokenizer
+    backend.add_tokens([AddedToken("movie", **{flag: True})])
+    reader = TextTokenizer(backend).reader
+    assert not reader._can_cut
+    text = "the movie is" + " " * 400 + "movie" + " " * 400 + "good"
+    want = backend.encode(text, add_special_tokens=False).ids[:20]
+    assert reader.first_of([text], 20, 410)[0] == want
 
 
 @pytest.mark.parametrize("name", ["roberta", "eurobert"])

@@ -57,7 +57,7 @@ AMX static void attend(const Unit *u, int first) {
     int size = u->query.size;
     const uint16_t *queries = u->query.first + first * u->query.stride;
     int64_t stride = u->query.stride;
-    float sums[TILE_ROWS];
+    floats sums = {0}, inverses;
     if (n_rows < TILE_ROWS) { /* what lies behind the row may not be read */
         for (int row = 0; row < n_rows; row++)
             memcpy(u->queries + row * size, queries + row * stride, 2 * size);
@@ -65,13 +65,15 @@ AMX static void attend(const Unit *u, int first) {
     }
     for (int j = 0; j < u->n_keys; j += KEYS)
         multiply(queries, stride, size / KEYS, u->keys + j * size, u->scores + j, u->n_keys);
-    compute_weights(u, first, n_rows, sums);
+    compute_weights(u, first, n_rows, (float *)&sums);
+    inverses = 1 / sums;
     for (int i = 0; i < size; i += PANEL) {
         multiply(u->weights, u->n_keys, u->n_keys / KEYS, u->values + i * u->n_keys, u->scores,
                  PANEL);
         for (int row = 0; row < n_rows; row++) {
             const floats *from = (const floats *)(u->scores + row * PANEL);
-            store_token(&u->output, first + row, i, from[0] / sums[row], from[1] / sums[row]);
+            store_token(&u->output, first + row, i, from[0] * inverses[row],
+                        from[1] * inverses[row]);
         }
     }
 }

@@ -38,6 +38,26 @@ AVX512 INLINE floats gelu(floats x) {
     return x * normal_cdf(x, &density);
 }
 
+/* The same where no derivative is needed: the CDF is a polynomial up to 4.8, and from there 0 and 1.
+Errors are below 5e-6. */
+AVX512 INLINE floats inferred_gelu(floats x) {
+    const int nearer_to_0 = 2; /* of two numbers, with the sign of the first */
+    __m512 scaled = (__m512)(x * (1 / 4.8f));
+    floats y = (floats)_mm512_range_ps(scaled, _mm512_set1_ps(1), nearer_to_0);
+    floats z = y * y * 2 - 1;
+    floats cdf = z * 6.92902505e-03f - 2.01338567e-02f;
+    cdf = cdf * z + 2.58851647e-02f;
+    cdf = cdf * z - 3.57287638e-02f;
+    cdf = cdf * z + 6.65463209e-02f;
+    cdf = cdf * z - 1.06499858e-01f;
+    cdf = cdf * z + 1.47460327e-01f;
+    cdf = cdf * z - 1.94716513e-01f;
+    cdf = cdf * z + 2.53939629e-01f;
+    cdf = cdf * z - 3.50302845e-01f;
+    cdf = cdf * z + 7.06621408e-01f;
+    return x * (cdf * y + 0.5f);
+}
+
 /* GELU for results that are rounded to int8, of which a step is some hundredths: the CDF is a
 polynomial, 0 and 1 far from the middle, and errors are below 3e-4. */
 AVX512 INLINE floats coarse_gelu(floats x) {

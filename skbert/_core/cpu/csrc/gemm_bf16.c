@@ -115,7 +115,7 @@ static void fetch_rows(const Linear *a, const Share *share, int64_t row, int64_t
 }
 
 /* A chunk of tokens by one panel after another. */
-static void compute_chunk(const Linear *a, const Share *share, int64_t chunk, int *used) {
+static void compute_chunk(const Linear *a, const Share *share, int64_t chunk, InTiles *tiles) {
     for (int64_t task = share->first; task < share->last; task++) {
         int64_t number = task / share->n_parts, part = task % share->n_parts;
         int packs = !a->packed_weight && !a->use_amx && (task == share->first || !part);
@@ -123,7 +123,7 @@ static void compute_chunk(const Linear *a, const Share *share, int64_t chunk, in
         int64_t begin = chunk_begin(a, share, part, chunk);
         int64_t n_rows = chunk_begin(a, share, part, chunk + 1) - begin;
         Panel panel = panel_of(a, share, number, begin);
-        if (a->use_amx) compute_panel_by_tiles(&panel, n_rows, used);
+        if (a->use_amx) compute_panel_by_tiles(&panel, n_rows, tiles);
         else compute_panel(&panel, n_rows);
     }
 }
@@ -133,14 +133,16 @@ INLINE int is_cold(const Linear *a) { return a->use_amx && !a->packed_weight; }
 
 static void compute_share(const Linear *a, const Share *share) {
     int64_t end = (share->last + share->n_parts - 1) / share->n_parts;
-    int used = BLOCK_TILES;
+    InTiles tiles;
+    begin_tiles(&tiles);
     if (is_cold(a)) pack_weights(a, share, share->first / share->n_parts, end);
     for (int64_t chunk = 0; chunk < share->n_chunks; chunk++) {
         int64_t row = chunk_begin(a, share, 0, chunk);
         if (is_cold(a) && share->n_parts == 1 && !share->past_caches)
             fetch_rows(a, share, row, chunk_begin(a, share, 0, chunk + 1));
-        compute_chunk(a, share, chunk, &used);
+        compute_chunk(a, share, chunk, &tiles);
     }
+    if (a->use_amx) finish_block(&tiles);
 }
 
 /* What all threads compute, as one share. */

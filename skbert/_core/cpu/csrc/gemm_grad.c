@@ -86,13 +86,15 @@ typedef struct { /* panels that are packed at once */
 static void compute_rows_of_weights(const GradWeight *a, int64_t row, int64_t first, int64_t end,
                                     const uint16_t *inputs, const uint16_t *outputs) {
     int64_t bytes = bytes_of_panel(a), place = 2 * PANEL * (row * a->n_in + first);
-    int used = BLOCK_TILES;
+    InTiles tiles;
     Panel panel = {.x = outputs, .n_pairs = (a->n_tokens + 1) / 2, .pairs = inputs,
                    .output = a->grad_weight + place, .width = a->n_in};
     if (a->use_amx) {
         panel.n_pairs = bytes / (4 * PANEL), panel.pairs_step = bytes / 2;
         panel.past_caches = (uintptr_t)a->grad_weight % CACHE_LINE == 0;
-        compute_panel_by_tiles(&panel, (end - first) * PANEL, &used);
+        begin_tiles(&tiles);
+        compute_panel_by_tiles(&panel, (end - first) * PANEL, &tiles);
+        finish_block(&tiles);
         return;
     }
     for (; first < end; first++, panel.pairs += bytes / 2, panel.output += 2 * PANEL)

@@ -37,7 +37,7 @@ static void forward_token(const LayerNorm *a, int64_t token) {
 }
 
 #ifdef HAS_BF16_DOT
-#define TOKENS 2 /* side by side, as each addition to a sum waits for the one before */
+#define TOKENS 4 /* side by side, as each addition to a sum waits for the one before */
 
 /* Whether nothing is computed but the output, in bfloat16 and in whole vectors of that. */
 static int is_plain(const LayerNorm *a) {

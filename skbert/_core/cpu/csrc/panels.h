@@ -83,7 +83,7 @@ BF16_DOT INLINE void write_line(char *to, __m512i line, int past_caches) {
 /* Stores a result and what follows it, so many bytes behind the first row. */
 BF16_DOT INLINE void apply_epilogue(const Epilogue *a, int64_t offset, floats left, floats right) {
     if (a->kind == GELU) {
-        left = gelu(left), right = gelu(right);
+        left = inferred_gelu(left), right = inferred_gelu(right);
     } else if (a->kind == GELU_BACKWARD) {
         const char *before = a->before_gelu + offset;
         floats active[2];
@@ -183,6 +183,23 @@ AMX INLINE void finish_rows(const void *rows, int first, int end) {
     }
 }
 
+typedef struct { /* what is in the tiles, from one panel to the next */
+    float sums[BLOCK_TILES * PANEL] __attribute__((aligned(64)));
+    TileRows rows[2]; /* of the block and of the one before, in turns */
+    TileProduct before;
+    int number, used; /* of the block, and rows of the tiles */
+} InTiles;
+
+INLINE void begin_tiles(InTiles *a) {
+    a->before = (TileProduct){0};
+    a->number = 0, a->used = BLOCK_TILES;
+}
+
+AMX static void finish_block(InTiles *a) {
+    finish_tiles(&a->before, finish_rows);
+    a->before = (TileProduct){0};
+}
+
 /* Fetches what the epilogue of a block reads, a block before. */
 INLINE void fetch_before_gelu(const Panel *a, int64_t offset, int64_t n_rows) {
     if (n_rows > BLOCK_TILES) n_rows = BLOCK_TILES;
@@ -199,29 +216,26 @@ AMX INLINE void multiply_block(const Panel *a, int64_t block, int is_half, Prefe
                    finish_rows);
 }
 
-/* So many rows of a panel, or PANEL rows of several. */
-AMX static void compute_panel_by_tiles(const Panel *a, int64_t n_rows, int *used) {
-    float sums[BLOCK_TILES * PANEL] __attribute__((aligned(64)));
-    TileRows rows[2];
-    TileProduct before = {0};
+/* So many rows of a panel, or PANEL rows of several; those of the last block are left to be finished
+beside what follows. */
+AMX static void compute_panel_by_tiles(const Panel *a, int64_t n_rows, InTiles *tiles) {
     int64_t n_blocks = (n_rows + BLOCK_TILES - 1) / BLOCK_TILES;
     int64_t step = 2 * (a->pairs_step ? PANEL : BLOCK_TILES * a->width);
     for (int64_t block = 0; block < n_blocks; block++) {
         int64_t n_left = n_rows - block * BLOCK_TILES;
         int n = n_left < BLOCK_TILES ? n_left : BLOCK_TILES;
-        TileRows *own = rows + block % 2;
-        *own = (TileRows){epilogue_at(a, block * step), 2 * a->width, .sums = sums};
+        TileRows *own = tiles->rows + tiles->number++ % 2;
+        *own = (TileRows){epilogue_at(a, block * step), 2 * a->width, .sums = tiles->sums};
         if (a->bias) memcpy(own->bias, a->bias, sizeof own->bias);
         Prefetch ahead = prefetch_next(a, block, n_blocks);
         if (block + 1 < n_blocks) fetch_before_gelu(a, (block + 1) * step, n_left - n);
         else fetch_before_gelu(a, 2 * PANEL, n_rows);
-        if (n != *used) finish_tiles(&before, finish_rows), before = (TileProduct){0};
-        use_rows(n, used);
-        if (n > TILE_ROWS) multiply_block(a, block, 0, ahead, &before);
-        else multiply_block(a, block, 1, ahead, &before);
-        before = (TileProduct){sums, own, n};
+        if (n != tiles->used) finish_block(tiles);
+        use_rows(n, &tiles->used);
+        if (n > TILE_ROWS) multiply_block(a, block, 0, ahead, &tiles->before);
+        else multiply_block(a, block, 1, ahead, &tiles->before);
+        tiles->before = (TileProduct){tiles->sums, own, n};
     }
-    finish_tiles(&before, finish_rows);
 }
 #endif
 

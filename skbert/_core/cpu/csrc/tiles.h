@@ -105,8 +105,11 @@ AMX INLINE void multiply_tiles(TileFactor x, const void *panel, int64_t n_bytes,
         for (int64_t line = 0; line < n_lines; line++, ahead.first += ahead.stride)
             if (is_bf16) __builtin_prefetch(ahead.first, 0, 2); /* into the second cache */
             else __builtin_prefetch(ahead.first);
-        for (int n = 0; is_bf16 && i && n < step && n_finished < before->n_rows; n++, n_finished++)
-            finish_rows(before->rows, n_finished, n_finished + 1);
+        if (is_bf16 && i && n_finished < before->n_rows) {
+            int end = n_finished + step < before->n_rows ? n_finished + step : before->n_rows;
+            finish_rows(before->rows, n_finished, end);
+            n_finished = end;
+        }
         rows += x.step, columns += TILE_BYTES * PANEL;
     }
     finish_rows(before->rows, n_finished, before->n_rows);
