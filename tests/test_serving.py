@@ -191,6 +191,16 @@ def test_bad_requests_are_refused(
     assert after[1]["labels"] == ["3"]
 
 
+def test_a_classifier_of_several_labels_is_refused(
+    example: tuple[ModuleType, ModuleType],
+) -> None:
+    for several in ({"classes_": [["a", "b"], ["x", "y"]]}, {"thresholds_": [0.5, 0.5]}):
+        echo = Echo()
+        vars(echo).update(several)
+        with pytest.raises(SystemExit, match="several labels"):
+            example[0].make_app(echo)
+
+
 def test_the_fault_of_one_request_is_no_others(example: tuple[ModuleType, ModuleType]) -> None:
     echo = Echo()
 

@@ -71,7 +71,8 @@ class BertPretrainer(TrainedEstimator):
         Fraction of the word pieces of a row that are selected for prediction, in (0, 1). Of these,
         80 % are masked, 10 % are replaced by a random piece and 10 % stay as they are.
     whole_words : bool, default=False
-        Select whole words instead of single word pieces.
+        Select whole words instead of single word pieces; of more than 16 pieces without a blank,
+        as in Japanese, each counts as a word.
     family : str, default="bert"
         Family of a new model: ``"bert"``, ``"roberta"``, ``"modernbert"`` or any other that has a
         head for masked words. Its tokenizer is of the family's usual kind: WordPiece, byte-level
@@ -344,7 +345,7 @@ class BertPretrainer(TrainedEstimator):
         -------
         perplexity : float
             The best value is 1. Masks are the same in every call, so that models with the same
-            vocabulary can be compared.
+            vocabulary, ``mask_fraction``, ``whole_words`` and ``max_length`` can be compared.
 
         Raises
         ------

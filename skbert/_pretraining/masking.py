@@ -19,6 +19,7 @@ from skbert.exceptions import InputError, ModelError
 __all__ = ["Vocabulary", "mask", "pair", "pair_and_mask"]
 
 _MASKED, _RANDOM = 0.8, 0.1  # shares of the selected pieces; the rest stay as they are
+_LONGEST_WORD = 16  # pieces that are selected together; longer ones are of scripts without blanks
 
 
 class Vocabulary(NamedTuple):
@@ -92,6 +93,8 @@ def _selected(
         begins = ~vocabulary.is_continuation[table.values[pieces]]
         begins[:1] = True
         begins[1:] |= np.diff(pieces) > 1  # a row may begin within a word
+        word = np.cumsum(begins) - 1
+        begins |= (np.bincount(word) > _LONGEST_WORD)[word]
     word = np.cumsum(begins) - 1
     size, home = np.bincount(word), row[begins]
     order = np.lexsort((rng.random(len(size)), home))

@@ -124,6 +124,20 @@ def test_no_rows_of_pairs_and_of_columns_of_numbers(tiny_model: Path, tmp_path: 
     assert Predictor(tmp_path / "pairs")(pairs[:0]).shape == (0,)
 
 
+def test_no_rows_of_several_columns_of_classes(tiny_model: Path, tmp_path: Path) -> None:
+    y = [["a", "x"], ["b", "y"], ["a", "y"]]
+    settings = {"epochs": 1, "random_state": 0}
+    BertClassifier(tiny_model, **settings).fit(["one", "two", "three"], y).save(tmp_path / "m")
+    first, second = Predictor(tmp_path / "m", "predict_proba")([])
+    assert first.shape == second.shape == (0, 2)
+
+
+def test_a_folder_at_home(saved: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fitted, folder = saved(JOBS["BertRegressor"])
+    monkeypatch.setenv("HOME", str(folder.parent))
+    assert plain(Predictor("~/BertRegressor")(["a"])) == plain(fitted.predict(["a"]))
+
+
 def test_what_cannot_be_read_is_refused_without_rows_too(saved: Any) -> None:
     _, folder = saved(JOBS["BertClassifier"])
     with pytest.raises(InputError, match="0 sample"):

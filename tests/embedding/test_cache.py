@@ -388,6 +388,26 @@ def test_many_texts_are_written_in_parts(
     np.testing.assert_array_equal(found, lengths(texts(350)))
 
 
+def test_what_cannot_be_written_is_computed_once(
+    cache: CacheOfTexts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_CHUNK_SIZE", 100)
+    asked: list[int] = []
+
+    def counting(rows: Texts) -> np.ndarray:
+        asked.append(len(rows))
+        return lengths(rows)
+
+    def full(_vector: bytes) -> int:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(module, "crc32", full)
+    with pytest.warns(SkbertWarning, match="disk is full"):
+        found = cache.vectors(texts(250), counting)
+    np.testing.assert_array_equal(found, lengths(texts(250)))
+    assert asked == [100, 150]
+
+
 @pytest.mark.parametrize("blob", [b"", b"123", b"\0" * 12, b"\0" * 16, "a text", None, 7, 1.5])
 def test_vectors_that_are_not_whole_are_made_again(cache: CacheOfTexts, blob: Any) -> None:
     cache.vectors(texts(3), lengths)

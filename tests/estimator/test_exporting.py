@@ -246,8 +246,36 @@ def test_scales_and_agreement_are_of_different_rows(
 ) -> None:
     """Where there are more rows than scales are chosen by."""
     monkeypatch.setattr("skbert._core.export.int8._ROWS", 10)
+    monkeypatch.setattr(exporting, "_FEWEST_OTHERS", 6)
     fitted.export(tmp_path / "int8", precision="int8", X=[*TEXTS, *TEXTS[:4]])
     assert agreement_in(tmp_path / "int8")["n_rows"] == 6
+    fitted.export(tmp_path / "few", precision="int8", X=[*TEXTS, *TEXTS[:3]])
+    assert agreement_in(tmp_path / "few")["n_rows"] == 15  # five would say little
+
+
+def test_a_function_that_scored_a_fit_is_left_out(lively_model: Path, tmp_path: Path) -> None:
+    settings = {"epochs": 1, "validation_fraction": 0.25, "random_state": 0}
+    classifier = BertClassifier(lively_model, scoring=BertClassifier.score, **settings)
+    classifier.fit(TEXTS, LABELS).export(tmp_path / "model")
+    assert callable(classifier.scoring)
+    found = skbert.runtime.load(tmp_path / "model").predict(TEXTS)
+    assert found.tolist() == classifier.predict(TEXTS).tolist()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_weights_beside_a_graph_come_into_its_file(
+    precision: str, fitted: BertClassifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Torch writes weights of 1.5 GiB in a file of their own; ONNX's file may have 2."""
+    program = "torch.onnx._internal.exporter._onnx_program"
+    monkeypatch.setattr(f"{program}._LARGE_MODEL_THRESHOLD", 1000)
+    fitted.export(tmp_path / "model", precision=precision, X=TEXTS)
+    assert agreement_in(tmp_path / "model")["labels"] == 1.0
+    monkeypatch.setattr("skbert._core.export.formats._PROTOBUF_BYTES", 1000)
+    if precision == "float32":
+        with pytest.raises(ModelError, match="more than the 1000 bytes"):
+            fitted.export(tmp_path / "large", precision=precision, X=TEXTS)
 
 
 def test_numbers_that_hardly_differ_are_compared_by_their_size() -> None:

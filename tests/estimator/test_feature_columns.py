@@ -195,6 +195,11 @@ def test_arrays_and_rows_by_position(tiny_model: Path, frame: pd.DataFrame) -> N
     assert fitted.n_features_in_ == 3
     rows = [tuple(row) for row in array.tolist()]
     np.testing.assert_array_equal(fitted.predict_proba(rows), fitted.predict_proba(array))
+    of_series = estimator(BertClassifier, tiny_model, **by_position)
+    of_series.fit(pd.Series(rows), frame["y"])
+    np.testing.assert_array_equal(
+        of_series.predict_proba(pd.Series(rows)), fitted.predict_proba(array)
+    )
 
 
 def test_positions_count_in_a_table_as_wide_as_in_fit(

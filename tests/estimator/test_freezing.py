@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch
+from sklearn.base import clone
 
 from skbert import (
     BertChoiceRanker,
@@ -221,6 +222,58 @@ def test_a_frozen_encoder_reads_each_row_once(
     for one, other in zip(once.history_, each_pass.history_, strict=True):
         assert one["loss"] == pytest.approx(other["loss"], abs=1e-4)
         assert one["validation_loss"] == pytest.approx(other["validation_loss"], abs=1e-4)
+
+
+@pytest.mark.parametrize("n_epochs", [2, 5])
+def test_a_score_after_each_pass_reads_rows_held_out_once(
+    n_epochs: int, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    n_read: list[int] = []
+    hidden = Network.hidden
+
+    def counted(network: Network, batch: Batch) -> torch.Tensor:
+        n_read.append(len(batch.layout.lengths))
+        return hidden(network, batch)
+
+    def score_of_another_model(classifier: Any, X: Any, y: Any) -> float:
+        before = classifier.score(X, y)
+        embeddings = classifier.model_.get_input_embeddings().weight
+        kept = embeddings.detach().clone()
+        with torch.no_grad():
+            embeddings.copy_(kept.flip(0))
+            changed = classifier.predict_proba(X)
+            embeddings.copy_(kept)
+        assert not np.allclose(changed, classifier.predict_proba(X), atol=1e-4)
+        return float(before)
+
+    monkeypatch.setattr(Network, "hidden", counted)
+    X, y = texts(pairs=False)
+    settings = {**WHERE, "freeze": "all", "validation_fraction": 0.25, "epochs": n_epochs}
+    found = BertClassifier(tiny_model, scoring="accuracy", **settings).fit(X, y)
+    assert sum(n_read) == 36 + 12 + 12  # to train on, for the loss, for the score
+    scores = [record["validation_score"] for record in found.history_]
+    other = BertClassifier(tiny_model, scoring=score_of_another_model, **settings).fit(X, y)
+    assert [record["validation_score"] for record in other.history_] == scores
+
+
+def test_a_clone_that_was_trained_before_reads_no_row_to_train_on(
+    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    n_read: list[int] = []
+    hidden = Network.hidden
+
+    def counted(network: Network, batch: Batch) -> torch.Tensor:
+        n_read.append(len(batch.layout.lengths))
+        return hidden(network, batch)
+
+    monkeypatch.setattr(Network, "hidden", counted)
+    X, y = texts(pairs=False)
+    settings = {**WHERE, "freeze": "all", "epochs": 2, "checkpoint_dir": tmp_path / "kept"}
+    first = clone(BertClassifier(tiny_model, **settings)).fit(X, y)
+    assert sum(n_read) == len(X)
+    again = clone(BertClassifier(tiny_model, **settings)).fit(X, y)
+    assert sum(n_read) == len(X)
+    np.testing.assert_array_equal(again.predict_proba(X), first.predict_proba(X))
 
 
 @pytest.mark.parametrize("kind", [*ROWS])

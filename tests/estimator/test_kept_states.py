@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ import joblib
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, KFold
 from support.jobs import TRAINED
@@ -139,6 +141,20 @@ def test_a_search_computes_frozen_layers_once_for_all_candidates(
     assert len(files(tmp_path)) == 2
     if n_jobs is None:
         assert layers.count(0) * 4 == n_alone
+
+
+def test_a_pooler_that_nothing_reads_is_no_part_of_what_is_kept(
+    tiny_model: Path, tmp_path: Path, sentiment: Sentiment
+) -> None:
+    folder = shutil.copytree(tiny_model, tmp_path / "no_pooler")
+    weights = load_file(folder / "model.safetensors")
+    kept = {name: value for name, value in weights.items() if "pooler" not in name}
+    assert len(kept) < len(weights)
+    save_file(kept, folder / "model.safetensors", {"format": "pt"})
+    for seed in (0, 1):  # from which a pooler is drawn
+        settings = {"freeze": "all", "pooling": "mean", "random_state": seed}
+        classifier(folder, memory=tmp_path, **settings).fit(*sentiment)
+    assert len(files(tmp_path)) == 1
 
 
 def test_what_else_is_computed_again(

@@ -861,3 +861,25 @@ def test_a_replaced_output_layer_is_refused_before_training(tiny_model: Path) ->
         pytest.raises(ModelError, match="neither scaled"),
     ):
         classifier.set_params(warm_start=False).partial_fit(X, y)
+
+
+def test_a_model_that_was_looked_at_is_as_any_other_once_training_goes_on(
+    tiny_model: Path,
+) -> None:
+    classifier, X = fit(tiny_model, "mean")
+    y = classifier.predict(X)
+    held = classifier.model_
+    assert classifier._fitted.network.is_handed_out
+    classifier.partial_fit(X, y)
+    assert not classifier._fitted.network.is_handed_out
+    before = classifier.predict_proba(X)
+    with torch.no_grad():
+        held.classifier.weight.zero_()  # of the model before
+    np.testing.assert_array_equal(classifier.predict_proba(X), before)
+    classifier.model_.base_model.encoder.register_forward_hook(lambda *given: None)
+    classifier.partial_fit(X, y)
+    assert classifier._fitted.network.is_handed_out
+    classifier, X = fit(tiny_model, "mean")
+    classifier.model_.classifier = nn.Linear(64, 5)
+    with pytest.raises(ModelError, match="has 5 outputs, but 2 are needed"):
+        classifier.partial_fit(X, y)

@@ -153,6 +153,13 @@ def test_a_length_that_is_none(length: Any, mean_pooled: BertClassifier, tmp_pat
         BertClassifier.from_pretrained(tmp_path)
 
 
+def test_a_saved_estimator_is_not_overwritten(mean_pooled: BertClassifier, tmp_path: Path) -> None:
+    mean_pooled.save(tmp_path / "saved")
+    with pytest.raises(SaveError, match="holds what save or export wrote"):
+        mean_pooled.save_pretrained(tmp_path / "saved")
+    assert skbert.load(tmp_path / "saved").classes_.tolist() == mean_pooled.classes_.tolist()
+
+
 def test_no_layer_of_an_earlier_head_stays(
     mean_pooled: BertClassifier, tiny_model: Path, sentiment: Sentiment, tmp_path: Path
 ) -> None:

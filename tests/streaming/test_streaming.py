@@ -253,6 +253,20 @@ def test_vectors_are_those_of_the_transformer(
     np.testing.assert_allclose(found, transformer.transform(X), atol=1e-6)
 
 
+def test_vectors_below_a_head_are_of_what_it_reads(
+    lively_model: Path, source: Path, tmp_path: Path
+) -> None:
+    missing = [None, *TEXTS[1:]]
+    settings = {"missing": "empty", "feature_columns": ["number"], "random_state": 0, "epochs": 1}
+    X = pd.DataFrame({"text": missing, "number": TABLE["number"]})
+    skbert.BertClassifier(lively_model, **settings).fit(X, LABELS).save(tmp_path / "model")
+    written = write(pa.table({**X, "id": TABLE["id"]}), tmp_path / "missing.parquet")
+    run("embed", tmp_path / "model", written, tmp_path / "out.parquet", "--keep", "id")
+    found = np.array(parquet.read_table(tmp_path / "out.parquet")["embedding"].to_pylist())
+    transformer = skbert.BertTransformer.from_pretrained(tmp_path / "model")
+    np.testing.assert_allclose(found, transformer.transform(["", *TEXTS[1:]]), atol=1e-6)
+
+
 # --- fit -----------------------------------------------------------------------------------------
 
 
@@ -335,6 +349,8 @@ def test_a_fit_of_several_targets(lively_model: Path, source: Path, tmp_path: Pa
         (["--label-columns", "label", "--text-columns", "text", "--set", "feature_columns=[-3]"],
          "feature_columns and --label-columns both name [-3]"),
         (["--set", "calibrate=True"], "Values are JSON: numbers, true"),
+        (["--set", "model=other"], "--model and --set model both say what model is"),
+        (["--text-columns", "text", "--set", "text_columns=second"], "both say what text_columns"),
     ],
 )  # fmt: skip
 def test_a_fit_that_is_refused(
@@ -456,7 +472,16 @@ def test_answers_of_csv_are_texts_or_missing(
 
 @pytest.mark.parametrize(
     ("written", "classes"),
-    [(["01", "1"], ["01", "1"]), (["10", "2"], [2, 10]), (["-0", "0"], ["-0", "0"])],
+    [
+        (["01", "1"], ["01", "1"]),
+        (["10", "2"], [2, 10]),
+        (["-0", "0"], ["-0", "0"]),
+        (["1E5", "100000"], ["100000", "1E5"]),
+        (["1.0", "1"], ["1", "1.0"]),
+        (["true", "false"], [False, True]),
+        (["12:30", "08:15"], ["08:15", "12:30"]),
+        (["2026-01-01", "2026-01-02"], ["2026-01-01", "2026-01-02"]),
+    ],
     ids=str,
 )
 def test_labels_of_csv_stay_as_they_are_written(
@@ -464,7 +489,7 @@ def test_labels_of_csv_stay_as_they_are_written(
 ) -> None:
     lines = [f"{text},{written[row % 2]}" for row, text in enumerate(TEXTS)]
     (tmp_path / "in.csv").write_text("\n".join(["text,label", *lines]))
-    weights = json.dumps(dict.fromkeys(classes, 2.0))
+    weights = json.dumps({str(label): 2.0 for label in classes})
     run("fit", tmp_path / "in.csv", tmp_path / "model", "--label-columns", "label",
         "--model", lively_model, "--set", "epochs=1", "--set", "verbose=0",
         "--set", f"class_weight={weights}")  # fmt: skip
@@ -603,6 +628,24 @@ def test_a_stop_while_the_output_is_put_in_its_place(
         run("predict", model, source, out)
     assert out.read_bytes() == whole.read_bytes()
     assert names_in(tmp_path) == ["in.parquet", "out.parquet", "whole.parquet"]
+
+
+def test_an_output_that_another_made_meanwhile_is_left(
+    model: Path, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    out, add = tmp_path / "out.parquet", unfinished.Unfinished.add
+
+    def adding(parts: Any, number: int, table: Any) -> None:
+        add(parts, number, table)
+        out.write_text("another's")
+
+    monkeypatch.setattr(unfinished.Unfinished, "add", adding)
+    assert "exists already" in refused(capsys, "predict", model, source, out)
+    assert out.read_text() == "another's"
+    out.unlink()
+    run("predict", model, source, out)
+    assert len(parquet.read_table(out)) == len(TEXTS)
 
 
 def test_two_runs_at_once(
@@ -762,6 +805,9 @@ def test_other_refusals(
     skbert.load(model).export(tmp_path / "exported")
     assert "which gives no vectors" in refuse("embed", tmp_path / "exported", source, out)
     assert "cannot be made" in refuse("predict", model, source, source / "out.parquet")
+    by_place = saved("BertClassifier", lively_model, tmp_path / "p", LABELS, text_columns=1)
+    narrow = write(TABLE.select(["text"]), tmp_path / "narrow.parquet")
+    assert "reads column 1, and" in refuse("predict", by_place, narrow, out)
     assert not out.exists()
 
 

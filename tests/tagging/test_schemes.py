@@ -183,7 +183,7 @@ def test_tags_with_and_without_prefix_are_plain_with_a_warning() -> None:
     [("E-X", "IOB2"), ("B-X", "IO"), ("NN", "IOB1"), ("NN", "BIOES"), ("X-Y", "BIOES")],
 )
 def test_a_tag_that_the_scheme_has_not(tags: str, scheme: str) -> None:
-    with pytest.raises(InputError, match=f"row 1 of y.*'{tags}'.*{scheme}"):
+    with pytest.raises(InputError, match=f"row 1 of y.*'{tags}' at word 1.*{scheme}"):
         follow([["O"], ["O", tags]], scheme)
 
 

@@ -24,7 +24,7 @@ from support.tokenizers import (
 )
 from tokenizers import AddedToken
 
-from skbert._core.text import prefix
+from skbert._core.text import places, prefix, tokens
 from skbert._core.text.skim import CHINESE
 from skbert._core.text.tokens import TextTokenizer, encode_texts
 
@@ -210,6 +210,35 @@ def with_added(name: str) -> TextTokenizer:
     backend = make_tokenizer(name).backend_tokenizer
     backend.add_tokens([*ADDED, "the movie is good and long"])
     return TextTokenizer(backend)
+
+
+@pytest.mark.parametrize("name", [*WORD_PIECE, *OTHERS])
+def test_places_do_not_depend_on_how_many_texts_are_read_together(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = [SETTLED, "", "a", "e\u0301 中文", *BEGINS]
+    whole = [table.arrays() for table in ours(name).pieces_with_offsets(texts)]
+    monkeypatch.setattr(tokens, "_TOGETHER", 2)
+    for expected, table in zip(whole, ours(name).pieces_with_offsets(texts), strict=True):
+        assert [row.tolist() for row in table.arrays()] == [row.tolist() for row in expected]
+
+
+def test_each_mark_of_a_long_run_is_looked_at_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    is_combining = places._is_combining
+
+    def counted(character: str) -> bool:
+        seen.append(character)
+        return is_combining(character)
+
+    monkeypatch.setattr(places, "_is_combining", counted)
+    text = "a" + "\u0301" * 1000 + "b"
+    spans = [(at, at + 1) for at in range(len(text))]
+    found = places.with_marks(text, spans)
+    assert found[0] == (0, 1001)
+    assert {end for _, end in found[:-1]} == {1001}
+    assert found[-1] == (1001, 1002)
+    assert len(seen) < 5 * len(text)
 
 
 @pytest.mark.parametrize("name", OTHERS)
