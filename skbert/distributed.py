@@ -95,7 +95,7 @@ class Predictor:
 
         Returns
         -------
-        results : ndarray or DataFrame
+        results : ndarray, DataFrame or list of ndarray
             What the method returns.
         """
         method = getattr(_opened(self._path, self._hashes), self._method)

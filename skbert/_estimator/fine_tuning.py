@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import joblib
@@ -116,8 +117,10 @@ class BertEstimator(TrainedEstimator):
         return super()._compute_states() if folder is None else KeptStates(folder, self.freeze)
 
     def _to_predict(self, network: Network, items: Items, precision: Precision) -> Items:
-        compute: ComputeStates = vars(self).get("_last_states") or self._compute_states()
-        if compute is compute_states:  # nothing is kept
+        compute, last = self._compute_states(), vars(self).get("_last_states")
+        if last is not None:
+            compute = partial(last, compute)
+        elif compute is compute_states:  # nothing is kept
             return items
         return with_states(network, [(items, precision)], self.freeze, compute)[0]
 

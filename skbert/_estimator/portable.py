@@ -73,7 +73,8 @@ class PortableEstimator(GuidedEstimator):
             relative, neither library has modules for the head, or numbers lie too far from 0 for
             float32. Use ``save`` or ``export`` instead.
         SaveError
-            If the path is invalid, you may not write there, or the disk is full.
+            If the path is invalid, you may not write there, the disk is full, or the folder holds
+            what ``save`` or ``export`` wrote.
         """
         fitted = self._state()
         if fitted.network.head.n_features:
@@ -154,8 +155,8 @@ class PortableEstimator(GuidedEstimator):
         X : array-like or None, default=None
             Rows such as ``predict`` or ``transform`` takes. The folder's predictions for them are
             compared with the estimator's, and the agreement is written to the folder. With
-            ``"int8"`` the scales are chosen by 512 of them at most, or by all if there are not
-            more, and the others are compared: pass a thousand rows like those that will be
+            ``"int8"`` the scales are chosen by 512 of them at most, and the others are compared,
+            or all if fewer than 200 are left: pass a thousand rows like those that will be
             predicted, and ten at least.
 
         Raises

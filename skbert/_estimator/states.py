@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from weakref import ref
 
 import torch
 
@@ -17,7 +18,7 @@ from skbert._core.items import Items
 from skbert._core.models.network import Network
 from skbert._core.runtime.device import Precision
 from skbert._core.text.tokens import Ragged
-from skbert._core.training.frozen import compute_states
+from skbert._core.training.frozen import ComputeStates, compute_states
 from skbert._estimator.cache import frozen_fingerprint, open_cache
 
 __all__ = ["KeptStates", "LastStates"]
@@ -50,17 +51,24 @@ class KeptStates:
         return Ragged.of(states.reshape(shape), lengths)
 
 
-@dataclass
 class LastStates:
-    """Computes states as `compute_states` does, and remembers those that it computed last."""
+    """Remembers the states that were computed last; a copy of it knows none."""
 
-    known: tuple[str, Ragged] | None = None
+    def __init__(self) -> None:
+        self._known: tuple[object, Ragged] | None = None
 
-    def __call__(self, network: Network, rows: Items, precision: Precision) -> Ragged:
-        """What a network, always the same, gives for rows."""
+    def __reduce__(self) -> tuple[type[LastStates], tuple[()]]:
+        return LastStates, ()
+
+    def __call__(
+        self, compute: ComputeStates, network: Network, rows: Items, precision: Precision
+    ) -> Ragged:
+        """What a network gives for rows, computed unless it was asked for the same before."""
         if network.is_handed_out:  # and may have other weights by now
-            return compute_states(network, rows, precision)
-        key = hash_of(rows.arrays_read)
-        if self.known is None or self.known[0] != key:
-            self.known = key, compute_states(network, rows, precision)
-        return self.known[1]
+            return compute(network, rows, precision)
+        reads = network.head.reads, network.layers, precision.products, precision.device
+        key = ref(network.model), reads, hash_of(rows.arrays_read)
+        known = self._known
+        if known is None or known[0] != key:
+            known = self._known = key, compute(network, rows, precision)
+        return known[1]

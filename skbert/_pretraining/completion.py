@@ -215,8 +215,11 @@ def continue_texts(
 
 
 def _largest(values: Array, k: int) -> IntArray:
-    """The places of the ``k`` largest values of each row, the largest first."""
-    some = np.sort(np.argpartition(-values, k - 1, axis=1)[:, :k], axis=1)
+    """The places of the ``k`` largest values of each row, the largest first, of equal ones too."""
+    least = np.partition(values, -k, axis=1)[:, -k, None]
+    above, equal = values > least, values == least
+    missing = k - above.sum(axis=1, keepdims=True)
+    some = np.nonzero(above | (equal & (equal.cumsum(axis=1) <= missing)))[1].reshape(-1, k)
     order = np.argsort(-np.take_along_axis(values, some, axis=1), axis=1, kind="stable")
     return np.take_along_axis(some, order, axis=1)
 

@@ -90,8 +90,8 @@ def open_table(path: Path, texts: Sequence[str], classes: Sequence[str]) -> Any:
     """Open a file with rows to learn from, CSV with names in its first line or parquet.
 
     An empty cell of CSV is missing. Columns of texts are read as such, whatever they look like.
-    Classes are whole numbers where all of them are written as such, so that 01 and 1 stay
-    different.
+    Classes are numbers or booleans where no two of them are written in different ways, so that 01
+    and 1 stay different; dates and times stay texts.
     """
     if ".csv" not in map(str.lower, path.suffixes):
         return open_parquet(path)
@@ -121,10 +121,12 @@ def open_table(path: Path, texts: Sequence[str], classes: Sequence[str]) -> Any:
 
 def _with_written_classes(path: Path, table: pa.Table, classes: Sequence[str]) -> pa.Table:
     """The table, with classes as they are written where what was read would lose something."""
+    as_text: pa.Table | None = None
     for at, name in enumerate(table.column_names):
         column = table.column(at)
         if name in classes and not pa.types.is_string(column.type):
-            written = _read_csv(path, {name: pa.string()}).column(at)
+            as_text = as_text or _read_csv(path, dict.fromkeys(classes, pa.string()))
+            written = as_text.column(at)
             is_other = pa.types.is_integer(column.type) and written != column.cast(pa.string())
             joins = len(written.unique()) > len(column.unique())
             if is_other or joins or pa.types.is_temporal(column.type):

@@ -22,7 +22,6 @@ from skbert._estimator.guidance import requires_y
 from skbert._estimator.plan import TrainingPlan
 from skbert._estimator.run import Run
 from skbert._estimator.validation_set import ValidationInput
-from skbert._tagging.decoding import decoded
 from skbert._tagging.predicting import PredictsTags
 from skbert._tagging.schemes import guess_scheme, warn_if_prefixed, whole_words
 from skbert._tagging.targets import (
@@ -386,11 +385,10 @@ class BertTokenTagger(PredictsTags, CalibratedEstimator):
         fitted = self._state()
         rows = self._rows(X, fitted.record)
         true, scored = checked_targets(y, rows), self._outputs(fitted, rows)
-        scheme, in_words = fitted.attributes["scheme_"], isinstance(rows, WordRows)
-        predicted = decoded(self._chain(fitted), scored, scheme, in_words=in_words)
-        if not in_words:
+        if not isinstance(rows, WordRows):
             true = whole_words(true, [row.places for row in scored])
-        return f1(true, predicted, scheme, sample_weight)
+        predicted = self._tags(fitted, rows, scored)
+        return f1(true, predicted, fitted.attributes["scheme_"], sample_weight)
 
     def _whole_words(self, spans: list[Any], rows: Texts) -> list[Any]:
         return widened(spans, rows, self._state().network.text_tokenizer)

@@ -55,7 +55,8 @@ class PredictsTags(PredictsSets):
             each entity, in characters of the original text.
         """
         fitted = self._state()
-        return objects(self._tags(fitted, self._rows(X, fitted.record)))
+        rows = self._rows(X, fitted.record)
+        return objects(self._tags(fitted, rows, self._outputs(fitted, rows)))
 
     def predict_proba(self, X: Any) -> Array:
         """Predict the probability of each tag for each word, regardless of neighbouring tags.
@@ -154,10 +155,10 @@ class PredictsTags(PredictsSets):
             estimator_name=self._estimator_name,
         )
 
-    def _tags(self, fitted: Known, rows: WordRows | Texts) -> list[list[Any]]:
+    def _tags(self, fitted: Known, rows: WordRows | Texts, scored: Array) -> list[list[Any]]:
         """The predicted tags of rows of words, or the predicted spans of texts."""
         scheme, in_words = fitted.attributes["scheme_"], isinstance(rows, WordRows)
-        return decoded(self._chain(fitted), self._outputs(fitted, rows), scheme, in_words=in_words)
+        return decoded(self._chain(fitted), scored, scheme, in_words=in_words)
 
     def _chain(self, fitted: Known) -> Chain:
         """The sequences of tags among which predictions are chosen."""

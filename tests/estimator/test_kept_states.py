@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import shutil
 import sqlite3
 from contextlib import closing
@@ -155,6 +156,29 @@ def test_a_pooler_that_nothing_reads_is_no_part_of_what_is_kept(
         settings = {"freeze": "all", "pooling": "mean", "random_state": seed}
         classifier(folder, memory=tmp_path, **settings).fit(*sentiment)
     assert len(files(tmp_path)) == 1
+
+
+@pytest.mark.parametrize("freeze", FREEZE)
+def test_a_score_after_each_pass_reads_what_is_kept(
+    freeze: int | str, tiny_model: Path, tmp_path: Path, sentiment: Sentiment, layers: list[int]
+) -> None:
+    def fitted() -> BertClassifier:
+        settings = {"validation_fraction": 0.25, "scoring": by_a_copy, "memory": tmp_path}
+        return classifier(tiny_model, freeze=freeze, **settings).fit(*sentiment)
+
+    copies: list[BertClassifier] = []
+
+    def by_a_copy(estimator: BertClassifier, X: Any, y: Any) -> float:
+        copies.append(copy.deepcopy(estimator))
+        return float(estimator.score(X, y))
+
+    first = fitted()
+    layers.clear()
+    assert fitted().history_[0]["validation_score"] == first.history_[0]["validation_score"]
+    assert 0 not in layers
+    other = copies[-1].set_params(memory=None, precision="float64")
+    other.predict_proba(sentiment.texts)
+    assert 0 in layers
 
 
 def test_what_else_is_computed_again(

@@ -64,8 +64,9 @@ def quantize(path: Path, items: Items, *, equal_lengths: bool) -> None:
     read = {name for node in ordered for name in node.input}
     for name in weights.keys() - read:
         graph.initializer.remove(weights[name])
-    onnx.save(model, path)
-    path.with_name(f"{path.name}.data").unlink(missing_ok=True)  # of weights that were large
+    beside = path.with_name(f"{path.name}.data")  # as a message of protobuf holds 2 GiB at most
+    beside.unlink(missing_ok=True)  # which onnx would add to
+    onnx.save(model, path, save_as_external_data=True, location=beside.name)
 
 
 def _is_product(node: NodeProto, weights: Mapping[str, TensorProto]) -> bool:
@@ -83,7 +84,7 @@ def _ranges(
     watched.CopyFrom(model)
     del watched.graph.output[:]
     watched.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
-    with tempfile.TemporaryDirectory() as scratch:  # as messages of protobuf hold 2 GiB at most
+    with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "watched.onnx"
         onnx.save(watched, path, save_as_external_data=True, location="weights")
         session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])

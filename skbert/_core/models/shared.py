@@ -1,4 +1,4 @@
-"""What a caller may change without an effect on a network, and a copy that has the changes.
+"""What a caller may change without an effect on a network, and networks that nobody else holds.
 
 Depends on the network.
 """
@@ -36,9 +36,9 @@ def hand_out_tokenizer(network: Network) -> Any:
 
 
 def take_back(network: Network) -> None:
-    """Train the copy of a model that was handed out, which nobody else holds.
+    """Let a copy of a model that was handed out be trained, which nobody else holds.
 
-    It is as any other from now on if the modules are those that it was opened with.
+    It is as any other from now on if its modules are those that it was opened with.
     """
     check_outputs(network)
     network.is_packed = can_pack(network)

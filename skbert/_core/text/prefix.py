@@ -157,9 +157,6 @@ class BytePrefix(_Prefix):
         words = [token for token in added if not token.special]
         if any(token.lstrip or token.rstrip or token.single_word for token in words):
             return None
-        changes = any(part["type"] != "NFC" for part in self._normalizers)
-        if changes and any(token.normalized for token in words):
-            return None
         return _COMPOSED * max(len(token.content) for token in added) if words else 0
 
     def _end(self, text: str, size: int) -> int:

@@ -202,13 +202,19 @@ def test_long_texts_of_unigram_are_read_in_part_where_blanks_part_words(name: st
     assert reader.first_of([endless], 127, 8 * 126 + 64)[0] == whole(name, endless)[:127]
 
 
-ADDED = [" " * n for n in range(2, 25)] + ["\t\t", "|||IP|||", "e\u0301ab"]  # as ModernBERT has
+ADDED = [" " * n for n in range(2, 25)] + [
+    "\t\t",
+    "|||IP|||",
+    "e\u0301ab",
+    "A\u030am",
+]  # as ModernBERT has
 
 
 @cache
 def with_added(name: str) -> TextTokenizer:
     backend = make_tokenizer(name).backend_tokenizer
     backend.add_tokens([*ADDED, "the movie is good and long"])
+    backend.add_tokens([AddedToken("A\u030am", normalized=False)])  # of texts as they are
     return TextTokenizer(backend)
 
 
