@@ -148,13 +148,7 @@ def export(
         usage = f"{_USAGE.format(kind=type(estimator).__name__)}\n\n{opened}"
         text = model_card(estimator, given, library, usage)
     target = resolve_folder(folder)
-    if target.exists() and not target.is_dir():
-        raise SaveError(f"{target} is a file, not a folder: give another path, or remove it.")
-    if (target / archive.MANIFEST).exists():
-        raise SaveError(
-            f"{target} holds what save or export wrote, which would no longer load: give another "
-            "path, or remove it."
-        )
+    _check_replaceable(target)
     max_length = estimator._fitted.task.max_length
     network.model.config.skbert_max_length = max_length
     try:
@@ -172,6 +166,17 @@ def export(
             f"{target} could not be written: {error}. The folder is incomplete: remove it, and "
             "write again to a writable folder on a disk with free space."
         ) from error
+
+
+def _check_replaceable(target: Path) -> None:
+    """Refuse a file, and a folder that would no longer load."""
+    if target.exists() and not target.is_dir():
+        raise SaveError(f"{target} is a file, not a folder: give another path, or remove it.")
+    if (target / archive.MANIFEST).exists():
+        raise SaveError(
+            f"{target} holds what save or export wrote, which would no longer load: give another "
+            "path, or remove it."
+        )
 
 
 def _opened_elsewhere(network: Network) -> tuple[str, str]:

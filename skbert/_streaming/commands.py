@@ -78,7 +78,7 @@ def embed(model: str, source: Path, target: Path, *, text_columns: Names, keep: 
     return _stream(opened, partial(vectors, opened), source, target, text_columns, keep, facts)
 
 
-def _columns_below(opened: Any) -> dict[str, Any]:
+def _columns_below(opened: TextEstimator) -> dict[str, Any]:
     """How the encoder below a saved head reads X: as the head does, but for its features."""
     columns, record = opened.text_columns, opened._state().record
     if columns is None and record is not None and record.names:

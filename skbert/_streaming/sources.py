@@ -121,17 +121,21 @@ def open_table(path: Path, texts: Sequence[str], classes: Sequence[str]) -> Any:
 
 def _with_written_classes(path: Path, table: pa.Table, classes: Sequence[str]) -> pa.Table:
     """The table, with classes as they are written where what was read would lose something."""
-    as_text: pa.Table | None = None
-    for at, name in enumerate(table.column_names):
-        column = table.column(at)
-        if name in classes and not pa.types.is_string(column.type):
-            as_text = as_text or _read_csv(path, dict.fromkeys(classes, pa.string()))
-            written = as_text.column(at)
-            is_other = pa.types.is_integer(column.type) and written != column.cast(pa.string())
-            joins = len(written.unique()) > len(column.unique())
-            if is_other or joins or pa.types.is_temporal(column.type):
-                table = table.set_column(at, name, written)
+    kinds = enumerate(zip(table.column_names, table.schema.types, strict=True))
+    read = [at for at, (name, kind) in kinds if name in classes and not pa.types.is_string(kind)]
+    if read:
+        written = _read_csv(path, dict.fromkeys(classes, pa.string()))
+        for at in read:
+            if _loses(table.column(at), written.column(at)):
+                table = table.set_column(at, table.column_names[at], written.column(at))
     return table
+
+
+def _loses(column: Any, written: Any) -> bool:
+    """Whether classes that were read are fewer than those written, or not as they are written."""
+    if pa.types.is_integer(column.type):
+        return bool(written != column.cast(pa.string()))
+    return pa.types.is_temporal(column.type) or len(written.unique()) > len(column.unique())
 
 
 def _read_csv(path: Path, types: Mapping[str, Any]) -> Any:

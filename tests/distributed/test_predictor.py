@@ -125,7 +125,7 @@ def test_no_rows_of_pairs_and_of_columns_of_numbers(tiny_model: Path, tmp_path: 
 
 
 def test_no_rows_of_several_columns_of_classes(tiny_model: Path, tmp_path: Path) -> None:
-    y = [["a", "x"], ["b", "y"], ["a", "y"]]
+    y = np.array([["a", "x"], ["b", "y"], ["a", "y"]])
     settings = {"epochs": 1, "random_state": 0}
     BertClassifier(tiny_model, **settings).fit(["one", "two", "three"], y).save(tmp_path / "m")
     first, second = Predictor(tmp_path / "m", "predict_proba")([])

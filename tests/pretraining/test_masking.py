@@ -128,12 +128,12 @@ def test_whole_words_are_masked_as_a_whole(tokenizer: TextTokenizer) -> None:
 
 def test_pieces_of_text_without_blanks_are_masked_one_by_one(tokenizer: TextTokenizer) -> None:
     base, vocabulary = text_rows(tokenizer, texts(60, 60), 62), Vocabulary.of(tokenizer)
+    base = base.take(np.flatnonzero(base.tokens.lengths > 30))
     ids = base.tokens.ids.values.copy()
     ids[~vocabulary.special[ids]] = np.flatnonzero(vocabulary.is_continuation)[0]
     table = Ragged(ids, base.tokens.ids.starts)
     base = replace(base, tokens=replace(base.tokens, ids=table))
     items = mask(tokenizer, base, np.random.default_rng(3), fraction=0.15, whole_words=True)
-    assert (base.tokens.lengths > 30).all()
     n_pieces = (~vocabulary.special[ids]).sum()
     assert len(items.selected_tokens.values) / n_pieces == pytest.approx(0.15, abs=0.02)
 

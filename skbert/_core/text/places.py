@@ -28,15 +28,15 @@ def with_marks(text: str, spans: _Spans) -> _Spans:
     if text.isascii():
         return spans
     whole: _Spans = []
+    last = 0  # where the span before ends
     for start, end in spans:
-        before, after = start, end
-        if whole and whole[-1][1] > end:
-            after = whole[-1][1]  # all between are marks
+        before, after = start, max(end, last)  # all between are marks
         while after < len(text) and _is_combining(text[after]):
             after += 1
-        while before > (whole[-1][1] if whole else 0) and _is_combining(text[before - 1]):
+        while before > last and _is_combining(text[before - 1]):
             before -= 1
         whole.append((before, after))
+        last = after
     return whole
 
 

@@ -254,21 +254,10 @@ class TextTokenizer:
         piece's word in its text, counted from 0, int64; an empty piece between words has -1.
         """
         starts = range(0, max(1, len(texts)), _TOGETHER)
-        parts = [self._located_all(list(texts[start : start + _TOGETHER])) for start in starts]
+        parts = [_located_all(self, list(texts[start : start + _TOGETHER])) for start in starts]
         lengths, *columns = map(np.concatenate, zip(*parts, strict=True))
         ids, places, words = (Ragged.of(values, lengths) for values in columns)
         return ids, places, words
-
-    def _located_all(self, texts: list[str]) -> tuple[Array, ...]:
-        """The number of pieces of each text, and of each piece its id, its place and its word."""
-        encodings = self.backend.encode_batch(texts, add_special_tokens=False)
-        found = [self._located(text, e) for text, e in zip(texts, encodings, strict=True)]
-        return (
-            np.fromiter(map(len, encodings), np.int64, len(encodings)),
-            np.fromiter(chain.from_iterable(e.ids for e in encodings), np.int32),
-            np.array([place for spans, _ in found for place in spans], np.int64).reshape(-1, 2),
-            np.fromiter(chain.from_iterable(words for _, words in found), np.int64),
-        )
 
     def _located(self, text: str, encoding: Any) -> tuple[Any, Any]:
         """The place of each piece of a text, and its word."""
@@ -286,6 +275,18 @@ class TextTokenizer:
             return tables[0]
         lengths = np.concatenate([table.lengths for table in tables])
         return Ragged.of(np.concatenate([table.values for table in tables]), lengths)
+
+
+def _located_all(tokenizer: TextTokenizer, texts: list[str]) -> tuple[Array, ...]:
+    """The number of pieces of each text, and of each piece its id, its place and its word."""
+    encodings = tokenizer.backend.encode_batch(texts, add_special_tokens=False)
+    found = [tokenizer._located(text, e) for text, e in zip(texts, encodings, strict=True)]
+    return (
+        np.fromiter(map(len, encodings), np.int64, len(encodings)),
+        np.fromiter(chain.from_iterable(e.ids for e in encodings), np.int32),
+        np.array([place for spans, _ in found for place in spans], np.int64).reshape(-1, 2),
+        np.fromiter(chain.from_iterable(words for _, words in found), np.int64),
+    )
 
 
 def _table(ids: Sequence[Sequence[int]], most: int | None = None) -> Ragged:
