@@ -131,7 +131,7 @@ def _with_written_classes(path: Path, table: pa.Table, classes: Sequence[str]) -
     return table
 
 
-def _loses(column: Any, written: Any) -> bool:
+def _loses(column: pa.ChunkedArray, written: pa.ChunkedArray) -> bool:
     """Whether classes that were read are fewer than those written, or not as they are written."""
     if pa.types.is_integer(column.type):
         return bool(written != column.cast(pa.string()))
