@@ -9,7 +9,7 @@ import pytest
 from support.items import make_items
 
 from skbert._core.export.engines import ENGINES
-from skbert._core.export.formats import _convert
+from skbert._core.export.formats import _convert, _put_together
 from skbert._core.export.int8 import quantize
 from skbert._core.export.rows import padded_batches
 
@@ -49,8 +49,7 @@ def test_the_largest_sums_are_exact(engine: str, sign: int, tmp_path: Path) -> N
     write_product(path, table, weights)
     items = make_items([8])
     quantize(path, items, equal_lengths=False)
-    if engine == "openvino":
-        _convert(path)
+    (_convert if engine == "openvino" else _put_together)(path)
     files = {name: (tmp_path / name).read_bytes() for name in ENGINES[engine].files}
     graph = ENGINES[engine](files, 1)
     for _, inputs in padded_batches(items):
