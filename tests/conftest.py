@@ -442,6 +442,22 @@ def either_width(request: pytest.FixtureRequest) -> Iterator[None]:
     module.kernels.use_lanes(before)
 
 
+@pytest.fixture
+def rows_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Rows that each forward pass of any network was given."""
+    from skbert._core.models.network import Network
+
+    seen: list[int] = []
+    real = Network.hidden
+
+    def counting(self: Any, batch: Any) -> torch.Tensor:
+        seen.append(len(batch.layout.lengths))
+        return real(self, batch)
+
+    monkeypatch.setattr(Network, "hidden", counting)
+    return seen
+
+
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def device(request: pytest.FixtureRequest) -> str:
     """Each device of this machine in turn."""

@@ -33,7 +33,7 @@ from skbert._streaming.sources import (
     open_table,
     parts_of,
 )
-from skbert._streaming.unfinished import unfinished
+from skbert._streaming.unfinished import check_absent, unfinished
 from skbert._validation.columns import FitRecord, TextColumns, field_names
 from skbert._validation.parquet import FileRows
 from skbert.exceptions import InputError, InputTypeError, SaveError
@@ -162,8 +162,7 @@ def _kinds_of(labels: list[str], estimator: str) -> tuple[list[str], list[str]]:
 
 def _check_new(folder: Path) -> None:
     """Refuse a folder that is there, or that cannot be made, before anything is learned."""
-    if os.path.lexists(folder):
-        raise SaveError(f"{folder} exists already. Remove it, or give another path.")
+    check_absent(folder)
     above = next(path for path in folder.absolute().parents if path.exists())
     if not (above.is_dir() and os.access(above, os.W_OK | os.X_OK)):
         raise SaveError(

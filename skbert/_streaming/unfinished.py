@@ -22,7 +22,7 @@ from pyarrow import parquet
 from skbert._core.checkpoints.leftovers import hold_lock
 from skbert.exceptions import SaveError
 
-__all__ = ["Unfinished", "unfinished"]
+__all__ = ["Unfinished", "check_absent", "unfinished"]
 
 _FACTS, _JOINED = "run.json", "joined.json"
 
@@ -66,7 +66,7 @@ def _folder_for(target: Path) -> Path:
     """The folder for the parts of an output, which must be new, or left to be put in its place."""
     folder = target.with_name(f"{target.name}.parts")
     if not (folder / _JOINED).exists():
-        _check_new(target)
+        check_absent(target)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -77,7 +77,8 @@ def _folder_for(target: Path) -> Path:
     return folder
 
 
-def _check_new(target: Path) -> None:
+def check_absent(target: Path) -> None:
+    """Refuse a path of an output where something is already."""
     if os.path.lexists(target):
         raise SaveError(f"{target} exists already. Remove it, or give another path.")
 
@@ -144,7 +145,7 @@ class Unfinished:
             (self.folder / _FACTS).replace(self.folder / _JOINED)
             _sync(self.folder)
         if whole.exists():
-            _check_new(self.target)  # or another run has made it meanwhile
+            check_absent(self.target)  # or another run has made it meanwhile
             whole.replace(self.target)
             _sync(self.target.parent)
         for path in sorted(self.folder.iterdir(), key=lambda path: path.name == _JOINED):

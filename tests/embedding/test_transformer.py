@@ -37,7 +37,6 @@ from skbert import (
     BertTokenTagger,
     BertTransformer,
 )
-from skbert._core.models.network import Network
 from skbert._embedding.task import Features, TokenFeatures
 from skbert._validation.texts import Texts
 from skbert.datasets import load_intents
@@ -95,20 +94,6 @@ def pooled(states: torch.Tensor, mask: np.ndarray, how: str) -> np.ndarray:
 
 def assert_close(found: Any, expected: Any, tolerance: float = 1e-5) -> None:
     np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance)
-
-
-@pytest.fixture
-def spy(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Rows that each forward pass of any network was given."""
-    seen: list[int] = []
-    real = Network.hidden
-
-    def counting(self: Network, batch: Any) -> torch.Tensor:
-        seen.append(len(batch.layout.lengths))
-        return real(self, batch)
-
-    monkeypatch.setattr(Network, "hidden", counting)
-    return seen
 
 
 # --- the vectors ---------------------------------------------------------------------------------
@@ -250,16 +235,16 @@ def test_threads(tiny_model: Path) -> None:
             assert len(words) == len(part)
 
 
-def test_the_same_text_is_encoded_once(tiny_model: Path, spy: list[int]) -> None:
+def test_the_same_text_is_encoded_once(tiny_model: Path, rows_read: list[int]) -> None:
     transformer = plain(tiny_model).fit(TEXTS)
-    assert spy == []  # a fit without a PCA reads nothing
+    assert rows_read == []  # a fit without a PCA reads nothing
     many = transformer.transform(TEXTS * 5)
-    assert sum(spy) == len(set(TEXTS))
+    assert sum(rows_read) == len(set(TEXTS))
     np.testing.assert_array_equal(many[: len(TEXTS)], many[-len(TEXTS) :])
     np.testing.assert_array_equal(many[2], many[7])
-    spy.clear()
+    rows_read.clear()
     tokens = transformer.transform_tokens(TEXTS * 2)
-    assert sum(spy) == len(set(TEXTS))
+    assert sum(rows_read) == len(set(TEXTS))
     assert tokens.shape == (2 * len(TEXTS),)
     pairs = [("a", "b c"), ("a b", "c"), ("a", "b c")]
     swapped = plain(tiny_model, pooling="mean").fit_transform(pairs)
@@ -270,10 +255,10 @@ def test_the_same_text_is_encoded_once(tiny_model: Path, spy: list[int]) -> None
 # --- PCA and length ------------------------------------------------------------------------------
 
 
-def test_pca_of_the_different_texts(tiny_model: Path, spy: list[int]) -> None:
+def test_pca_of_the_different_texts(tiny_model: Path, rows_read: list[int]) -> None:
     transformer = plain(tiny_model, n_components=3, pooling="mean")
     found = transformer.fit_transform(TEXTS)
-    assert sum(spy) == len(set(TEXTS))
+    assert sum(rows_read) == len(set(TEXTS))
     whole = plain(tiny_model, pooling="mean").fit_transform(TEXTS).astype(float)
     different = whole[[i for i, text in enumerate(TEXTS) if TEXTS.index(text) == i]]
     pca = PCA(3, svd_solver="full").fit(different)

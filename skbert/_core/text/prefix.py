@@ -15,7 +15,7 @@ from functools import cached_property
 from itertools import repeat, takewhile
 from typing import Any
 
-from tokenizers import Encoding, Tokenizer, pre_tokenizers
+from tokenizers import AddedToken, Encoding, Tokenizer, pre_tokenizers
 
 __all__ = ["BytePrefix", "Reader", "WordPrefix"]
 
@@ -110,10 +110,14 @@ class _Prefix(Reader):
         raise NotImplementedError
 
     @cached_property
-    def _has_added_words(self) -> bool:
-        """Whether tokens were added that are looked for in texts; a prefix can end in one."""
-        added = self.backend.get_added_tokens_decoder().values()
-        return any(not token.special for token in added)
+    def _added(self) -> list[AddedToken]:
+        """The tokens that were added."""
+        return [*self.backend.get_added_tokens_decoder().values()]
+
+    @cached_property
+    def _added_words(self) -> list[AddedToken]:
+        """Those that are looked for in texts; a prefix can end in one."""
+        return [token for token in self._added if not token.special]
 
     @cached_property
     def _normalizers(self) -> list[dict[str, Any]]:
@@ -129,7 +133,7 @@ class WordPrefix(_Prefix):
     @property
     def _can_cut(self) -> bool:
         patterns = (part.get("pattern", {}).get("String", "") for part in self._normalizers)
-        return not self._has_added_words and not any(set(_WHITE) & {*text} for text in patterns)
+        return not self._added_words and not any(set(_WHITE) & {*text} for text in patterns)
 
     def _end(self, text: str, size: int) -> int:
         places = range(size, max(size - _FAR, 0), -1)
@@ -153,11 +157,10 @@ class BytePrefix(_Prefix):
 
         Only added tokens count, which are looked for in texts, the longest at each place.
         """
-        added = [*self.backend.get_added_tokens_decoder().values()]
-        words = [token for token in added if not token.special]
+        words = self._added_words
         if any(token.lstrip or token.rstrip or token.single_word for token in words):
             return None
-        return _COMPOSED * max(len(token.content) for token in added) if words else 0
+        return _COMPOSED * max(len(token.content) for token in self._added) if words else 0
 
     def _end(self, text: str, size: int) -> int:
         if not self._normalizers:

@@ -253,8 +253,7 @@ class TextTokenizer:
         white space around: a piece of nothing else is empty. The third holds the number of each
         piece's word in its text, counted from 0, int64; an empty piece between words has -1.
         """
-        starts = range(0, max(1, len(texts)), _TOGETHER)
-        parts = [_located_all(self, list(texts[start : start + _TOGETHER])) for start in starts]
+        parts = (_located_all(self, part) for part in _parts(texts))
         lengths, *columns = map(np.concatenate, zip(*parts, strict=True))
         ids, places, words = (Ragged.of(values, lengths) for values in columns)
         return ids, places, words
@@ -268,13 +267,18 @@ class TextTokenizer:
     def _batch(self, texts: Sequence[str], most: int | None = None) -> Ragged:
         # which looks for no places in the text
         encode = partial(self.backend.encode_batch_fast, add_special_tokens=False)
-        starts = range(0, max(1, len(texts)), _TOGETHER)
-        parts = [list(texts[start : start + _TOGETHER]) for start in starts]
-        tables = [_table([e.ids for e in part], most) for part in computed_ahead(encode, parts)]
+        encoded = computed_ahead(encode, _parts(texts))
+        tables = [_table([e.ids for e in part], most) for part in encoded]
         if len(tables) == 1:
             return tables[0]
         lengths = np.concatenate([table.lengths for table in tables])
         return Ragged.of(np.concatenate([table.values for table in tables]), lengths)
+
+
+def _parts(texts: Sequence[str]) -> list[list[str]]:
+    """Texts to encode at once, one part after another; one without texts where there are none."""
+    starts = range(0, max(1, len(texts)), _TOGETHER)
+    return [list(texts[start : start + _TOGETHER]) for start in starts]
 
 
 def _located_all(tokenizer: TextTokenizer, texts: list[str]) -> tuple[Array, ...]:
